@@ -1,0 +1,1 @@
+"""See what a reward model really rewards."""

@@ -1,0 +1,259 @@
+"""The three tables (responses, scores, pairs): their columns, their vocabularies and the checks at the border."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+__all__ = [
+    "KEY",
+    "LABELS",
+    "LEVELS",
+    "OUTCOMES",
+    "STYLES",
+    "DataError",
+    "check_match",
+    "check_pairs",
+    "check_responses",
+    "check_scores",
+    "level",
+    "nearest",
+]
+
+STYLES = ("concise", "plain", "markdown")
+LEVELS = ("easy", "normal", "hard")
+LABELS = ("chosen", "rejected")
+OUTCOMES = ("loss", "tie", "win")
+
+STYLE = pd.CategoricalDtype(STYLES, ordered=True)
+LEVEL = pd.CategoricalDtype(LEVELS, ordered=True)
+LABEL = pd.CategoricalDtype(LABELS)
+OUTCOME = pd.CategoricalDtype(OUTCOMES, ordered=True)
+
+KEY = ["benchmark", "domain", "id", "label", "slot"]
+PROMPT = ["benchmark", "domain", "id"]
+RESPONSES = [*KEY, "subset", "style", "prompt", "response"]
+SCORES = ["model", *KEY, "subset", "style", "score"]
+PAIR_KEY = ["model", *PROMPT, "chosen_slot", "rejected_slot"]
+PAIRS = [*PAIR_KEY, "subset", "chosen_style", "rejected_style", "level", "margin", "outcome"]
+
+_CLOSED = {
+    "label": LABEL,
+    "style": STYLE,
+    "chosen_style": STYLE,
+    "rejected_style": STYLE,
+    "level": LEVEL,
+    "outcome": OUTCOME,
+}
+_OPEN = ("model", "benchmark", "domain", "id", "subset")
+_MAY_BE_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
+
+
+class DataError(ValueError):
+    """Data that rmlab cannot use. The message names the place, the value, what is allowed and the next step."""
+
+
+def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `frame` as a responses table: one row per response text.
+
+    Key: benchmark, domain, id, label, slot. Further columns: subset (default: the domain), style (default:
+    missing), prompt (a string, or a list of messages with role and content), response (a non-empty string).
+    Extra columns stay, behind these. Raises DataError naming the row, the column and the value.
+    """
+    _require_columns(frame, [*KEY, "prompt", "response"], "responses")
+    frame = _typed(frame.assign(**_defaults(frame)), RESPONSES, "responses")
+    _check_unique(frame, KEY, "responses")
+    _check_texts(frame)
+    return frame
+
+
+def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.DataFrame:
+    """Return `frame` as a scores table: one row per scored response of a model.
+
+    Key: model, benchmark, domain, id, label, slot. Further columns: subset, style, score (float).
+    A missing score raises DataError unless `allow_missing`; an infinite one always does.
+    """
+    _require_columns(frame, ["model", *KEY, "score"], "scores")
+    frame = _typed(frame.assign(**_defaults(frame)), SCORES, "scores")
+    _check_unique(frame, ["model", *KEY], "scores")
+    frame["score"] = _floats(frame["score"], "scores", "score")
+    score = frame["score"].to_numpy()
+    _refuse(frame, np.isinf(score), "scores", "score", "a finite number", "score these texts again or drop the model")
+    if not allow_missing:
+        _refuse(
+            frame, np.isnan(score), "scores", "score", "a finite number",
+            "score these texts again, or pass allow_missing=True to count them as missing",
+        )  # fmt: skip
+    return frame
+
+
+def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `frame` as a pairs table: one row per comparison of a chosen with a rejected answer by one model.
+
+    Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Further columns: subset, chosen_style,
+    rejected_style, level (made from the styles), margin (float, may be missing), outcome (win, tie, loss or
+    missing; made from the margin where the column is absent). Raises DataError naming row, column and value.
+    """
+    _require_columns(frame, PAIR_KEY, "pairs")
+    if "outcome" not in frame and "margin" not in frame:
+        raise DataError("pairs: neither a column 'outcome' nor 'margin'; a comparison needs one of them")
+    blank = {c: pd.Series(pd.NA, index=frame.index) for c in ("chosen_style", "rejected_style") if c not in frame}
+    frame = frame.assign(**_defaults(frame, style=False), **blank)
+    frame["margin"] = _floats(frame["margin"], "pairs", "margin") if "margin" in frame else np.nan
+    if "outcome" not in frame:
+        frame["outcome"] = outcome(frame["margin"].to_numpy())
+    frame = _typed(frame.assign(level=frame.get("level", pd.NA)), PAIRS, "pairs")
+    frame["level"] = level(frame["chosen_style"], frame["rejected_style"])
+    _check_unique(frame, PAIR_KEY, "pairs")
+    return frame
+
+
+def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
+    """Raise DataError unless every scored text stands in `responses`: same benchmark, domain, id, label and slot."""
+    known = pd.MultiIndex.from_frame(responses[KEY].astype({"label": "str"}))
+    asked = pd.MultiIndex.from_frame(scores[KEY].astype({"label": "str"}))
+    strange = ~asked.isin(known)
+    if strange.any():
+        first = dict(zip(KEY, asked[strange.argmax()], strict=True))
+        raise DataError(
+            f"scores: {strange.sum()} of {len(scores)} rows have no text in responses, first {first}; "
+            "pass the responses that were scored (same benchmark and files)"
+        )
+
+
+def level(chosen_style: pd.Series, rejected_style: pd.Series) -> pd.Categorical:
+    """Difficulty of each comparison: hard where the chosen answer is the plainer one, easy where it is the fancier.
+
+    Missing where either style is missing. RM-Bench (arXiv 2410.16184), section 3; `scripts/utils.py`.
+
+    >>> styles = pd.Series(["concise", "plain", "markdown"], dtype=STYLE)
+    >>> list(level(styles, styles[::-1]))
+    ['hard', 'normal', 'easy']
+    """
+    chosen = pd.Categorical(chosen_style, dtype=STYLE).codes.astype(int)
+    rejected = pd.Categorical(rejected_style, dtype=STYLE).codes.astype(int)
+    codes = 1 + np.sign(rejected - chosen)
+    codes[(chosen < 0) | (rejected < 0)] = -1
+    return pd.Categorical.from_codes(codes, dtype=LEVEL)
+
+
+def outcome(margin: np.ndarray) -> pd.Categorical:
+    """Outcome of each comparison from its margin: win above zero, tie at zero, loss below, missing where NaN."""
+    codes = np.where(np.isnan(margin), -1, 1 + np.sign(np.nan_to_num(margin))).astype(int)
+    return pd.Categorical.from_codes(codes, dtype=OUTCOME)
+
+
+def nearest(word: str, allowed: Sequence[str]) -> str:
+    """A half sentence for error messages: the allowed values, and the nearest one where it looks like a slip."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(word), list(allowed), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"allowed: {', '.join(map(repr, allowed))}{hint}"
+
+
+def _require_columns(frame: pd.DataFrame, columns: list[str], table: str) -> None:
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"{table}: expected a pandas DataFrame, got {type(frame).__name__}")
+    absent = [c for c in columns if c not in frame.columns]
+    if absent:
+        raise DataError(f"{table}: missing columns {absent}; needed: {columns}; found: {list(frame.columns)}")
+
+
+def _defaults(frame: pd.DataFrame, style: bool = True) -> dict[str, object]:
+    made: dict[str, object] = {}
+    if "subset" not in frame:
+        made["subset"] = frame["domain"]
+    if style and "style" not in frame:
+        made["style"] = pd.Series(pd.NA, index=frame.index)
+    return made
+
+
+def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
+    """New frame with the contract's column order and types; values outside a vocabulary are refused."""
+    extra = [c for c in frame.columns if c not in columns]
+    frame = frame[[*columns, *extra]].reset_index(drop=True)
+    typed: dict[str, object] = {}
+    for column in columns:
+        if column in _CLOSED:
+            typed[column] = _closed(frame, column, table)
+        elif column in _OPEN:
+            _refuse(frame, frame[column].isna().to_numpy(), table, column, "a non-missing value", "fill it in")
+            typed[column] = frame[column].astype("str")
+        elif column.endswith("slot"):
+            typed[column] = _slots(frame, column, table)
+    return frame.assign(**typed)
+
+
+def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    dtype = _CLOSED[column]
+    values = frame[column]
+    if values.dtype == dtype:
+        typed = values
+    else:
+        typed = pd.Series(pd.Categorical(values, dtype=dtype), index=frame.index)
+    strange = (typed.isna() & values.notna()).to_numpy()
+    allowed = f"one of {', '.join(dtype.categories)}"
+    _refuse(frame, strange, table, column, allowed, "rename the value")
+    if column not in _MAY_BE_MISSING:
+        _refuse(frame, typed.isna().to_numpy(), table, column, allowed, "fill it in")
+    return typed
+
+
+def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    numbers = pd.to_numeric(frame[column], errors="coerce")
+    strange = (numbers.isna() | (numbers < 0) | (numbers % 1 != 0)).to_numpy()
+    _refuse(frame, strange, table, column, "a whole number from 0", "number the answers of one label 0, 1, 2 ...")
+    return numbers.astype("int64")
+
+
+def _floats(values: pd.Series, table: str, column: str) -> pd.Series:
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    strange = (numbers.isna() & values.notna()).to_numpy()
+    _refuse(values.to_frame(column), strange, table, column, "a number", "convert or drop it")
+    return numbers
+
+
+def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
+    double = frame.duplicated(key).to_numpy()
+    if double.any():
+        first = {c: frame[c].iloc[int(double.argmax())] for c in key}
+        raise DataError(
+            f"{table}: {int(double.sum())} rows repeat a key, first {first}; "
+            f"the columns {key} must be unique: drop the repeats or rename the model"
+        )
+
+
+def _check_texts(frame: pd.DataFrame) -> None:
+    response = frame["response"]
+    strange = np.fromiter((not isinstance(text, str) or text == "" for text in response), bool, len(frame))
+    _refuse(frame, strange, "responses", "response", "a non-empty string", "fill in the text or drop the prompt")
+    strange = np.fromiter((not _is_prompt(prompt) for prompt in frame["prompt"]), bool, len(frame))
+    allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
+    _refuse(frame, strange, "responses", "prompt", allowed, "fill in the prompt or drop the row")
+
+
+def _is_prompt(prompt: object) -> bool:
+    if isinstance(prompt, str):
+        return True
+    return (
+        isinstance(prompt, list)
+        and len(prompt) > 0
+        and all(
+            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+        )
+    )
+
+
+def _refuse(frame: pd.DataFrame, bad: np.ndarray, table: str, column: str, allowed: str, remedy: str) -> None:
+    """Raise DataError naming the first bad row by its key, unless no row is bad."""
+    if not bad.any():
+        return
+    row = int(bad.argmax())
+    where = {c: frame[c].iloc[row] for c in ("model", *KEY) if c in frame.columns and c != column}
+    value = repr(frame[column].iloc[row])
+    value = value if len(value) <= 80 else value[:77] + "..."
+    raise DataError(
+        f"{table}: {int(bad.sum())} of {len(frame)} rows have a {column} that is not {allowed}; "
+        f"first: row {row} {where} has {value}; {remedy}"
+    )

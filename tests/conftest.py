@@ -1,0 +1,49 @@
+"""Fixtures that several test files share."""
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+matplotlib.use("Agg")
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real benchmark files that are not part of the repository."""
+    if not SHARED.is_dir():
+        pytest.skip("the real benchmark files are not on this machine")
+    return SHARED
+
+
+@pytest.fixture
+def make_scores():
+    """Random scores in RM-Bench's shape, on a coarse grid so that ties happen."""
+
+    def make(sizes=None, models=("a", "b"), seed=0, levels=4):
+        rng = np.random.default_rng(seed)
+        sizes = sizes or {"chat": 5, "math": 4, "code": 3, "safety-refuse": 4, "safety-response": 2}
+        rows = [
+            (model, "rm-bench", name.split("-")[0], f"{name}/{i}", label, slot, name, style)
+            for model in models
+            for name, n in sizes.items()
+            for i in range(n)
+            for label in ("chosen", "rejected")
+            for slot, style in enumerate(("concise", "plain", "markdown"))
+        ]
+        columns = ["model", "benchmark", "domain", "id", "label", "slot", "subset", "style"]
+        return pd.DataFrame(rows, columns=columns).assign(score=rng.integers(0, levels, len(rows)).astype(float))
+
+    return make
