@@ -1,4 +1,4 @@
-"""Standard errors and intervals of means whose terms come in clusters: comparisons of one prompt are not independent."""
+"""Standard errors and intervals of means whose terms come in clusters: a prompt's comparisons are not independent."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,9 +6,12 @@ from numpy.typing import NDArray
 __all__ = ["clustered_se", "normal_interval", "share_interval"]
 
 Floats = NDArray[np.float64]
+_ROUNDING = 1e-12  # below this a variance is rounding noise
 
 
-def clustered_se(sums: Floats, counts: Floats, groups: NDArray[np.intp], n_groups: int) -> tuple[Floats, Floats, Floats]:
+def clustered_se(
+    sums: Floats, counts: Floats, groups: NDArray[np.intp], n_groups: int
+) -> tuple[Floats, Floats, Floats]:
     """Mean, clustered standard error and number of clusters of each group.
 
     `sums` and `counts` hold one entry per cluster (a prompt): the sum of its terms and how many there are; `groups`
@@ -20,8 +23,8 @@ def clustered_se(sums: Floats, counts: Floats, groups: NDArray[np.intp], n_group
     >>> mean.item(), se.item(), n.item()
     (0.5, 0.5, 2.0)
     """
-    total = np.bincount(groups, counts, n_groups)
-    clusters = np.bincount(groups, counts > 0, n_groups)
+    total = np.bincount(groups, counts, n_groups).astype(np.float64)
+    clusters = np.bincount(groups, counts > 0, n_groups).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.bincount(groups, sums, n_groups) / total
         residual = sums - mean[groups] * counts
@@ -40,10 +43,11 @@ def share_interval(mean: Floats, se: Floats, clusters: Floats, *, confidence: fl
     """
     t = _quantile(clusters, confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
-        n_eff = np.where(se > 0, mean * (1 - mean) / se**2, clusters)
+        spread = mean * (1 - mean)
+        n_eff = np.where((se > _ROUNDING) & (spread > _ROUNDING), spread / se**2, clusters)
         centre = (mean + t**2 / (2 * n_eff)) / (1 + t**2 / n_eff)
-        half = t / (1 + t**2 / n_eff) * np.sqrt(mean * (1 - mean) / n_eff + t**2 / (4 * n_eff**2))
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+        half = t / (1 + t**2 / n_eff) * np.sqrt(np.maximum(spread, 0) / n_eff + t**2 / (4 * n_eff**2))
+    return np.clip(np.minimum(centre - half, mean), 0, 1), np.clip(np.maximum(centre + half, mean), 0, 1)
 
 
 def normal_interval(mean: Floats, se: Floats, clusters: Floats, *, confidence: float = 0.95) -> tuple[Floats, Floats]:

@@ -48,7 +48,9 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(margin=margin, outcome=tables.outcome(margin))[tables.PAIRS]
 
 
-def matrix(pairs: pd.DataFrame, *, ties: Ties = "loss", average: Literal["prompts", "domains"] = "prompts") -> pd.DataFrame:
+def matrix(
+    pairs: pd.DataFrame, *, ties: Ties = "loss", average: Literal["prompts", "domains"] = "prompts"
+) -> pd.DataFrame:
     """Style-substance matrix of one model: share of comparisons that the chosen answer wins.
 
     A 3x3 frame, rows the chosen style, columns the rejected style, both concise, plain, markdown. The upper triangle
@@ -133,9 +135,10 @@ def rm_bench(
 
 
 def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> NDArray[np.float64]:
-    """What each comparison earns: 1 a win, 0 a loss, a tie by policy ("loss" 0, "half" 0.5, "drop" NaN), missing NaN."""
+    """What each comparison earns: win 1, loss 0, tie by policy ("loss" 0, "half" 0.5, "drop" NaN), missing NaN."""
     earned = np.array([0.0, _TIE_CREDIT[_allowed("ties", ties, tuple(_TIE_CREDIT))], 1.0, np.nan])
-    return earned[_codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)]
+    result: NDArray[np.float64] = earned[_codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)]
+    return result
 
 
 def win_matrix(chosen: NDArray[np.float64], rejected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -148,7 +151,8 @@ def win_matrix(chosen: NDArray[np.float64], rejected: NDArray[np.float64]) -> ND
     """
     chosen, rejected = np.moveaxis(chosen, -1, 0), np.moveaxis(rejected, -1, 0)
     wins = np.stack([np.stack([np.count_nonzero(c > r, axis=-1) for r in rejected], -1) for c in chosen], -2)
-    return wins / chosen.shape[-1]
+    share: NDArray[np.float64] = wins / chosen.shape[-1]
+    return share
 
 
 class _Interval(NamedTuple):
@@ -197,7 +201,9 @@ def _domain_columns(mean: NDArray[np.float64], strata: list[str]) -> dict[str, N
 def _strata(pairs: pd.DataFrame, names: list[str], safety: Safety) -> NDArray[np.intp]:
     benchmarks = pairs["benchmark"].unique()
     if len(benchmarks) > 1:
-        raise DataError(f"pairs: {len(benchmarks)} benchmarks {sorted(benchmarks)}; keep one: pairs[pairs.benchmark == ...]")
+        raise DataError(
+            f"pairs: {len(benchmarks)} benchmarks {sorted(benchmarks)}; keep one: pairs[pairs.benchmark == ...]"
+        )
     strange = sorted(set(pairs["domain"].unique()) - set(_DOMAINS))
     if strange:
         raise DataError(
@@ -207,7 +213,7 @@ def _strata(pairs: pd.DataFrame, names: list[str], safety: Safety) -> NDArray[np
     column = pairs["domain"]
     if safety == "split":
         column = column.where(column != "safety", pairs["subset"])
-    codes = pd.Categorical(column, categories=names).codes.astype(np.intp)
+    codes: NDArray[np.intp] = pd.Categorical(column, categories=names).codes.astype(np.intp)
     if (codes < 0).any():
         raise DataError(f"pairs: subset {column[codes < 0].iloc[0]!r} inside safety; safety='split' needs {names[3:]}")
     return codes
@@ -264,7 +270,8 @@ def _sums(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sum and count of the values at each index; NaN values count for nothing."""
     counted = ~np.isnan(value)
-    return np.bincount(index, np.where(counted, value, 0.0), size), np.bincount(index, counted, size)
+    sums = np.bincount(index, np.where(counted, value, 0.0), size)
+    return sums.astype(np.float64), np.bincount(index, counted, size).astype(np.float64)
 
 
 def _codes(
@@ -273,14 +280,16 @@ def _codes(
     if column not in frame.columns:
         raise DataError(f"pairs: no column {column!r}; make pairs with rmlab.pairs(scores) or rmlab.check_pairs(frame)")
     values = frame[column]
-    codes = (values if values.dtype == dtype else pd.Series(pd.Categorical(values, dtype=dtype))).cat.codes.to_numpy()
+    if values.dtype != dtype:
+        values = pd.Series(pd.Categorical(values, dtype=dtype))
+    codes: NDArray[np.intp] = values.cat.codes.to_numpy().astype(np.intp)
     missing = int((codes < 0).sum())
     if missing and not allow_missing:
         raise DataError(
             f"pairs: {column} is missing in {missing} of {len(frame)} rows; this benchmark or file has no such column: "
             "drop these rows or group by another"
         )
-    return codes.astype(np.intp)
+    return codes
 
 
 def _factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
@@ -291,7 +300,9 @@ def _factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
 def _one_model(pairs: pd.DataFrame) -> None:
     models = list(pairs["model"].unique())
     if len(models) != 1:
-        raise DataError(f"pairs: a matrix shows one model, got {len(models)} {models[:5]}; keep one: pairs[pairs.model == ...]")
+        raise DataError(
+            f"pairs: a matrix shows one model, got {len(models)} {models[:5]}; keep one: pairs[pairs.model == ...]"
+        )
 
 
 def _allowed(argument: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -188,13 +188,10 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
 def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     dtype = _CLOSED[column]
     values = frame[column]
-    if values.dtype == dtype:
-        typed = values
-    else:
-        typed = pd.Series(pd.Categorical(values, dtype=dtype), index=frame.index)
-    strange = (typed.isna() & values.notna()).to_numpy()
     allowed = f"one of {', '.join(dtype.categories)}"
+    strange = (values.notna() & ~values.isin(dtype.categories)).to_numpy()
     _refuse(frame, strange, table, column, allowed, "rename the value")
+    typed = values if values.dtype == dtype else pd.Series(pd.Categorical(values, dtype=dtype), index=frame.index)
     if column not in _MAY_BE_MISSING:
         _refuse(frame, typed.isna().to_numpy(), table, column, allowed, "fill it in")
     return typed

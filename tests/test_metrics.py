@@ -1,0 +1,206 @@
+"""Metrics against nested loops written from the reference, and the laws they obey."""
+
+import numpy as np
+import oracles
+import pandas as pd
+import pytest
+
+from rmlab import metrics, tables
+from rmlab.tables import DataError
+
+
+def test_every_chosen_meets_every_rejected(make_scores):
+    scores = make_scores()
+    pairs = metrics.pairs(scores)
+    assert len(pairs) == 2 * 18 * 9
+    assert list(pairs.columns) == tables.PAIRS
+    pd.testing.assert_frame_equal(tables.check_pairs(pairs), pairs)
+    score = scores.set_index(["model", "domain", "id", "label", "slot"])["score"]
+    for row in pairs.sample(40, random_state=0).itertuples():
+        chosen = score[row.model, row.domain, row.id, "chosen", row.chosen_slot]
+        rejected = score[row.model, row.domain, row.id, "rejected", row.rejected_slot]
+        assert row.margin == chosen - rejected
+        assert row.outcome == ("win" if chosen > rejected else "tie" if chosen == rejected else "loss")
+        assert row.level == ["hard", "normal", "easy"][1 + np.sign(row.chosen_slot - row.rejected_slot)]
+
+
+def test_pairs_of_ragged_prompts_are_a_full_product():
+    sizes = {"0": (1, 3), "1": (2, 2), "2": (4, 1)}
+    rows = [
+        ("m", "reward-bench-2", "Ties", id_, label, slot, float(slot))
+        for id_, counts in sizes.items()
+        for label, count in zip(("chosen", "rejected"), counts, strict=True)
+        for slot in range(count)
+    ]
+    columns = ["model", "benchmark", "domain", "id", "label", "slot", "score"]
+    scores = pd.DataFrame(rows, columns=columns).sample(frac=1, random_state=1)
+    pairs = metrics.pairs(scores)
+    assert pairs.groupby("id").size().to_dict() == {"0": 3, "1": 4, "2": 4}
+    assert not pairs.duplicated(tables.PAIR_KEY).any()
+
+
+def test_matrix_equals_the_nested_loops(make_scores):
+    scores = make_scores(seed=3)
+    pairs = metrics.pairs(scores)
+    for model in ("a", "b"):
+        expected = oracles.matrix(oracles.prompts_of(scores, model))
+        found = metrics.matrix(pairs[pairs["model"] == model])
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+        chat = oracles.matrix([p for p in oracles.prompts_of(scores, model) if p[0] == "chat"])
+        np.testing.assert_allclose(metrics.matrix(pairs[(pairs["model"] == model) & (pairs["domain"] == "chat")]), chat)
+    assert list(found.index) == list(found.columns) == ["concise", "plain", "markdown"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rm_bench_equals_the_nested_loops(make_scores, seed):
+    scores = make_scores(seed=seed)
+    table = metrics.rm_bench(metrics.pairs(scores)).set_index("model")
+    for model in ("a", "b"):
+        for column, expected in oracles.rm_bench(scores, model).items():
+            assert table.loc[model, column] == pytest.approx(expected, abs=1e-14), column
+
+
+def test_domain_mean_equals_level_mean_equals_overall(make_scores):
+    table = metrics.rm_bench(metrics.pairs(make_scores(seed=7)))
+    np.testing.assert_allclose(table[["chat", "math", "code", "safety"]].mean(axis=1), table["overall"], atol=1e-15)
+    np.testing.assert_allclose(table[["easy", "normal", "hard"]].mean(axis=1), table["overall"], atol=1e-15)
+
+
+def test_the_array_layer_equals_the_table_layer(make_scores):
+    scores = make_scores(seed=5)
+    wide = scores.sort_values([*tables.PROMPT, "model", "slot"], kind="stable")
+    chosen, rejected = (
+        wide[wide["label"] == label]
+        .sort_values(["model", "domain", "id", "slot"])["score"]
+        .to_numpy()
+        .reshape(2, -1, 3)
+        for label in ("chosen", "rejected")
+    )
+    pairs = metrics.pairs(scores)
+    for model, found in zip("ab", metrics.win_matrix(chosen, rejected), strict=True):
+        np.testing.assert_allclose(found, metrics.matrix(pairs[pairs["model"] == model]), atol=1e-15)
+
+
+def test_order_of_rows_and_increasing_maps_change_nothing(make_scores):
+    scores = make_scores(seed=2)
+    table = metrics.rm_bench(metrics.pairs(scores))
+    shuffled = metrics.rm_bench(metrics.pairs(scores.sample(frac=1, random_state=0))).sort_values("model")
+    pd.testing.assert_frame_equal(shuffled.reset_index(drop=True), table)
+    mapped = metrics.rm_bench(metrics.pairs(scores.assign(score=np.exp(scores["score"]) - 40)))
+    pd.testing.assert_frame_equal(mapped, table)
+
+
+def test_swapping_the_labels_turns_wins_into_losses(make_scores):
+    scores = make_scores(seed=4, levels=1000)
+    swapped = scores.assign(label=scores["label"].map({"chosen": "rejected", "rejected": "chosen"}))
+    pairs, mirrored = metrics.pairs(scores), metrics.pairs(swapped)
+    one, other = pairs[pairs["model"] == "a"], mirrored[mirrored["model"] == "a"]
+    half = metrics.matrix(one, ties="half") + metrics.matrix(other, ties="half").to_numpy().T
+    np.testing.assert_allclose(half, 1.0)
+
+
+def test_tie_policies_are_ordered_and_a_constant_scorer_shows_them(make_scores):
+    pairs = metrics.pairs(make_scores().assign(score=0.0))
+    by_policy = {policy: metrics.accuracy(pairs, ties=policy)["accuracy"] for policy in ("loss", "half", "drop")}
+    assert (by_policy["loss"] == 0).all()
+    assert (by_policy["half"] == 0.5).all()
+    assert by_policy["drop"].isna().all()
+    table = metrics.accuracy(pairs)
+    assert (table["ties"] == table["n_pairs"]).all()
+
+
+def test_accuracy_counts_prompts_and_clusters_errors(make_scores):
+    pairs = metrics.pairs(make_scores(seed=9))
+    table = metrics.accuracy(pairs, by=["model", "level"])
+    assert list(table["level"].dtype.categories) == ["easy", "normal", "hard"]
+    assert (table["n_pairs"] == 54).all()
+    assert (table["n_prompts"] == 18).all()
+    one = pairs[(pairs["model"] == "a") & (pairs["level"] == "hard")].assign(win=lambda f: f["outcome"] == "win")
+    means = one.groupby(["domain", "id"])["win"].mean()
+    row = table[(table["model"] == "a") & (table["level"] == "hard")].iloc[0]
+    assert row["accuracy"] == pytest.approx(means.mean())
+    assert row["se"] == pytest.approx(means.std(ddof=1) / np.sqrt(18))
+    assert row["low"] < row["accuracy"] < row["high"]
+
+
+def test_overall_error_is_the_stratified_formula(make_scores):
+    scores = make_scores(seed=11)
+    pairs = metrics.pairs(scores).assign(win=lambda f: (f["outcome"] == "win").astype(float))
+    prompt = pairs[pairs["model"] == "a"].groupby(["domain", "id"])["win"].mean()
+    variance = sum(s.var(ddof=1) / len(s) for _, s in prompt.groupby("domain"))
+    table = metrics.rm_bench(pairs.drop(columns="win")).set_index("model")
+    assert table.loc["a", "se"] == pytest.approx(np.sqrt(variance) / 4)
+
+
+def test_perfect_and_hopeless_models_keep_a_width(make_scores):
+    scores = make_scores()
+    perfect = scores.assign(score=(scores["label"] == "chosen").astype(float))
+    row = metrics.accuracy(metrics.pairs(perfect)).iloc[0]
+    assert row["accuracy"] == 1
+    assert row["low"] < 1
+    assert row["high"] == 1
+    overall = metrics.rm_bench(metrics.pairs(perfect)).iloc[0]
+    assert overall["overall"] == 1
+    assert overall["low"] < 1
+
+
+def test_missing_scores_are_counted_and_never_lost(make_scores):
+    scores = make_scores()
+    scores.loc[0, "score"] = np.nan
+    pairs = metrics.pairs(scores)
+    assert pairs["outcome"].isna().sum() == 3
+    table = metrics.accuracy(pairs).set_index("model")
+    assert table.loc["a", "missing"] == 3
+    assert table.loc["a", "n_pairs"] == table.loc["b", "n_pairs"] - 3
+
+
+def test_an_absent_domain_makes_the_summary_missing_not_smaller(make_scores):
+    scores = make_scores()
+    table = metrics.rm_bench(metrics.pairs(scores[scores["domain"] != "math"]))
+    assert table[["math", "easy", "normal", "hard", "overall", "se"]].isna().all(axis=None)
+    assert table[["chat", "code", "safety"]].notna().all(axis=None)
+
+
+def test_safety_pools_prompts_unless_split(make_scores):
+    scores = make_scores(seed=1)
+    pairs = metrics.pairs(scores)
+    pooled = metrics.rm_bench(pairs).set_index("model")["safety"]
+    split = metrics.rm_bench(pairs, safety="split").set_index("model")["safety"]
+    parts = metrics.accuracy(pairs[pairs["domain"] == "safety"], by=["model", "subset"]).set_index(["model", "subset"])
+    for model in ("a", "b"):
+        refuse, response = (
+            parts.loc[(model, "safety-refuse"), "accuracy"],
+            parts.loc[(model, "safety-response"), "accuracy"],
+        )
+        assert split[model] == pytest.approx((refuse + response) / 2)
+        assert pooled[model] == pytest.approx((4 * refuse + 2 * response) / 6)
+
+
+def test_misuse_is_refused_by_name(make_scores):
+    pairs = metrics.pairs(make_scores())
+    with pytest.raises(DataError, match="one model"):
+        metrics.matrix(pairs)
+    with pytest.raises(ValueError, match="did you mean 'loss'"):
+        metrics.accuracy(pairs, ties="los")
+    with pytest.raises(DataError, match="'levle' is not a column"):
+        metrics.accuracy(pairs, by="levle")
+    with pytest.raises(DataError, match="'Focus' is not one of RM-Bench"):
+        metrics.rm_bench(pairs.assign(domain="Focus"))
+    with pytest.raises(DataError, match="2 benchmarks"):
+        metrics.rm_bench(pd.concat([pairs, pairs.assign(benchmark="other")]))
+    with pytest.raises(DataError, match="one label only"):
+        metrics.pairs(make_scores().query("label == 'chosen'"))
+    plain = pairs.assign(chosen_style=pd.NA, level=pd.NA)
+    with pytest.raises(DataError, match="level is missing"):
+        metrics.accuracy(tables.check_pairs(plain), by="level")
+
+
+def test_metrics_leave_their_input_alone(make_scores):
+    scores = make_scores()
+    before = scores.copy(deep=True)
+    pairs = metrics.pairs(scores)
+    kept = pairs.copy(deep=True)
+    metrics.rm_bench(pairs)
+    metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
+    pd.testing.assert_frame_equal(scores, before)
+    pd.testing.assert_frame_equal(pairs, kept)
