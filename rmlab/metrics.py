@@ -149,9 +149,9 @@ def win_matrix(chosen: NDArray[np.float64], rejected: NDArray[np.float64]) -> ND
     >>> win_matrix(np.array([[3.0], [1.0]]), np.array([[2.0, 3.0], [0.0, 1.0]])).tolist()
     [[1.0, 0.0]]
     """
-    chosen, rejected = np.moveaxis(chosen, -1, 0), np.moveaxis(rejected, -1, 0)
-    wins = np.stack([np.stack([np.count_nonzero(c > r, axis=-1) for r in rejected], -1) for c in chosen], -2)
-    share: NDArray[np.float64] = wins / chosen.shape[-1]
+    chosen, rejected = (np.ascontiguousarray(np.swapaxes(scores, -1, -2)) for scores in (chosen, rejected))
+    wins = np.packbits(chosen[..., :, None, :] > rejected[..., None, :, :], axis=-1)
+    share: NDArray[np.float64] = np.bitwise_count(wins).sum(axis=-1, dtype=np.int64) / chosen.shape[-1]
     return share
 
 

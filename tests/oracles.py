@@ -4,27 +4,31 @@ STYLES = ("concise", "plain", "markdown")
 DOMAINS = ("chat", "math", "code", "safety")
 
 
-def prompts_of(scores, model):
-    """Prompts of one model: list of (domain, chosen scores by style, rejected scores by style)."""
+def rows_of(scores, model):
+    """Scores of one model as the rows of RM-Bench's result file: id, score_chosen [3], score_rejected [3]."""
     found = {}
     for row in scores[scores["model"] == model].itertuples():
-        entry = found.setdefault((row.domain, row.id), {"chosen": {}, "rejected": {}})
+        entry = found.setdefault(f"{row.domain}/{row.id}", {"chosen": {}, "rejected": {}})
         entry[row.label][row.style] = row.score
     return [
-        (domain, [entry["chosen"][s] for s in STYLES], [entry["rejected"][s] for s in STYLES])
-        for (domain, _), entry in found.items()
+        {
+            "id": key,
+            "score_chosen": [entry["chosen"][s] for s in STYLES],
+            "score_rejected": [entry["rejected"][s] for s in STYLES],
+        }
+        for key, entry in found.items()
     ]
 
 
-def matrix(prompts):
+def matrix(rows):
     """acc[i][j]: share of prompts with chosen of style i strictly above rejected of style j."""
     acc = [[0.0] * 3 for _ in range(3)]
-    for _, chosen, rejected in prompts:
+    for row in rows:
         for i in range(3):
             for j in range(3):
-                if chosen[i] > rejected[j]:
+                if row["score_chosen"][i] > row["score_rejected"][j]:
                     acc[i][j] += 1
-    return [[cell / len(prompts) if prompts else float("nan") for cell in row] for row in acc]
+    return [[cell / len(rows) if rows else float("nan") for cell in line] for line in acc]
 
 
 def levels(acc):
@@ -35,10 +39,9 @@ def levels(acc):
     return {"easy": easy, "normal": normal, "hard": hard}
 
 
-def rm_bench(scores, model):
+def rm_bench(rows):
     """RM-Bench's summary of one model: four domains, three levels, overall."""
-    prompts = prompts_of(scores, model)
-    by_domain = {d: levels(matrix([p for p in prompts if p[0] == d])) for d in DOMAINS}
+    by_domain = {d: levels(matrix([row for row in rows if row["id"].startswith(d)])) for d in DOMAINS}
     result = {d: sum(by_domain[d].values()) / 3 for d in DOMAINS}
     for name in ("easy", "normal", "hard"):
         result[name] = sum(by_domain[d][name] for d in DOMAINS) / 4

@@ -43,10 +43,11 @@ def test_matrix_equals_the_nested_loops(make_scores):
     scores = make_scores(seed=3)
     pairs = metrics.pairs(scores)
     for model in ("a", "b"):
-        expected = oracles.matrix(oracles.prompts_of(scores, model))
+        rows = oracles.rows_of(scores, model)
+        expected = oracles.matrix(rows)
         found = metrics.matrix(pairs[pairs["model"] == model])
         np.testing.assert_allclose(found, expected, atol=1e-15)
-        chat = oracles.matrix([p for p in oracles.prompts_of(scores, model) if p[0] == "chat"])
+        chat = oracles.matrix([row for row in rows if row["id"].startswith("chat")])
         np.testing.assert_allclose(metrics.matrix(pairs[(pairs["model"] == model) & (pairs["domain"] == "chat")]), chat)
     assert list(found.index) == list(found.columns) == ["concise", "plain", "markdown"]
 
@@ -56,7 +57,7 @@ def test_rm_bench_equals_the_nested_loops(make_scores, seed):
     scores = make_scores(seed=seed)
     table = metrics.rm_bench(metrics.pairs(scores)).set_index("model")
     for model in ("a", "b"):
-        for column, expected in oracles.rm_bench(scores, model).items():
+        for column, expected in oracles.rm_bench(oracles.rows_of(scores, model)).items():
             assert table.loc[model, column] == pytest.approx(expected, abs=1e-14), column
 
 

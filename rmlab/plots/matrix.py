@@ -1,0 +1,119 @@
+"""Heatmaps of the style-substance matrix."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rmlab import metrics, tables
+from rmlab.tables import STYLES, DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_matrices", "plot_matrix"]
+
+COLOURS = "RdBu"  # red below chance, white at chance, blue above; safe for the common colour blindnesses
+
+
+def plot_matrix(
+    matrix: pd.DataFrame, *, chance: float = 0.5, names: bool = True, colorbar: bool = True, ax: "Axes | None" = None
+) -> "Axes":
+    """Heatmap of one 3x3 matrix as `rmlab.matrix` returns it; returns the Axes.
+
+    Rows are the style of the chosen answer, columns that of the rejected one. The colour scale is fixed from 0 to 1
+    and white at `chance`; the share stands in every cell, with the name of its level below (`names`). A cell without
+    a comparison stays empty. RM-Bench (arXiv 2410.16184), figure 2.
+    """
+    _check_square(matrix)
+    import seaborn as sns
+    from matplotlib.colors import TwoSlopeNorm
+
+    ax = _axes(ax, size=(4.6, 3.8))
+    sns.heatmap(
+        matrix,
+        norm=TwoSlopeNorm(chance, 0, 1),
+        cmap=COLOURS,
+        annot=_labels(matrix, names),
+        fmt="",
+        square=True,
+        linewidths=1.5,
+        linecolor="white",
+        cbar=colorbar,
+        cbar_kws={"label": "share of comparisons won", "ticks": [0, 0.25, 0.5, 0.75, 1]} if colorbar else None,
+        ax=ax,
+    )
+    ax.set(xlabel="style of the rejected answer", ylabel="style of the chosen answer")
+    ax.tick_params(length=0)
+    ax.tick_params(axis="y", rotation=0)
+    return ax
+
+
+def plot_matrices(
+    pairs: pd.DataFrame,
+    *,
+    by: str = "model",
+    ties: metrics.Ties = "loss",
+    chance: float = 0.5,
+    columns: int = 4,
+) -> "Figure":
+    """One heatmap per value of `by` ("model", or "domain" and the like for one model), one colour bar; the Figure.
+
+    Panels stand in the order of the rows of `pairs`. The table beside it:
+    `rmlab.accuracy(pairs, by=[by, "chosen_style", "rejected_style"])`.
+    """
+    if by not in pairs.columns:
+        raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}")
+    import matplotlib.pyplot as plt
+
+    panels = list(pairs[by].unique())
+    across = min(columns, len(panels))
+    down = -(-len(panels) // across)
+    figure, axes = plt.subplots(
+        down, across, figsize=(2.5 * across + 1.6, 2.55 * down + 0.7), squeeze=False, layout="constrained"
+    )
+    for ax, value in zip(axes.flat, panels, strict=False):
+        panel = metrics.matrix(pairs[pairs[by] == value], ties=ties)
+        plot_matrix(panel, chance=chance, names=False, colorbar=False, ax=ax)
+        ax.set_title(str(value), fontsize="medium")
+        ax.label_outer()
+        ax.set(xlabel="", ylabel="")
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax in axes[-1, : len(panels) - across * (down - 1)]:
+        ax.tick_params(axis="x", labelbottom=True, rotation=30)
+    _shared_colorbar(figure, axes)
+    figure.supxlabel("style of the rejected answer", fontsize="medium")
+    figure.supylabel("style of the chosen answer", fontsize="medium")
+    return figure
+
+
+def _shared_colorbar(figure: "Figure", axes: Any) -> None:
+    mesh = axes.flat[0].collections[0]
+    bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], shrink=0.9, aspect=25)
+    bar.set_label("share of comparisons won")
+    bar.outline.set_visible(False)
+
+
+def _labels(matrix: pd.DataFrame, names: bool) -> np.ndarray:
+    values = matrix.to_numpy()
+    level = np.array([["normal", "hard", "hard"], ["easy", "normal", "hard"], ["easy", "easy", "normal"]])
+    shares = np.array([["" if np.isnan(v) else f"{v:.2f}" for v in row] for row in values])
+    return np.char.add(np.char.add(shares, "\n"), level) if names else shares
+
+
+def _check_square(matrix: pd.DataFrame) -> None:
+    if list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
+        raise DataError(
+            f"matrix: rows {list(matrix.index)} and columns {list(matrix.columns)}; both must be {list(STYLES)}; "
+            "make it with rmlab.matrix(pairs)"
+        )
+
+
+def _axes(ax: "Axes | None", *, size: tuple[float, float]) -> "Axes":
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
