@@ -1,0 +1,49 @@
+"""Benchmarks to responses: from the hub, from files on disk, the bundled one, or preference pairs of one's own."""
+
+import warnings
+from pathlib import Path
+
+import pandas as pd
+
+from rmlab.benchmarks import rm_bench
+from rmlab.tables import DataError, nearest
+
+__all__ = ["load"]
+
+NAMES = ("rm-bench", "mini", "reward-bench", "reward-bench-2")
+
+
+def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
+    """Load a benchmark as a responses table: one row per answer text.
+
+    Names: "rm-bench", "reward-bench", "reward-bench-2" (downloaded from the hub at a pinned revision and verified,
+    or read from `path`, a file or a folder) and "mini" (ships with rmlab, in RM-Bench's file format).
+    Columns: benchmark, domain, id, label, slot, subset, style, prompt, response, and `source` (RM-Bench: where the
+    prompt comes from; missing where the file does not say), `note` (mini: what is wrong with the rejected answer).
+    RM-Bench domains that are not there are named in `attrs["missing_domains"]` and in a UserWarning.
+    Raises DataError for an unknown name and for bad files, naming file, row, field, value and remedy.
+
+    >>> load("mini")["style"].cat.categories.tolist()
+    ['concise', 'plain', 'markdown']
+    """
+    if name not in NAMES:
+        raise DataError(
+            f"load: no benchmark {name!r}; {nearest(str(name), NAMES)}; for data of your own use load_pairs(path)"
+        )
+    if name == "mini" and path is None:
+        path = _bundled()
+    responses = rm_bench.load_path(Path(str(path)), benchmark=name)
+    missing = responses.attrs["missing_domains"]
+    if missing:
+        warnings.warn(
+            f"{name}: no rows for {', '.join(missing)}; summaries over all domains will be missing", stacklevel=2
+        )
+    return responses
+
+
+def _bundled() -> Path:
+    package = Path(__file__).parents[1]
+    for folder in (package / "data" / "mini", package.parent / "data" / "mini"):
+        if folder.is_dir():
+            return folder
+    raise DataError(f"load('mini'): the bundled data is not in {package / 'data' / 'mini'}; install rmlab again")

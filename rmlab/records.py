@@ -1,0 +1,170 @@
+"""Rows of a data file (JSON, JSONL, CSV, Parquet) as dictionaries, and errors that name the file and the row."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rmlab.tables import DataError, nearest
+
+__all__ = ["SUFFIXES", "fail", "read_json", "read_rows", "read_text"]
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of one file, in file order: a JSON array of objects, JSON lines, CSV with a header, or Parquet.
+
+    JSON and JSON lines are told apart by content, not by name. CSV cells are strings, empty ones are None.
+    Raises DataError for a missing, empty, truncated or otherwise unreadable file; nothing is returned by halves.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        rows = _parquet(path)
+    elif suffix == ".csv":
+        rows = _csv(path)
+    else:
+        found = read_json(path)
+        rows = found if isinstance(found, list) else [found]
+    if not rows:
+        raise DataError(f"{path}: no rows; expected at least one; download or write the file again")
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: row {number} is {short(row)}, not an object with named fields")
+    return rows
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file, or the list of a JSON-lines file's values. Raises DataError with line and column."""
+    text = read_text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and "\n" in text.strip():
+            return _lines(path, text)
+        raise _broken(path, text, error) from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    """Text of a UTF-8 file (a byte-order mark is allowed). Raises DataError when missing, empty or not UTF-8."""
+    _require_file(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at position {error.start}); "
+            "save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty; download or write it again")
+    return text
+
+
+def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy: str) -> NoReturn:
+    """Raise DataError naming file, row, id, column and value, what is allowed and the next step."""
+    name = row.get("id", row.get("item_id"))
+    where = f"row {number}" + (f" (id {short(name)})" if name is not None else "")
+    found = f"has {short(row[column])}" if column in row else f"has no such field; found: {', '.join(map(str, row))}"
+    raise DataError(f"{path}: {where}: {column!r} must be {allowed}; it {found}; {remedy}")
+
+
+def short(value: object, limit: int = 80) -> str:
+    """`repr(value)`, cut to a length that fits into an error message."""
+    if isinstance(value, str) and len(value) > limit:
+        value = value[:limit]
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; expected a file with one of {', '.join(SUFFIXES)}")
+    if path.is_file():
+        return
+    beside = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+    hint = nearest(path.name, beside[:20]) if beside else f"the folder {path.parent} does not exist either"
+    raise DataError(f"{path}: no such file; {hint.replace('allowed:', 'in that folder:')}")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Row:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"an object names the field {double!r} twice ({short(made)}); keep one of them")
+    return made
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    values = []
+    # Not str.splitlines: it also breaks at U+2028 and U+0085, which JSON strings may hold unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values.append(json.loads(line, object_pairs_hook=_object))
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path}: line {number} is not JSON ({error.msg}, column {error.colno}): {short(line)}; "
+                "expected one JSON object per line; if it is the last line the file may be cut off"
+            ) from None
+        except DataError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+    return values
+
+
+def _broken(path: Path, text: str, error: json.JSONDecodeError) -> DataError:
+    starts_well = text.lstrip()[:1] in ("[", "{")
+    cut = starts_well and (error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"))
+    where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    if cut:
+        return DataError(f"{path}: the file is cut off ({where}); download or write it again")
+    return DataError(f"{path}: not JSON ({where}); expected a JSON array of objects or one JSON object per line")
+
+
+def _csv(path: Path) -> list[Row]:
+    import csv
+    import io
+
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        header, *lines = list(reader)
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.line_num} is not CSV ({error}); the file may be cut off") from None
+    if len(set(header)) < len(header):
+        double = next(name for name in header if header.count(name) > 1)
+        raise DataError(f"{path}: the header names the column {double!r} twice; keep one of them")
+    rows = []
+    for number, line in enumerate(line for line in lines if line):
+        if len(line) != len(header):
+            raise DataError(f"{path}: row {number} has {len(line)} cells, the header has {len(header)}; repair the row")
+        rows.append({name: cell if cell != "" else None for name, cell in zip(header, line, strict=True)})
+    return rows
+
+
+def _parquet(path: Path) -> list[Row]:
+    _require_file(path)
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: the file is empty; download or write it again")
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs pyarrow: install it, or convert the file to JSON lines") from error
+    try:
+        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path}: not a readable Parquet file ({short(str(error))}); download or write it again"
+        ) from None
+    return rows
+
+
+def columns_of(rows: Iterable[Row]) -> list[str]:
+    """Names of all fields that any row has, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
