@@ -1,11 +1,13 @@
 """Heatmaps of the style-substance matrix."""
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
+from rmlab.plots.canvas import canvas
 from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_matrices", "plot_matrix"]
 
 COLOURS = "RdBu"  # red below chance, white at chance, blue above; safe for the common colour blindnesses
+TICKS = (0, 0.25, 0.5, 0.75, 1)
 
 
 def plot_matrix(
@@ -30,7 +33,7 @@ def plot_matrix(
     import seaborn as sns
     from matplotlib.colors import TwoSlopeNorm
 
-    ax = _axes(ax, size=(4.6, 3.8))
+    ax = canvas(ax, (4.6, 3.8))
     sns.heatmap(
         matrix,
         norm=TwoSlopeNorm(chance, 0, 1),
@@ -41,7 +44,7 @@ def plot_matrix(
         linewidths=1.5,
         linecolor="white",
         cbar=colorbar,
-        cbar_kws={"label": "share of comparisons won", "ticks": [0, 0.25, 0.5, 0.75, 1]} if colorbar else None,
+        cbar_kws={"label": "share of comparisons won", "ticks": TICKS, "shrink": 0.75} if colorbar else None,
         ax=ax,
     )
     ax.set(xlabel="style of the rejected answer", ylabel="style of the chosen answer")
@@ -70,28 +73,35 @@ def plot_matrices(
     panels = list(pairs[by].unique())
     across = min(columns, len(panels))
     down = -(-len(panels) // across)
+    figure: Figure
     figure, axes = plt.subplots(
         down, across, figsize=(2.5 * across + 1.6, 2.55 * down + 0.7), squeeze=False, layout="constrained"
     )
-    for ax, value in zip(axes.flat, panels, strict=False):
+    for number, (ax, value) in enumerate(zip(axes.flat, panels, strict=False)):
         panel = metrics.matrix(pairs[pairs[by] == value], ties=ties)
         plot_matrix(panel, chance=chance, names=False, colorbar=False, ax=ax)
-        ax.set_title(str(value), fontsize="medium")
-        ax.label_outer()
+        ax.set_title(textwrap.fill(str(value), 24), fontsize="medium")
         ax.set(xlabel="", ylabel="")
+        ax.tick_params(axis="y", labelleft=number % across == 0)
+        _name_columns(ax, shown=number + across >= len(panels))
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
-    for ax in axes[-1, : len(panels) - across * (down - 1)]:
-        ax.tick_params(axis="x", labelbottom=True, rotation=30)
     _shared_colorbar(figure, axes)
     figure.supxlabel("style of the rejected answer", fontsize="medium")
     figure.supylabel("style of the chosen answer", fontsize="medium")
     return figure
 
 
+def _name_columns(ax: "Axes", *, shown: bool) -> None:
+    """Style names below a panel, where no other panel stands below it."""
+    ax.tick_params(axis="x", labelbottom=shown)
+    for text in ax.get_xticklabels():
+        text.set(rotation=30, ha="right", rotation_mode="anchor")
+
+
 def _shared_colorbar(figure: "Figure", axes: Any) -> None:
     mesh = axes.flat[0].collections[0]
-    bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], shrink=0.9, aspect=25)
+    bar = figure.colorbar(mesh, ax=axes, ticks=TICKS, shrink=0.9, aspect=25)
     bar.set_label("share of comparisons won")
     bar.outline.set_visible(False)
 
@@ -109,11 +119,3 @@ def _check_square(matrix: pd.DataFrame) -> None:
             f"matrix: rows {list(matrix.index)} and columns {list(matrix.columns)}; both must be {list(STYLES)}; "
             "make it with rmlab.matrix(pairs)"
         )
-
-
-def _axes(ax: "Axes | None", *, size: tuple[float, float]) -> "Axes":
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1]

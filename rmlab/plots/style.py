@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.matrix import _axes
+from rmlab.plots.canvas import canvas
 from rmlab.tables import LEVELS, DataError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
     wide = _wide(table)
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
-    ax = _axes(ax, size=(6.4, 0.42 * len(wide) + 1.3))
+    ax = canvas(ax, (6.4, 0.42 * len(wide) + 1.3))
     rows = np.arange(len(wide))
     ax.hlines(rows, wide[list(LEVELS)].min(axis=1), wide[list(LEVELS)].max(axis=1), color="#cccccc", lw=3, zorder=1)
     for level in LEVELS:
@@ -50,15 +50,16 @@ def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | Non
     means that length gives the label away. Benchmarks without styles get one row per subset.
     """
     table = lengths(responses, by=by)
-    names = [" ".join(map(str, key)) for key in table.index]
-    ax = _axes(ax, size=(6.4, 0.3 * len(names) + 1.4))
+    names = [" ".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in table.index]
+    ax = canvas(ax, (6.4, 0.3 * len(names) + 1.4))
     rows = np.arange(len(names))[::-1]
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)
     for label, colour in LABEL_COLOURS.items():
         spread = 1.96 * table[f"{label}_se"].fillna(0)
         ax.errorbar(table[label], rows, xerr=spread, fmt="o", color=colour, ms=6, lw=1, label=label, zorder=3)
-    for row in rows[:-1][np.diff([key[0] for key in table.index] == np.array(table.index[0][0])) != 0]:
-        ax.axhline(row - 0.5, color="#eeeeee", lw=0.8, zorder=0)
+    group = pd.factorize(table.index.get_level_values(0))[0]
+    for row in rows[:-1][np.diff(group) != 0]:
+        ax.axhline(row - 0.5, color="#dddddd", lw=0.8, zorder=0)
     ax.set(yticks=rows, yticklabels=names, xlabel="mean length (characters)")
     ax.set_xlim(left=0)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
@@ -75,10 +76,11 @@ def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
     wide = found.unstack("label")
     order = wide.sort_index(level=keys[1:]) if len(keys) > 1 else wide
     table = pd.DataFrame({label: order[("mean", label)] for label in LABEL_COLOURS})
-    table = table.assign(**{f"{label}_se": order[("sem", label)] for label in LABEL_COLOURS}, n=order[("size", "chosen")])
+    table = table.assign(
+        **{f"{label}_se": order[("sem", label)] for label in LABEL_COLOURS}, n=order[("size", "chosen")]
+    )
     first = list(dict.fromkeys(responses[by]))
-    table = table.loc[sorted(table.index, key=lambda key: first.index(key[0] if isinstance(key, tuple) else key))]
-    return table if len(keys) > 1 else table.set_index(pd.MultiIndex.from_arrays([table.index], names=[by]))
+    return table.loc[sorted(table.index, key=lambda key: first.index(key[0] if isinstance(key, tuple) else key))]
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -91,6 +93,6 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     absent = [c for c in ("model", *LEVELS) if c not in table.columns]
     if absent:
         raise DataError(
-            f"table: no column {absent[0]!r}; pass rmlab.rm_bench(pairs) or rmlab.accuracy(pairs, by=['model', 'level'])"
+            f"table: no column {absent[0]!r}; pass rm_bench(pairs) or accuracy(pairs, by=['model', 'level'])"
         )
     return table.set_index("model")[list(LEVELS)]
