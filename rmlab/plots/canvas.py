@@ -9,7 +9,7 @@ __all__ = ["canvas"]
 
 
 def canvas(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
-    """Return `ax`, or the Axes of a new figure of `size` inches; never the current Axes, which may hold another plot."""
+    """Return `ax`, or the Axes of a new figure of `size` inches; never the current Axes, which may hold a plot."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

@@ -1,0 +1,56 @@
+# Every target needs only Python 3.11 or later and make; the first run creates .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint typecheck check lab docs notebooks clean
+
+demo: .venv/core  ## the main job on the bundled data: scores, table, figures
+	$(BIN)/rmlab demo
+
+test: .venv/dev .venv/chromium check  ## everything CI runs
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 -p no:doctest notebooks
+
+check: lint typecheck
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+typecheck: .venv/dev
+	$(BIN)/mypy
+
+lab: .venv/dev  ## JupyterLab on the notebooks
+	$(BIN)/jupyter lab notebooks
+
+notebooks: .venv/dev  ## run every notebook top to bottom and keep the outputs
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+
+docs: .venv/docs
+	$(BIN)/sphinx-build -W -b html docs docs/_build/html
+
+clean:
+	rm -rf .venv docs/_build artefacts
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+.venv/dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	@touch $@ .venv/core
+
+.venv/docs: .venv/dev
+	$(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+# The browser tests drive Debian's Chromium; where there is no apt they are skipped with the reason.
+.venv/chromium: .venv/bin/python
+	@command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null
+	@touch $@

@@ -1,0 +1,60 @@
+"""Columns of a pairs table as arrays: codes, sums and counts by group. What every metric and statistic starts from."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import tables
+from rmlab.tables import DataError
+
+__all__ = ["allowed", "codes", "factorise", "sums", "tally"]
+
+
+def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, NDArray[np.intp]]:
+    """Number of ties and of missing outcomes in each group."""
+    outcome = codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)
+    return {
+        "ties": np.bincount(group[outcome == 1], minlength=size),
+        "missing": np.bincount(group[outcome == -1], minlength=size),
+    }
+
+
+def sums(
+    value: NDArray[np.float64], index: NDArray[np.intp], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sum and count of the values at each index; NaN values count for nothing."""
+    counted = ~np.isnan(value)
+    totals = np.bincount(index, np.where(counted, value, 0.0), size)
+    return totals.astype(np.float64), np.bincount(index, counted, size).astype(np.float64)
+
+
+def codes(
+    frame: pd.DataFrame, column: str, dtype: pd.CategoricalDtype, allow_missing: bool = False
+) -> NDArray[np.intp]:
+    """Codes of a closed column (-1 missing); raises DataError where it is absent, or missing unless `allow_missing`."""
+    if column not in frame.columns:
+        raise DataError(f"pairs: no column {column!r}; make pairs with rmlab.pairs(scores) or rmlab.check_pairs(frame)")
+    values = frame[column]
+    if values.dtype != dtype:
+        values = pd.Series(pd.Categorical(values, dtype=dtype))
+    numbers: NDArray[np.intp] = values.cat.codes.to_numpy().astype(np.intp)
+    missing = int((numbers < 0).sum())
+    if missing and not allow_missing:
+        raise DataError(
+            f"pairs: {column} is missing in {missing} of {len(frame)} rows; this benchmark or file has no such column: "
+            "drop these rows or group by another"
+        )
+    return numbers
+
+
+def factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
+    """Number of each value in order of first appearance, and the values."""
+    numbers, uniques = pd.factorize(values)
+    return numbers.astype(np.intp), list(uniques)
+
+
+def allowed(argument: str, value: str, values: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `values`; raise ValueError naming the argument and the nearest otherwise."""
+    if value not in values:
+        raise ValueError(f"{argument}: {value!r}; {tables.nearest(value, values)}")
+    return value
