@@ -1,0 +1,1 @@
+"""Texts through a model once: templates, tries of token ids, packs, hidden states."""

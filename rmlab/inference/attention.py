@@ -1,0 +1,236 @@
+"""Attention that is restricted to paths: every token sees the tokens before it on its own text's path, and no other.
+
+One function is registered with transformers' AttentionInterface; a model uses it for the length of one forward pass and
+is otherwise as it was. Off the GPU it loops over the runs of the layout, so that nothing outside a path is computed. On
+a GPU it hands a block mask to flex attention, which skips the blocks in which no path meets another.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmlab.inference.trie import Layout, Run
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask
+    from transformers import PreTrainedModel
+
+__all__ = ["BLOCK", "Call", "block_mask", "mask_mod", "path_attention", "paths"]
+
+BLOCK = 128
+"""Rows and columns of one block of the block mask: what flex attention's kernels expect."""
+
+_NAME = "rmlab_paths"
+_UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one attention layer asked for: its sliding window, and everything path attention cannot do."""
+
+    window: int | None
+    refused: tuple[str, ...]
+
+
+@dataclass
+class _State:
+    """The layout of the forward pass that is running, masks made for it, and the calls seen so far."""
+
+    layout: Layout
+    masks: dict[Any, Any] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+
+_running: ContextVar[_State] = ContextVar("rmlab_paths")
+
+
+@contextmanager
+def paths(backbone: "PreTrainedModel", layout: Layout) -> Iterator[list[Call]]:
+    """Let `backbone` attend along the paths of `layout` inside the block; its own attention comes back afterwards.
+
+    Yields the list of attention calls, filled as the layers run.
+    """
+    _register()
+    config = backbone.config
+    own = config._attn_implementation
+    state = _State(layout)
+    token = _running.set(state)
+    config._attn_implementation = _NAME
+    try:
+        yield state.calls
+    finally:
+        config._attn_implementation = own
+        _running.reset(token)
+
+
+def path_attention(
+    module: Any,
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    attention_mask: "torch.Tensor | None",
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> "tuple[torch.Tensor, None]":
+    """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads, size) out, along the paths."""
+    state = _running.get()
+    state.calls.append(Call(sliding_window, tuple(_refused(module, attention_mask, dropout, kwargs))))
+    if query.is_cuda:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        mask = _block_mask_on(state, query.device, sliding_window)
+        flex = ALL_ATTENTION_FUNCTIONS["flex_attention"]
+        return flex(module, query, key, value, mask, scaling=scaling, softcap=softcap)[0], None
+    one_run = _capped if softcap else _plain
+    out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+    for run in state.layout.runs:
+        before = [*run.before, (run.start, run.stop)]
+        mask = _run_mask(state, run, query, sliding_window)
+        rows = one_run(
+            query[:, :, run.start : run.stop], _rows(key, before), _rows(value, before), mask, scaling, softcap
+        )
+        out[:, run.start : run.stop] = rows.transpose(1, 2)
+    return out, None
+
+
+def mask_mod(layout: Layout, window: int | None, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
+    """Flex attention's mask function for a layout: may row q see row k?"""
+    import torch
+
+    ends = torch.as_tensor(layout.ends, device=device)
+    positions = torch.as_tensor(layout.positions, device=device)
+
+    def on_path(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return (k <= q) & (q < ends[k])
+
+    def in_window(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < window)
+
+    return on_path if window is None else in_window
+
+
+def block_mask(layout: Layout, window: int | None, device: "torch.device | str") -> "BlockMask":
+    """Flex attention's block mask for a layout, read off the subtree ends; no rows x rows table is ever made.
+
+    A block of keys matters to a block of queries when one of its subtrees reaches that far, and is open in full when
+    all of its subtrees reach behind it. With a window no block is taken as fully open.
+    """
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask
+
+    rows = len(layout.ends)
+    starts = np.arange(0, rows, BLOCK)
+    last = np.minimum(starts + BLOCK, rows) - 1
+    farthest = np.maximum.reduceat(layout.ends, starts)
+    nearest = np.minimum.reduceat(layout.ends, starts)
+    earlier = starts[None, :] < starts[:, None]
+    some = (starts[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
+    full = earlier & (nearest[None, :] > last[:, None]) & (window is None)
+    return BlockMask.from_kv_blocks(
+        *_block_lists(torch, some & ~full, device),
+        *_block_lists(torch, full, device),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_mod(layout, window, device),
+        seq_lengths=(rows, rows),
+    )
+
+
+def _block_lists(torch: Any, wanted: np.ndarray, device: Any) -> tuple[Any, Any]:
+    """Per row of blocks: how many are wanted, and their numbers, wanted ones first."""
+    order = np.argsort(~wanted, axis=1, kind="stable")
+    counts = torch.as_tensor(wanted.sum(1), dtype=torch.int32, device=device)
+    return counts[None, None], torch.as_tensor(order, dtype=torch.int32, device=device)[None, None]
+
+
+def _block_mask_on(state: _State, device: "torch.device", window: int | None) -> "BlockMask":
+    made = state.masks.get((device, window))
+    if made is None:
+        made = state.masks[device, window] = block_mask(state.layout, window, device)
+    return made
+
+
+@cache
+def _register() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_NAME, path_attention)
+
+
+def _refused(module: Any, mask: Any, dropout: float, kwargs: dict[str, Any]) -> Iterator[str]:
+    """Names of what an attention layer asks for and path attention would leave out."""
+    causal = kwargs.get("is_causal")
+    if not (getattr(module, "is_causal", True) if causal is None else causal):
+        yield "attention in both directions"
+    if mask is not None:
+        yield "an attention mask of its own"
+    if dropout:
+        yield "dropout"
+    for name, value in kwargs.items():
+        if value is not None and value is not False and name not in _UNDERSTOOD:
+            yield name
+
+
+def _rows(states: "torch.Tensor", slices: list[tuple[int, int]]) -> "torch.Tensor":
+    """Rows of (1, heads, rows, size) that lie in the slices, copied only where there are several."""
+    import torch
+
+    parts = [states[:, :, start:stop] for start, stop in slices]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+
+def _run_mask(state: _State, run: Run, query: "torch.Tensor", window: int | None) -> "torch.Tensor | None":
+    """Additive mask of one run against its path, or None where it is simply causal.
+
+    Which keys a query sees depends only on how far apart they are, so all runs share one table, cut to size.
+    """
+    rows, offset = run.stop - run.start, run.offset
+    if offset == 0 and (window is None or rows <= window):
+        return None
+    table = state.masks.get((query.dtype, window))
+    if table is None:
+        runs = state.layout.runs
+        deepest = max(run.offset for run in runs)
+        table = _distance_table(max(run.stop - run.start for run in runs), deepest, query, window)
+        state.masks[query.dtype, window] = table
+    deepest = table.shape[1] - table.shape[0]
+    return table[:rows, deepest - offset : deepest + rows]
+
+
+def _distance_table(rows: int, offset: int, query: "torch.Tensor", window: int | None) -> "torch.Tensor":
+    import torch
+
+    back = offset + torch.arange(rows)[:, None] - torch.arange(offset + rows)[None, :]
+    seen = back >= 0 if window is None else (back >= 0) & (back < window)
+    return torch.zeros(seen.shape, dtype=query.dtype).masked_fill_(~seen, -torch.inf).to(query.device)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    grouped = q.shape[1] != k.shape[1]
+    return scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=grouped
+    )
+
+
+def _capped(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
+    """Attention whose logits are bent into -softcap..softcap (Gemma 2, arXiv 2408.00118); softmax in float32."""
+    import torch
+
+    if mask is None:
+        mask = _distance_table(q.shape[2], 0, q, None)
+    heads = k.shape[1]
+    grouped = q.unflatten(1, (heads, -1))
+    scores = grouped @ k[:, :, None].transpose(3, 4) * (q.shape[3] ** -0.5 if scaling is None else scaling)
+    scores = torch.tanh(scores / softcap) * softcap + mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
+    return (weights @ v[:, :, None]).flatten(1, 2)

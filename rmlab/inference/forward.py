@@ -1,0 +1,178 @@
+"""Hidden states of many texts at recorded positions: nothing padded, no shared beginning forwarded twice.
+
+Decoders get packs of tries (trie.py, attention.py); encoders, and decoders whose texts would see each other in a pack,
+get length-sorted batches (batches.py). Both give what each text alone gives; `alone` is that reference.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.inference.batches import Padded, pad
+from rmlab.inference.passes import alone, packed_rows, padded_rows
+from rmlab.inference.probe import packs
+from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+__all__ = ["BUDGETS", "Batch", "Plan", "alone", "hidden", "packs", "plan"]
+
+BUDGETS = {"cpu": 4096, "cuda": 16384}
+"""Tokens forwarded at once where the caller names no budget; CPUs get slower per token with more, GPUs faster."""
+
+Ints = NDArray[np.intp]
+_log = logging.getLogger(__name__)
+
+
+class Batch(NamedTuple):
+    """Hidden states of some texts: `rows[where[k]]` are the wanted positions of text number `texts[k]`, in order.
+
+    `rows`: (n, hidden) float32 on the model's device, each position once. Texts that share a position share its row.
+    """
+
+    texts: Ints
+    rows: "torch.Tensor"
+    where: list[Ints]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be forwarded. Parts hold numbers of distinct sequences; `copies[n]` are the texts that sequence n is.
+
+    `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the same states: the nodes of one trie
+    per prompt where parts are packs, the tokens of the distinct texts where they are batches.
+    """
+
+    parts: "list[Pack] | list[Padded]"
+    copies: list[Ints]
+    tokens: int
+    minimum: int
+
+
+def plan(
+    sequences: Sequence[NDArray[np.integer]],
+    groups: Sequence[int],
+    *,
+    budget: int = BUDGETS["cpu"],
+    packed: bool = True,
+) -> Plan:
+    """Plan the forward passes for token id sequences: packs of at most `budget` tokens, or batches if not `packed`.
+
+    `groups[i]`: prompt number of text i. Identical sequences are forwarded once.
+
+    >>> made = plan([np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)], [0, 0, 0])
+    >>> made.tokens, made.minimum, [copy.tolist() for copy in made.copies]
+    (42, 42, [[0, 2], [1]])
+    """
+    first, which = distinct(sequences)
+    order = np.argsort(which, kind="stable")
+    copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
+    kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
+    parts = _parts(kept, group, np.arange(len(first)), budget, packed)
+    minimum = trie_size(kept, group) if packed else sum(map(len, kept))
+    return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
+
+
+def hidden(
+    backbone: "PreTrainedModel",
+    sequences: Sequence[NDArray[np.integer]],
+    reads: Sequence[NDArray[np.integer]],
+    *,
+    groups: Sequence[int],
+    budget: int | None = None,
+) -> Iterator[Batch]:
+    """Last hidden states of each sequence at the positions it wants, in float32, batch by batch.
+
+    `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token ids of text i; `reads[i]`:
+    positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default BUDGETS of the device; running
+    out of memory halves it. Largest parts come first, so that a budget that is too large shows at once.
+    Raises ValueError for an empty sequence or a position outside it.
+    """
+    _check(sequences, reads, groups)
+    budget = budget or BUDGETS.get(backbone.device.type, BUDGETS["cuda"])
+    return _batches(backbone, sequences, reads, groups, budget)
+
+
+def _batches(
+    backbone: "PreTrainedModel", sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int], budget: int
+) -> Iterator[Batch]:
+    packed = packs(backbone) is None
+    made = plan(sequences, groups, budget=budget, packed=packed)
+    kept = [sequences[copies[0]] for copies in made.copies]
+    group = np.array([groups[copies[0]] for copies in made.copies])
+    todo = list(made.parts)[::-1]
+    while todo:
+        part = todo.pop()
+        done = _attempt(backbone, part, kept, reads, made.copies)
+        if done is not None:
+            yield done
+            continue
+        budget = max(part.tokens // 2, 1)
+        _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
+        left = np.concatenate([part.texts, *(part.texts for part in todo)])
+        todo = _parts([kept[n] for n in left], group[left], left, budget, packed)[::-1]
+
+
+def _parts(
+    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, packed: bool
+) -> "list[Pack] | list[Padded]":
+    """Packs or batches of the sequences, which are called by `numbers`."""
+    if packed:
+        return [Pack(numbers[part.texts], part.shared, part.tokens) for part in pack(sequences, groups, budget)]
+    return [Padded(numbers[part.texts], part.tokens) for part in pad([len(ids) for ids in sequences], budget)]
+
+
+def _attempt(
+    backbone: "PreTrainedModel", part: "Pack | Padded", kept: Sequence[Any], reads: Sequence[Any], copies: list[Ints]
+) -> Batch | None:
+    """Forward one part; None where it does not fit into memory but half of it may."""
+    import torch
+
+    try:
+        return _forward(backbone, part, kept, reads, copies)
+    except torch.OutOfMemoryError as error:
+        if len(part.texts) == 1:
+            error.add_note(f"text {copies[part.texts[0]][0]} alone, {part.tokens} tokens, does not fit into memory")
+            raise
+    # Freed only here: while the error is being handled it holds the tensors that did not fit.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return None
+
+
+def _forward(
+    backbone: "PreTrainedModel", part: "Pack | Padded", kept: Sequence[Any], reads: Sequence[Any], copies: list[Ints]
+) -> Batch:
+    texts = np.concatenate([copies[n] for n in part.texts])
+    place = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
+    wanted = [np.asarray(reads[text], np.intp) for text in texts]
+    if isinstance(part, Pack):
+        layout = lay_out(part, kept)
+        cells = [layout.paths[k][positions] for k, positions in zip(place, wanted, strict=True)]
+    else:
+        longest = part.tokens // len(part.texts)
+        cells = [k * longest + positions for k, positions in zip(place, wanted, strict=True)]
+    unique, where = np.unique(np.concatenate(cells), return_inverse=True)
+    if isinstance(part, Pack):
+        rows, _ = packed_rows(backbone, layout, unique)
+    else:
+        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(unique, longest))
+    return Batch(texts, rows, np.split(where, np.cumsum([len(positions) for positions in wanted])[:-1]))
+
+
+def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int]) -> None:
+    if not len(sequences) == len(reads) == len(groups):
+        raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
+    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
+        if len(ids) == 0:
+            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
+        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < len(ids):
+            raise ValueError(
+                f"reads[{text}]={list(positions)} of a text of {len(ids)} tokens; allowed: 0 to {len(ids) - 1}"
+            )

@@ -1,0 +1,87 @@
+"""One forward pass: a pack, a padded batch, or one text alone, read at the wanted positions in float32."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.inference.attention import Call, paths
+from rmlab.inference.trie import Layout
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+__all__ = ["accepts", "alone", "packed_rows", "padded_rows"]
+
+Ints = NDArray[np.intp]
+Tokens = NDArray[np.integer]
+
+
+def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torch.Tensor":
+    """Hidden states of one text forwarded by itself with the model's own attention: (reads, hidden) float32.
+
+    The reference that packs and batches are compared with.
+    """
+    return padded_rows(backbone, [sequence], np.zeros(len(reads), np.intp), np.asarray(reads, np.intp))
+
+
+def packed_rows(backbone: "PreTrainedModel", layout: Layout, rows: Ints) -> "tuple[torch.Tensor, list[Call]]":
+    """Hidden states of a pack's `rows`, (n, hidden) float32, and the attention calls that made them."""
+    ids, positions = (_on(backbone, values[None]) for values in (layout.ids, layout.positions))
+    with _resting(backbone), paths(backbone, layout) as calls:
+        states = backbone(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+        return states[0, _on(states, rows)].float(), calls
+
+
+def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts: Ints, reads: Ints) -> "torch.Tensor":
+    """Hidden states of right-padded `sequences` at positions `reads` of `texts` among them, (n, hidden) float32.
+
+    Without padding no mask is passed, so that the model may take its fastest way.
+    """
+    lengths = np.array([len(ids) for ids in sequences])
+    real = np.arange(lengths.max())[None, :] < lengths[:, None]
+    ids = np.full(real.shape, _pad_id(backbone), np.int64)
+    ids[real] = np.concatenate(list(sequences))
+    options: dict[str, Any] = {} if real.all() else {"attention_mask": _on(backbone, real.astype(np.int64))}
+    if accepts(backbone, "use_cache"):
+        options["use_cache"] = False
+    with _resting(backbone):
+        states = backbone(input_ids=_on(backbone, ids), **options).last_hidden_state
+        return states[_on(states, texts), _on(states, reads)].float()
+
+
+def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
+    """Does the model's forward method name this argument?"""
+    return argument in inspect.signature(backbone.forward).parameters
+
+
+@contextmanager
+def _resting(backbone: "PreTrainedModel") -> Iterator[None]:
+    """No gradients, no dropout; a model in training mode goes back to it."""
+    import torch
+
+    training = backbone.training
+    if training:
+        backbone.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if training:
+            backbone.train()
+
+
+def _on(owner: Any, values: NDArray[Any]) -> "torch.Tensor":
+    import torch
+
+    return torch.as_tensor(np.ascontiguousarray(values), device=owner.device)
+
+
+def _pad_id(backbone: "PreTrainedModel") -> int:
+    """The model's own pad token: some encoders count positions by it."""
+    pad = getattr(backbone.config.get_text_config(), "pad_token_id", None)
+    return 0 if pad is None or pad < 0 else int(pad)

@@ -1,0 +1,181 @@
+"""Texts of one prompt as a trie of token ids, laid out depth-first in packs: a shared beginning is forwarded once.
+
+Texts of a prompt are sorted, so that each text shares most with the one before it. A text then needs rows only for the
+tokens that it does not share: its run. The rows of a pack are its runs, one behind the other, and the path of a text is
+the rows that spell it. All functions are pure and know only numpy.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SHORTEST_SHARED", "Layout", "Pack", "Run", "ancestors", "distinct", "lay_out", "pack", "trie_size"]
+
+SHORTEST_SHARED = 16
+"""Shared beginnings shorter than this are forwarded again: fetching their keys costs more than computing them."""
+
+Ints = NDArray[np.intp]
+Tokens = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Texts that go through the model as one row. `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`."""
+
+    texts: Ints
+    shared: Ints
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows start..stop of one text that no earlier text has, and the slices of earlier rows that come before them."""
+
+    start: int
+    stop: int
+    before: tuple[tuple[int, int], ...]
+
+    @property
+    def offset(self) -> int:
+        """How many tokens of the text come before the run."""
+        return sum(stop - start for start, stop in self.before)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
+
+    `paths[k]`: the rows that spell the k-th text, in order. `runs`: one per text. `ends[r]`: the first row behind r whose
+    text does not go through r, so that row q sees row k exactly when k <= q < ends[k].
+    """
+
+    ids: Ints
+    positions: Ints
+    paths: list[Ints]
+    runs: list[Run]
+    ends: Ints
+
+
+def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
+    """First text number of each distinct sequence, and for each text the index of its sequence among those.
+
+    >>> first, which = distinct([np.array([1, 2]), np.array([3]), np.array([1, 2])])
+    >>> first.tolist(), which.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    seen: dict[bytes, int] = {}
+    which = [seen.setdefault(np.asarray(ids, np.int32).tobytes(), len(seen)) for ids in sequences]
+    _, first = np.unique(which, return_index=True)
+    return first.astype(np.intp), np.asarray(which, np.intp)
+
+
+def trie_size(sequences: Sequence[Tokens], groups: Sequence[int]) -> int:
+    """The fewest tokens that give every text of each group its path: the nodes of one trie per group."""
+    return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
+
+
+def pack(sequences: Sequence[Tokens], groups: Sequence[int], budget: int) -> list[Pack]:
+    """Packs of at most `budget` tokens, largest first, that hold every text of `sequences` once.
+
+    `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
+    the budget is cut between texts; a single text that is longer than the budget is a pack of its own.
+    """
+    if budget < 1:
+        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
+    pieces: list[Pack] = []
+    for texts, lengths, shared in _sorted_groups(sequences, groups):
+        pieces += _pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget)
+    return [_joined(bin_) for bin_ in _bins(pieces, budget)]
+
+
+def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
+    """The rows of a pack: token ids, positions, each text's path, its run, and where each row's subtree ends."""
+    ends = np.full(part.tokens, part.tokens, np.intp)
+    paths: list[Ints] = []
+    runs: list[Run] = []
+    path = np.zeros(0, np.intp)
+    start = 0
+    for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True):
+        stop = start + len(sequences[text]) - shared
+        ends[path[shared:]] = start
+        runs.append(Run(start, stop, _slices(path[:shared])))
+        path = np.concatenate([path[:shared], np.arange(start, stop)])
+        paths.append(path)
+        start = stop
+    tails = [(sequences[text], shared) for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True)]
+    ids = np.concatenate([np.asarray(ids[shared:], np.intp) for ids, shared in tails])
+    positions = np.concatenate([np.arange(shared, len(ids)) for ids, shared in tails])
+    return Layout(ids, positions, paths, runs, ends)
+
+
+def ancestors(layout: Layout) -> NDArray[np.bool_]:
+    """Dense (rows, rows) table: may row q (first axis) see row k (second axis)? For tests and small packs."""
+    rows = np.arange(len(layout.ids))
+    return (rows[None, :] <= rows[:, None]) & (rows[:, None] < layout.ends[None, :])
+
+
+def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int]) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Per group: its texts in an order in which common beginnings lie together, lengths, tokens shared with the last."""
+    members: dict[int, list[int]] = {}
+    for text, group in enumerate(np.asarray(groups).tolist()):
+        members.setdefault(group, []).append(text)
+    spelled = [np.ascontiguousarray(ids, np.int32) for ids in sequences]
+    for texts in members.values():
+        texts.sort(key=lambda text: spelled[text].tobytes())
+        lengths = np.array([len(spelled[text]) for text in texts], np.intp)
+        shared = [0] + [_common(spelled[a], spelled[b]) for a, b in zip(texts, texts[1:], strict=False)]
+        yield np.array(texts, np.intp), lengths, np.array(shared, np.intp)
+
+
+def _common(left: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+    """Length of the common beginning of two sequences."""
+    n = min(len(left), len(right))
+    differ = left[:n] != right[:n]
+    first = int(differ.argmax()) if n else 0
+    return first if n and differ[first] else n
+
+
+def _pieces(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[Pack]:
+    """The trie of one prompt, cut between texts where it is larger than the budget."""
+    begin, used = 0, 0
+    shared = shared.copy()
+    for k, (length, common) in enumerate(zip(lengths.tolist(), shared.tolist(), strict=True)):
+        if k > begin and used + length - common > budget:
+            yield Pack(texts[begin:k], shared[begin:k], used)
+            begin, used, common = k, 0, 0
+            shared[k] = 0
+        used += length - common
+    yield Pack(texts[begin:], shared[begin:], used)
+
+
+def _bins(pieces: list[Pack], budget: int) -> list[list[Pack]]:
+    """Best fit, largest piece first: each piece goes where the least room is left."""
+    bins: list[list[Pack]] = []
+    room: list[tuple[int, int]] = []
+    for piece in sorted(pieces, key=lambda piece: -piece.tokens):
+        at = bisect_left(room, (piece.tokens, -1))
+        if at < len(room):
+            left, number = room.pop(at)
+            bins[number].append(piece)
+        else:
+            left, number = budget, len(bins)
+            bins.append([piece])
+        insort(room, (left - piece.tokens, number))
+    return bins
+
+
+def _joined(pieces: list[Pack]) -> Pack:
+    texts = np.concatenate([piece.texts for piece in pieces])
+    return Pack(texts, np.concatenate([piece.shared for piece in pieces]), sum(piece.tokens for piece in pieces))
+
+
+def _slices(rows: Ints) -> tuple[tuple[int, int], ...]:
+    """Consecutive rows as (start, stop) slices."""
+    if not len(rows):
+        return ()
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts, stops = rows[np.r_[0, cuts]], rows[np.r_[cuts - 1, len(rows) - 1]] + 1
+    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
