@@ -7,7 +7,18 @@ from typing import Any, NoReturn
 
 from rmlab.tables import DataError, nearest
 
-__all__ = ["SUFFIXES", "fail", "read_json", "read_rows", "read_text"]
+__all__ = [
+    "SUFFIXES",
+    "Row",
+    "columns_of",
+    "fail",
+    "number",
+    "read_json",
+    "read_rows",
+    "read_text",
+    "require_file",
+    "short",
+]
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
 
@@ -51,7 +62,7 @@ def read_json(path: Path) -> Any:
 
 def read_text(path: Path) -> str:
     """Text of a UTF-8 file (a byte-order mark is allowed). Raises DataError when missing, empty or not UTF-8."""
-    _require_file(path)
+    require_file(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,7 +91,20 @@ def short(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _require_file(path: Path) -> None:
+def number(path: object, place: int, row: Row, column: str, value: object = ...) -> float:
+    """A number of a row as a float; null and lists of one number are allowed, other values raise DataError."""
+    value = row.get(column) if value is ... else value
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        fail(path, place, row, column, f"numbers (one is {short(value)})", "score the prompt again or drop it")
+    return float(value)
+
+
+def require_file(path: Path) -> None:
+    """Raise DataError unless `path` is a file, with the nearest names where it is not there."""
     if path.is_dir():
         raise DataError(f"{path}: is a folder; expected a file with one of {', '.join(SUFFIXES)}")
     if path.is_file():
@@ -148,7 +172,7 @@ def _csv(path: Path) -> list[Row]:
 
 
 def _parquet(path: Path) -> list[Row]:
-    _require_file(path)
+    require_file(path)
     if path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty; download or write it again")
     try:

@@ -4,18 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from rmlab import records
+from rmlab.subsets import PRIOR_SETS, REWARD_BENCH, REWARD_BENCH_2
 from rmlab.tables import DataError
 
-__all__ = ["REWARD_BENCH", "REWARD_BENCH_2", "check_answers", "looks_like", "refuse_other", "row_id"]
-
-REWARD_BENCH = (
-    "alpacaeval-easy", "alpacaeval-length", "alpacaeval-hard", "mt-bench-easy", "mt-bench-med", "mt-bench-hard",
-    "llmbar-natural", "llmbar-adver-neighbor", "llmbar-adver-GPTInst", "llmbar-adver-GPTOut", "llmbar-adver-manual",
-    "refusals-dangerous", "refusals-offensive", "xstest-should-refuse", "xstest-should-respond", "donotanswer",
-    "math-prm", "hep-cpp", "hep-go", "hep-java", "hep-js", "hep-python", "hep-rust",
-    "anthropic_helpful", "anthropic_hhh", "anthropic_harmless", "mtbench_human", "mtbench_gpt4", "shp", "summarize",
-)  # fmt: skip
-REWARD_BENCH_2 = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
+__all__ = ["check_answers", "looks_like", "refuse_other", "row_id"]
 
 _SCORES = ("score_chosen", "score_rejected", "scores_chosen", "scores_rejected", "scores", "text_chosen")
 _HINT = {
@@ -44,7 +36,7 @@ def looks_like(row: dict[str, Any]) -> str | None:
     if texts and all(isinstance(text, str) for text in texts):
         known = subset in REWARD_BENCH_2
         return "reward-bench-2" if known else "rm-bench" if len(chosen) == len(rejected) == 3 else "pairs"
-    if isinstance(chosen, str) and isinstance(rejected, str) and subset in REWARD_BENCH:
+    if isinstance(chosen, str) and isinstance(rejected, str) and subset in (*REWARD_BENCH, *PRIOR_SETS):
         return "reward-bench"
     return "pairs"
 

@@ -9,11 +9,11 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import kinds
+from rmlab.subsets import RM_BENCH as SUBSETS
 from rmlab.tables import STYLES, DataError, nearest
 
-__all__ = ["EXTRA", "SUBSETS", "TOTAL", "file_names", "from_rows", "load_path"]
+__all__ = ["EXTRA", "TOTAL", "file_names", "from_rows", "load_path"]
 
-SUBSETS = ("chat", "math", "code", "safety-refuse", "safety-response")
 TOTAL = "total_dataset.json"
 EXTRA = ("note", "error", "error_key")
 
@@ -111,8 +111,16 @@ def _answers(prompt: dict[str, Any], benchmark: str, extra: list[str]) -> Iterab
     shared = {"benchmark": benchmark, "domain": prompt["subset"].split("-")[0], "id": prompt["id"]}
     for label in tables.LABELS:
         for slot, (style, text) in enumerate(zip(STYLES, prompt[label], strict=True)):
-            yield {**shared, "label": label, "slot": slot, "subset": prompt["subset"], "style": style,
-                   "prompt": prompt["prompt"], "response": text, **{name: prompt.get(name) for name in extra}}  # fmt: skip
+            yield {
+                **shared,
+                "label": label,
+                "slot": slot,
+                "subset": prompt["subset"],
+                "style": style,
+                "prompt": prompt["prompt"],
+                "response": text,
+                **{name: prompt.get(name) for name in extra},
+            }
 
 
 def _natural(name: str) -> tuple[int, str]:

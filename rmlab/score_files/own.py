@@ -1,0 +1,113 @@
+"""rmlab's own files of scores and pairs: CSV, Parquet or JSON lines, with a provenance file beside."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from rmlab import records, tables
+from rmlab.tables import DataError
+
+__all__ = ["SIDECAR", "read", "sha256", "write", "write_file", "write_sidecar"]
+
+SIDECAR = ".provenance.json"
+
+_TEXT = {"scores": ["model", *tables.KEY, "subset", "style"]}
+_TEXT["scores"].remove("slot")
+_TEXT["pairs"] = ["model", *tables.PROMPT, "subset", "chosen_style", "rejected_style", "level", "outcome"]
+_BLANK_IS_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
+
+
+def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
+    """The columns of one file, names and ids as text, numbers exactly as written. Not checked yet."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _read_csv(path, table)
+    if suffix == ".parquet":
+        return _read_parquet(path)
+    return pd.DataFrame(records.read_rows(path))
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    """Write a checked table; floats are written so that they read back to the same bits."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise ImportError(f"writing {path} needs pyarrow: install it, or write a .csv file") from error
+        write_file(path, lambda part: frame.to_parquet(part, index=False, engine="pyarrow"))
+    elif suffix == ".csv":
+        write_file(path, lambda part: frame.to_csv(part, index=False, lineterminator="\n", encoding="utf-8"))
+    elif suffix in (".jsonl", ".ndjson"):
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        lines = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+        write_file(path, lambda part: part.write_text(lines, encoding="utf-8"))
+    else:
+        raise DataError(f"{path}: cannot tell the file type from {path.suffix!r}; use .csv, .parquet or .jsonl")
+
+
+def write_file(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write through a part file, so that `path` is either the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_sidecar(frame: pd.DataFrame, path: Path) -> None:
+    """Write `attrs["provenance"]` beside the file, with the file's checksum; remove a stale one where there is none."""
+    beside = path.with_name(path.name + SIDECAR)
+    if "provenance" not in frame.attrs:
+        beside.unlink(missing_ok=True)
+        return
+    content = {"provenance": frame.attrs["provenance"], "rows": len(frame), "sha256": sha256(path)}
+    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    write_file(beside, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
+    import io
+
+    text = records.read_text(path)
+    header = list(pd.read_csv(io.StringIO(text), nrows=0).columns)
+    names = [name for name in _TEXT[table] if name in header]
+    blank = [name for name in header if name not in names or name in _BLANK_IS_MISSING]
+    try:
+        return pd.read_csv(
+            io.StringIO(text),
+            dtype=dict.fromkeys(names, "str"),
+            keep_default_na=False,
+            na_values={name: [""] for name in blank},
+            float_precision="round_trip",
+        )
+    except pd.errors.ParserError as error:
+        raise DataError(f"{path}: not a readable CSV file ({error}); write it again") from None
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    records.require_file(path)
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs pyarrow: install it, or convert the file to CSV") from error
+    try:
+        frame = pd.read_parquet(path, engine="pyarrow")
+    except (pyarrow.ArrowException, OSError) as error:
+        detail = records.short(str(error))
+        raise DataError(f"{path}: not a readable Parquet file ({detail}); write it again") from None
+    frame.attrs = {}
+    return frame

@@ -1,0 +1,177 @@
+"""Files of scores and of comparisons to tables."""
+
+import glob
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rmlab import records, tables
+from rmlab.score_files import own, response_matrix, reward_bench, rm_bench
+from rmlab.tables import DataError, nearest
+
+__all__ = ["FORMATS", "read_pairs", "read_scores"]
+
+FORMATS = ("rmlab", "rm-bench", "reward-bench", "reward-bench-2", "response-matrix")
+
+Source = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+def read_scores(
+    source: Source, *, format: str | None = None, model: str | None = None, allow_missing: bool = False
+) -> pd.DataFrame:
+    """Read scores from a file, a glob such as "results/*.json", or a list of them: one row per scored response.
+
+    Formats (recognised from the content unless `format` is given):
+
+    - "rmlab": CSV, Parquet or JSON lines with the columns of a scores table, as `write_scores` makes them;
+    - "rm-bench": rows with `score_chosen` and `score_rejected` (three each), of one domain or of all;
+    - "reward-bench": version 1 `eval-set-scores` (`scores_chosen`, `scores_rejected`, `subset`, `id`);
+    - "reward-bench-2": version 2 `eval-set-scores` (`scores` per prompt with the chosen first, `num_correct`);
+    - "response-matrix": a CSV, rows models, columns items, 1 where the chosen answer won, 0 where not. The scores are
+      votes then (1 for the preferred answer, 0 for the other): their margins mean nothing; see `read_pairs`.
+
+    `model` names the model of RM-Bench files, which do not hold it (default: from the file's or folder's name).
+    `attrs["provenance"]` holds what the sidecar files say. A missing, NaN or infinite score raises DataError;
+    with `allow_missing` missing ones are read as NaN, which later steps count and never score.
+    """
+    paths = _paths(source)
+    frames = []
+    for path in paths:
+        with _naming(path):
+            frames.append(tables.check_scores(_scores(path, format, model), allow_missing=allow_missing))
+    scores = tables.check_scores(pd.concat(frames, ignore_index=True), allow_missing=allow_missing)
+    scores.attrs = _provenance(paths)
+    return scores
+
+
+def read_pairs(
+    source: Source,
+    *,
+    format: str | None = None,
+    benchmark: str = "reward-bench",
+    subsets: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Read comparisons from a file, a glob or a list of them: one row per model, chosen and rejected answer.
+
+    "rmlab" files hold the columns of a pairs table. A "response-matrix" is a CSV with one row per model and one
+    column per item: 1 is a win of the chosen answer, 0.5 a tie, 0 a loss, a blank is missing; there are no margins.
+    `subsets` maps its item names to subsets; without it they must be RewardBench 1 items (0 to 2984).
+    """
+    paths = _paths(source)
+    made = []
+    for path in paths:
+        kind = _kind(path, format)
+        if kind not in ("response-matrix", "rmlab"):
+            raise DataError(f"{path}: a file of scores ({kind}), not of comparisons; use pairs(read_scores(...))")
+        with _naming(path):
+            matrix = kind == "response-matrix"
+            frame = response_matrix.read(path, benchmark, subsets) if matrix else own.read(path, "pairs")
+            made.append(tables.check_pairs(frame))
+    pairs = tables.check_pairs(pd.concat(made, ignore_index=True))
+    pairs.attrs = _provenance(paths)
+    return pairs
+
+
+def _paths(source: Source) -> list[Path]:
+    given = [source] if isinstance(source, str | PathLike) else list(source)
+    found: list[Path] = []
+    for item in given:
+        text = str(Path(item).expanduser())
+        if Path(text).is_dir():
+            raise DataError(f"{text}: is a folder; name its files, for example {str(Path(text) / '*.json')!r}")
+        if Path(text).exists() or not glob.has_magic(text):
+            found.append(Path(text))
+            continue
+        matches = sorted(Path(name) for name in glob.glob(text, recursive=True))
+        matches = [path for path in matches if path.is_file() and not path.name.endswith(own.SIDECAR)]
+        if not matches:
+            raise DataError(f"{text}: no file matches; check the folder and the pattern")
+        found += matches
+    if not found:
+        raise DataError("read: an empty list of files; name at least one")
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A DataError inside gets the file's name in front."""
+    try:
+        yield
+    except DataError as error:
+        raise error if str(error).startswith(str(path)) else DataError(f"{path}: {error}") from None
+
+
+def _scores(path: Path, format: str | None, model: str | None) -> pd.DataFrame:
+    kind = _kind(path, format)
+    if kind == "rmlab":
+        frame = own.read(path, "scores")
+        return frame if model is None else frame.assign(model=model)
+    if kind == "response-matrix":
+        return response_matrix.votes(response_matrix.read(path, "reward-bench", None))
+    if kind == "rm-bench":
+        return rm_bench.read(path, model)
+    return reward_bench.read(path, kind, model)
+
+
+def _kind(path: Path, format: str | None) -> str:
+    if format is not None:
+        if format not in FORMATS:
+            raise DataError(f"format: {format!r} is unknown; {nearest(format, FORMATS)}")
+        return format
+    if path.suffix.lower() == ".parquet":
+        return "rmlab"
+    if path.suffix.lower() == ".csv":
+        header = records.read_text(path).split("\n", 1)[0]
+        return (
+            "rmlab" if {"label", "chosen_slot"} & set(header.strip().replace('"', "").split(",")) else "response-matrix"
+        )
+    return _json_kind(path, records.read_json(path))
+
+
+def _json_kind(path: Path, content: Any) -> str:
+    first = content[0] if isinstance(content, list) and content else content
+    names = set(first) if isinstance(first, dict) else set()
+    if isinstance(content, dict):
+        if "scores" in names:
+            return "reward-bench-2"
+        if "scores_chosen" in names:
+            return "reward-bench"
+    if {"score_chosen", "score_rejected"} & names:
+        return "rm-bench"
+    if {"score", "label"} <= names or "chosen_slot" in names:
+        return "rmlab"
+    looks = "a benchmark's texts: use load(...)" if {"chosen", "rejected"} <= names else "none of them"
+    if {"total_avg_acc", "hard_acc"} & names or names >= {"chat", "safety"}:
+        looks = "averages of a model, without the score of any response"
+    raise DataError(
+        f"{path}: not a file of scores; known formats: {', '.join(FORMATS)}; it looks like {looks}; "
+        f"fields found: {', '.join(sorted(map(str, names))[:12]) or records.short(content)}"
+    )
+
+
+def _provenance(paths: list[Path]) -> dict[str, Any]:
+    found = {str(path): kept for path in paths if (kept := _sidecar(path)) is not None}
+    if not found:
+        return {}
+    return {"provenance": next(iter(found.values())) if len(paths) == 1 else {"files": found}}
+
+
+def _sidecar(path: Path) -> Any:
+    beside = path.with_name(path.name + own.SIDECAR)
+    if not beside.is_file():
+        return None
+    content = records.read_json(beside)
+    if not isinstance(content, dict) or "provenance" not in content:
+        raise DataError(
+            f"{beside}: expected an object with 'provenance' and 'sha256'; delete the file or write it again"
+        )
+    if content.get("sha256") != own.sha256(path):
+        warnings.warn(f"{path}: changed since {beside.name} was written; its provenance is left out", stacklevel=4)
+        return None
+    return json.loads(json.dumps(content["provenance"]))

@@ -1,0 +1,99 @@
+"""Tables to files of scores and of comparisons."""
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rmlab import tables
+from rmlab.score_files import own, response_matrix, reward_bench, rm_bench
+from rmlab.score_files.reading import FORMATS
+from rmlab.tables import DataError, nearest
+
+__all__ = ["write_pairs", "write_scores"]
+
+
+def write_scores(
+    scores: pd.DataFrame,
+    path: str | PathLike[str],
+    *,
+    format: str | None = None,
+    responses: pd.DataFrame | None = None,
+) -> Path:
+    """Write scores to one file and return its path; `read_scores` gives the same table back, float for float.
+
+    `format` is "rmlab" (default; .csv, .parquet or .jsonl), "rm-bench", "reward-bench", "reward-bench-2" (.json, one
+    model a file; `responses` adds the texts), or "response-matrix" (.csv; which answer won, not the scores).
+    `attrs["provenance"]`, if there, goes to `<path>.provenance.json` with the file's checksum.
+    A file is written whole or not at all. Missing scores are blank in CSV and null in JSON.
+    """
+    scores = tables.check_scores(scores, allow_missing=True)
+    target, kind = Path(path).expanduser(), _format(format)
+    if responses is not None:
+        tables.check_match(scores, responses)
+    if kind == "rmlab":
+        own.write(scores, target)
+    elif kind == "response-matrix":
+        _write_matrix(response_matrix.wide(_outcomes(scores)), target)
+    else:
+        _require_one(scores, kind)
+        made = rm_bench.rows(scores, responses) if kind == "rm-bench" else reward_bench.content(scores, kind, responses)
+        _write_json(made, target)
+    own.write_sidecar(scores, target)
+    return target
+
+
+def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str | None = None) -> Path:
+    """Write comparisons to one file and return its path; `read_pairs` gives the same table back.
+
+    `format` is "rmlab" (default; .csv, .parquet or .jsonl) or "response-matrix" (.csv: rows models, columns items,
+    1 win, 0.5 tie, 0 loss, blank missing; one comparison per item). Provenance as in `write_scores`.
+    """
+    pairs = tables.check_pairs(pairs)
+    target, kind = Path(path).expanduser(), _format(format)
+    if kind == "rmlab":
+        own.write(pairs, target)
+    elif kind == "response-matrix":
+        _write_matrix(response_matrix.wide(pairs), target)
+    else:
+        raise DataError(f"format: {kind!r} holds scores, not comparisons; use 'rmlab' or 'response-matrix'")
+    own.write_sidecar(pairs, target)
+    return target
+
+
+def _format(format: str | None) -> str:
+    if format is not None and format not in FORMATS:
+        raise DataError(f"format: {format!r} is unknown; {nearest(format, FORMATS)}")
+    return format or "rmlab"
+
+
+def _require_one(scores: pd.DataFrame, kind: str) -> None:
+    for column in ("model", "benchmark"):
+        names = scores[column].unique()
+        if len(names) != 1:
+            raise DataError(
+                f"scores: {len(names)} {column}s ({', '.join(names[:5])}); a {kind} file holds one: "
+                f"write one file for each of scores.groupby({column!r})"
+            )
+
+
+def _outcomes(scores: pd.DataFrame) -> pd.DataFrame:
+    key = ["model", *tables.PROMPT, "subset"]
+    sides = {label: scores[scores["label"] == label] for label in tables.LABELS}
+    if any(side.duplicated(key).any() for side in sides.values()):
+        raise DataError("scores: a response matrix holds one chosen and one rejected answer per prompt; found several")
+    both = sides["chosen"].merge(sides["rejected"], on=key, how="outer", suffixes=("_chosen", "_rejected"))
+    margin = both["score_chosen"] - both["score_rejected"]
+    order = scores[key].drop_duplicates()
+    return order.merge(both[key].assign(margin=margin, chosen_slot=0, rejected_slot=0), on=key)
+
+
+def _write_matrix(matrix: pd.DataFrame, path: Path) -> None:
+    own.write_file(path, lambda part: matrix.reset_index().to_csv(part, index=False, lineterminator="\n"))
+
+
+def _write_json(content: Any, path: Path) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    own.write_file(path, lambda part: part.write_text(text, encoding="utf-8"))
