@@ -1,0 +1,85 @@
+"""RewardBench 2's Ties: many right answers should score alike, and all above the wrong ones."""
+
+import numpy as np
+import pandas as pd
+
+from rmlab import tables
+from rmlab.tables import PROMPT, DataError
+
+__all__ = ["ties_detail", "ties_score"]
+
+WEIGHTS = {"accuracy_tied": 0.30, "accuracy_ref": 0.30, "prefers": 0.20, "prefers_both": 0.20, "margin": 0.01}
+
+
+def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and Ties prompt: how far right answers spread, and how far above the wrong ones they stand.
+
+    Columns: model, benchmark, id, kind ("ref" with one right answer, "tied" with several), number (shared by the two
+    prompts of a pair), n_correct, n_incorrect, spread (largest minus smallest score of the right answers; NaN with
+    one), gap (smallest right minus largest wrong), accurate (gap > 0; missing where a score is).
+    RewardBench 2 (arXiv 2506.01937), section 4; `rewardbench/utils.py` of its repository. Raises DataError for an id
+    that is not `ref:N` or `tied:N`, and for one without its partner.
+    """
+    scores = tables.check_scores(scores, allow_missing=True)
+    scores = scores[scores["domain"] == "Ties"]
+    name = scores["id"].str.extract(r"^(?P<kind>ref|tied):(?P<number>.+)$")
+    if name["kind"].isna().any():
+        strange = scores["id"][name["kind"].isna()].iloc[0]
+        raise DataError(f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'; load with reward-bench-2")
+    prompt = ["model", "benchmark", "id"]
+    frame = scores.assign(kind=name["kind"], number=name["number"])
+    sides = {label: frame[frame["label"] == label].groupby(prompt, sort=False)["score"] for label in tables.LABELS}
+    right, wrong = (side.agg(["min", "max", "size", "count"]) for side in sides.values())
+    detail = frame.drop_duplicates(prompt)[[*prompt, "kind", "number"]].set_index(prompt)
+    known = (right["count"] == right["size"]) & (wrong["count"] == wrong["size"]).reindex(right.index)
+    gap = (right["min"] - wrong["max"]).where(known)
+    detail = detail.assign(
+        n_correct=right["size"],
+        n_incorrect=wrong["size"],
+        spread=(right["max"] - right["min"]).where(known & (right["size"] > 1)),
+        gap=gap,
+        accurate=(gap > 0).astype("boolean").where(gap.notna()),
+    ).reset_index()
+    _check_partners(detail)
+    return detail
+
+
+def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
+    """The parts of the Ties score: one row per model and pair of prompts (ref:N, tied:N).
+
+    Columns: model, benchmark, number, accuracy_tied, accuracy_ref, prefers (gap of the tied prompt above its spread),
+    prefers_both (the smaller of the two gaps above that spread), margin (tanh(smaller gap / spread - 1); 0 where
+    that is NaN) and score, their weighted sum (0.30, 0.30, 0.20, 0.20, 0.01). A model's Ties score is the mean of
+    `score`; it may reach 1.01. A pair with a missing score is missing.
+    """
+    detail = ties_detail(scores)
+    wide = detail.set_index(["model", "benchmark", "number", "kind"])[["gap", "spread"]].unstack("kind")
+    gap_ref, gap_tied, spread = wide[("gap", "ref")], wide[("gap", "tied")], wide[("spread", "tied")]
+    smaller = np.minimum(gap_ref, gap_tied)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margin = np.nan_to_num(np.tanh(smaller / spread - 1), nan=0.0)
+    parts = pd.DataFrame(
+        {
+            "accuracy_tied": (gap_tied > 0).astype(float),
+            "accuracy_ref": (gap_ref > 0).astype(float),
+            "prefers": (gap_tied > spread).astype(float),
+            "prefers_both": (smaller > spread).astype(float),
+            "margin": margin,
+        }
+    )
+    parts = parts.where(gap_ref.notna() & gap_tied.notna())
+    score = sum(weight * parts[part] for part, weight in WEIGHTS.items())
+    order = detail.drop_duplicates(["model", "benchmark", "number"]).set_index(["model", "benchmark", "number"]).index
+    return parts.assign(score=score).loc[order].reset_index()
+
+
+def _check_partners(detail: pd.DataFrame) -> None:
+    partners = detail.groupby(["model", *PROMPT[:1], "number"], sort=False)["kind"].agg(["nunique", "first"])
+    alone = partners[partners["nunique"] < 2]
+    if len(alone):
+        (model, _, number), kind = alone.index[0], alone["first"].iloc[0]
+        other = "ref" if kind == "tied" else "tied"
+        raise DataError(
+            f"scores: {len(alone)} Ties prompts have no partner, first {kind}:{number} of {model!r}; "
+            f"score {other}:{number} too or drop both"
+        )
