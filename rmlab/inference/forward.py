@@ -49,7 +49,7 @@ class Plan:
     per prompt where parts are packs, the tokens of the distinct texts where they are batches.
     """
 
-    parts: "list[Pack] | list[Padded]"
+    parts: list[Pack | Padded]
     copies: list[Ints]
     tokens: int
     minimum: int
@@ -57,7 +57,7 @@ class Plan:
 
 def plan(
     sequences: Sequence[NDArray[np.integer]],
-    groups: Sequence[int],
+    groups: Sequence[int] | Ints,
     *,
     budget: int = BUDGETS["cpu"],
     packed: bool = True,
@@ -84,7 +84,7 @@ def hidden(
     sequences: Sequence[NDArray[np.integer]],
     reads: Sequence[NDArray[np.integer]],
     *,
-    groups: Sequence[int],
+    groups: Sequence[int] | Ints,
     budget: int | None = None,
 ) -> Iterator[Batch]:
     """Last hidden states of each sequence at the positions it wants, in float32, batch by batch.
@@ -100,7 +100,11 @@ def hidden(
 
 
 def _batches(
-    backbone: "PreTrainedModel", sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int], budget: int
+    backbone: "PreTrainedModel",
+    sequences: Sequence[Any],
+    reads: Sequence[Any],
+    groups: Sequence[int] | Ints,
+    budget: int,
 ) -> Iterator[Batch]:
     packed = packs(backbone) is None
     made = plan(sequences, groups, budget=budget, packed=packed)
@@ -119,9 +123,7 @@ def _batches(
         todo = _parts([kept[n] for n in left], group[left], left, budget, packed)[::-1]
 
 
-def _parts(
-    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, packed: bool
-) -> "list[Pack] | list[Padded]":
+def _parts(sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, packed: bool) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
     if packed:
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in pack(sequences, groups, budget)]
@@ -166,7 +168,7 @@ def _forward(
     return Batch(texts, rows, np.split(where, np.cumsum([len(positions) for positions in wanted])[:-1]))
 
 
-def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int]) -> None:
+def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int] | Ints) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
     for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):

@@ -8,6 +8,7 @@ the rows that spell it. All functions are pure and know only numpy.
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ Tokens = NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Pack:
-    """Texts that go through the model as one row. `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`."""
+    """Texts that go through the model as a row; `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`."""
 
     texts: Ints
     shared: Ints
@@ -32,7 +33,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Run:
-    """The rows start..stop of one text that no earlier text has, and the slices of earlier rows that come before them."""
+    """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them."""
 
     start: int
     stop: int
@@ -48,8 +49,8 @@ class Run:
 class Layout:
     """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
 
-    `paths[k]`: the rows that spell the k-th text, in order. `runs`: one per text. `ends[r]`: the first row behind r whose
-    text does not go through r, so that row q sees row k exactly when k <= q < ends[k].
+    `paths[k]`: the rows that spell the k-th text, in order. `runs`: one per text. `ends[r]`: the first row behind r
+    whose text does not go through r, so that row q sees row k exactly when k <= q < ends[k].
     """
 
     ids: Ints
@@ -72,12 +73,12 @@ def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
     return first.astype(np.intp), np.asarray(which, np.intp)
 
 
-def trie_size(sequences: Sequence[Tokens], groups: Sequence[int]) -> int:
+def trie_size(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> int:
     """The fewest tokens that give every text of each group its path: the nodes of one trie per group."""
     return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
 
 
-def pack(sequences: Sequence[Tokens], groups: Sequence[int], budget: int) -> list[Pack]:
+def pack(sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int) -> list[Pack]:
     """Packs of at most `budget` tokens, largest first, that hold every text of `sequences` once.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
@@ -117,8 +118,8 @@ def ancestors(layout: Layout) -> NDArray[np.bool_]:
     return (rows[None, :] <= rows[:, None]) & (rows[:, None] < layout.ends[None, :])
 
 
-def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int]) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Per group: its texts in an order in which common beginnings lie together, lengths, tokens shared with the last."""
+def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Per group: its texts with common beginnings side by side, their lengths, what each shares with the last."""
     members: dict[int, list[int]] = {}
     for text, group in enumerate(np.asarray(groups).tolist()):
         members.setdefault(group, []).append(text)
@@ -126,7 +127,7 @@ def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int]) -> Iterat
     for texts in members.values():
         texts.sort(key=lambda text: spelled[text].tobytes())
         lengths = np.array([len(spelled[text]) for text in texts], np.intp)
-        shared = [0] + [_common(spelled[a], spelled[b]) for a, b in zip(texts, texts[1:], strict=False)]
+        shared = [0] + [_common(spelled[a], spelled[b]) for a, b in pairwise(texts)]
         yield np.array(texts, np.intp), lengths, np.array(shared, np.intp)
 
 

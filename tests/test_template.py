@@ -1,0 +1,247 @@
+"""Templates: what stands in the ids, where the answer begins, what is refused."""
+
+import numpy as np
+import pytest
+
+from rmlab import toy
+from rmlab.inference.formats import FORMATS
+from rmlab.inference.template import encode
+from rmlab.tables import DataError
+
+CHAT = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Two and two?"},
+    {"role": "assistant", "content": "Four."},
+    {"role": "user", "content": "And three and three?"},
+]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return toy.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def bare():
+    return toy.tokenizer(chat_template=None)
+
+
+def text_of(tokenizer, ids):
+    return tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def split(tokenizer, encoded, i=0):
+    start = encoded.response_start[i]
+    return text_of(tokenizer, encoded.ids[i][:start]), text_of(tokenizer, encoded.ids[i][start:])
+
+
+@pytest.mark.parametrize("prompt", ["Two and two?", CHAT], ids=["string", "turns"])
+@pytest.mark.parametrize("chat_template", ["llama3", "chatml"])
+def test_ids_are_the_rendered_conversation_with_one_bos(chat_template, prompt):
+    words = toy.tokenizer(chat_template=chat_template)
+    encoded = encode(words, [prompt], ["Six."])
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    rendered = words.apply_chat_template([*messages, {"role": "assistant", "content": "Six."}], tokenize=False)
+    assert text_of(words, encoded.ids[0]) == words.bos_token + rendered.removeprefix(words.bos_token)
+    assert (encoded.ids[0] == words.bos_token_id).sum() == 1
+    header = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    before, after = split(words, encoded)
+    assert before == words.bos_token + header.removeprefix(words.bos_token)
+    assert after == rendered.removeprefix(header)
+    assert encoded.prompt_end[0] == encoded.response_start[0] - 1
+    assert encoded.source == "tokenizer"
+
+
+def test_a_tokenizer_without_bos_gets_none():
+    words = toy.tokenizer(chat_template="chatml")
+    words.bos_token = None
+    assert text_of(words, encode(words, ["Hello"], ["Yes."]).ids[0]).startswith("<|begin_of_text|>") is False
+
+
+def test_a_template_that_writes_bos_twice_is_cut_to_one():
+    words = toy.tokenizer(chat_template="{{ bos_token }}" + toy.CHAT_TEMPLATES["llama3"])
+    assert (encode(words, ["Hello"], ["Yes."]).ids[0] == words.bos_token_id).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("raw", ("Hi?", "Yes.")),
+        ("tulu", ("<|user|>\nHi?\n<|assistant|>\n", "Yes.EOS")),
+        ("zephyr", ("<|user|>\nHi?EOS\n<|assistant|>\n", "Yes.EOS\n")),
+        ("llama-2", ("[INST] Hi? [/INST]", " Yes. EOS")),
+        ("oasst", ("<|prompter|>Hi?EOS<|assistant|>", "Yes.EOS")),
+    ],
+)
+def test_legacy_formats(bare, name, expected):
+    encoded = encode(bare, ["Hi?"], ["Yes."], template=name)
+    before, after = (part.replace(bare.eos_token, "EOS") for part in split(bare, encoded))
+    assert (before.removeprefix(bare.bos_token), after) == expected
+    assert (encoded.ids[0] == bare.bos_token_id).sum() == 1
+    assert encoded.source == name
+
+
+def test_vicuna_and_its_system_message(bare):
+    assert split(bare, encode(bare, ["Hi?"], ["Yes."], template="vicuna"))[0].endswith(
+        "questions. USER: Hi? ASSISTANT:"
+    )
+    before, after = split(bare, encode(bare, [CHAT], ["Six."], template="vicuna"))
+    assert before == (
+        f"{bare.bos_token}Be short. USER: Two and two? ASSISTANT: Four.{bare.eos_token}"
+        "USER: And three and three? ASSISTANT:"
+    )
+    assert after == f" Six.{bare.eos_token}"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_legacy_formats_take_system_messages_and_turns(bare, name):
+    before, after = split(bare, encode(bare, [CHAT], ["Six."], template=name))
+    places = [before.index(message["content"]) for message in CHAT]
+    assert places == sorted(places)
+    assert "Six." in after
+    assert "Six." not in before
+
+
+def test_raw_gives_encoders_two_segments():
+    pytest.importorskip("tokenizers")
+    from tokenizers import processors
+
+    words = toy.tokenizer(chat_template=None)
+    words.cls_token, words.sep_token = words.bos_token, words.eos_token
+    cls, sep = (words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)
+    words.backend_tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template="raw")
+    assert encoded.ids[0].tolist() == words("Hi?", "Yes.").input_ids
+    assert split(words, encoded) == (f"{cls[0]}Hi?{sep[0]}", f"Yes.{sep[0]}")
+    assert split(words, encoded, 1)[1] == f"Six.{sep[0]}"
+
+
+def test_without_a_template_the_formats_are_named(bare):
+    with pytest.raises(
+        DataError, match=r"no chat template.*'raw' \| 'tulu' \| 'vicuna' \| 'zephyr' \| 'llama-2' \| 'oasst'"
+    ):
+        encode(bare, ["Hi?"], ["Yes."])
+    with pytest.raises(ValueError, match=r"template='tulip'.*did you mean 'tulu'"):
+        encode(bare, ["Hi?"], ["Yes."], template="tulip")
+
+
+def test_response_start_where_the_tokenizer_merges_across_the_boundary():
+    """A token that holds the end of the header and the beginning of the answer belongs to the answer."""
+    template = (
+        "{% for m in messages %}{{ 'user\n' if m['role'] == 'user' else '\nanswer' }}{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '\nanswer' }}{% endif %}"
+    )
+    words = toy.tokenizer(["answering questions, answering well"] * 50, chat_template=template)
+    whole = words("user\nhi\nanswering", add_special_tokens=False)
+    boundary = len("user\nhi\nanswer")
+    straddling = whole.char_to_token(boundary)
+    assert whole.token_to_chars(straddling).start < boundary, "the toy tokenizer should merge here"
+    encoded = encode(words, ["hi"], ["ing"])
+    assert encoded.response_start[0] == straddling + 1
+    assert encoded.ids[0].tolist() == [words.bos_token_id, *whole.input_ids]
+
+
+def test_response_start_where_the_answered_turn_has_another_header():
+    """Some templates open the answer with a thought that they leave out of answered turns."""
+    chatml = toy.CHAT_TEMPLATES["chatml"]
+    words = toy.tokenizer(chat_template=chatml.replace("assistant\n{%", "assistant\n<think>\n{%"))
+    assert split(words, encode(words, ["Hi?"], ["Yes."]))[1] == "Yes.<|im_end|>\n"
+
+
+def test_the_end_is_what_was_asked_for():
+    ends = toy.tokenizer()
+    last = encode(ends, ["Hi?"], ["Yes."])
+    assert last.ids[0][-1] == ends.eos_token_id
+    assert encode(ends, ["Hi?"], ["Yes."], eos=True).ids[0].tolist() == last.ids[0].tolist()
+    without = encode(ends, ["Hi?"], ["Yes."], eos=False)
+    assert without.ids[0].tolist() == last.ids[0][:-1].tolist()
+    assert without.keys != last.keys
+    assert without.template_hash != last.template_hash
+    open_ended = toy.tokenizer(chat_template=None)
+    assert encode(open_ended, ["Hi?"], ["Yes."], template="raw").ids[0][-1] != open_ended.eos_token_id
+    assert encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1] == open_ended.eos_token_id
+
+
+def test_groups_and_keys(words):
+    encoded = encode(words, ["a", CHAT, "a", list(CHAT), "a"], ["x", "x", "y", "y", "x"])
+    assert encoded.groups.tolist() == [0, 1, 0, 1, 0]
+    assert encoded.keys[0] == encoded.keys[4]
+    assert len(set(encoded.keys)) == 4
+
+
+def test_long_texts_raise_and_say_how_long(words):
+    lengths = [len(ids) for ids in encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50]).ids]
+    with pytest.raises(DataError, match=rf"1 of 2 texts.*max_length=40.*text 1 with {lengths[1]}.*truncate='left'"):
+        encode(words, ["Hi?", "Hi?"], ["Yes.", "Yes. " * 50], max_length=40)
+
+
+def test_truncation_keeps_the_side_it_should(words):
+    full = encode(words, ["Hi? " * 30], ["Yes."])
+    left = encode(words, ["Hi? " * 30], ["Yes."], max_length=40, truncate="left")
+    assert len(left.ids[0]) == 40
+    assert left.ids[0][0] == words.bos_token_id
+    assert left.ids[0][1:].tolist() == full.ids[0][-39:].tolist()
+    assert split(words, left)[1] == split(words, full)[1]
+    assert left.truncated.tolist() == [True]
+    right = encode(words, ["Hi?", "Hi?"], ["Yes. " * 30, "No."], max_length=40, truncate="right")
+    assert right.truncated.tolist() == [True, False]
+    whole = encode(words, ["Hi?"], ["Yes. " * 30])
+    assert right.ids[0].tolist() == whole.ids[0][:40].tolist()
+    assert right.response_start[0] == whole.response_start[0]
+    with pytest.raises(DataError, match="leaves nothing of a response"):
+        encode(words, ["Hi? " * 30], ["Yes."], max_length=20, truncate="right")
+
+
+def test_a_response_longer_than_the_window_keeps_its_end(words):
+    full = encode(words, ["Hi?"], ["Yes. " * 90])
+    left = encode(words, ["Hi?"], ["Yes. " * 90], max_length=20, truncate="left")
+    assert left.ids[0].tolist() == [words.bos_token_id, *full.ids[0][-19:].tolist()]
+    assert left.response_start[0] == 1
+    assert left.prompt_end[0] == 0
+
+
+def test_bad_input_is_named(words):
+    with pytest.raises(DataError, match="2 of 3 are empty, first number 1"):
+        encode(words, ["a", "b", "c"], ["x", "", " \n"])
+    with pytest.raises(ValueError, match="2 prompts and 1 responses"):
+        encode(words, ["a", "b"], ["x"])
+    with pytest.raises(ValueError, match="truncate='middle'"):
+        encode(words, ["a"], ["x"], max_length=9, truncate="middle")
+    with pytest.raises(ValueError, match="without max_length"):
+        encode(words, ["a"], ["x"], truncate="left")
+    with pytest.raises(ValueError, match="max_length=1"):
+        encode(words, ["a"], ["x"], max_length=1)
+
+
+def test_a_template_that_refuses_a_role_is_reported():
+    refuses = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    words = toy.tokenizer(chat_template=refuses + toy.CHAT_TEMPLATES["chatml"])
+    with pytest.raises(DataError, match=r"refuses.*'system', 'user'.*no system role"):
+        encode(words, [CHAT], ["Six."])
+
+
+def test_dates_do_not_come_from_the_clock():
+    clock = "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    dated = clock + "{{ date_string }}"
+    words = toy.tokenizer(chat_template=dated + toy.CHAT_TEMPLATES["chatml"])
+    assert "26 Jul 2024" in text_of(words, encode(words, ["Hi?"], ["Yes."]).ids[0])
+
+
+def test_the_tokenizer_is_left_as_it_was(words):
+    words.backend_tokenizer.enable_truncation(5)
+    words.backend_tokenizer.enable_padding(length=7)
+    before = (words.backend_tokenizer.to_str(), words.chat_template, dict(words.init_kwargs))
+    try:
+        encoded = encode(words, ["Hi? " * 20], ["Yes."])
+        assert (words.backend_tokenizer.to_str(), words.chat_template, dict(words.init_kwargs)) == before
+        assert len(encoded.ids[0]) > 20
+    finally:
+        words.backend_tokenizer.no_truncation()
+        words.backend_tokenizer.no_padding()
+
+
+def test_types(words):
+    encoded = encode(words, ["Hi?"], ["Yes."])
+    assert encoded.ids[0].dtype == np.int32
+    assert encoded.truncated.dtype == bool
+    assert encode(words, [], []).ids == []
