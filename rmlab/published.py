@@ -1,0 +1,139 @@
+"""Numbers that papers and leaderboards print, each row with its source, date and link."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmlab.tables import LEVELS, DataError, nearest
+
+__all__ = ["audit_leaderboard", "published"]
+
+_DOMAINS = ["chat", "math", "code", "safety"]
+_RM_BENCH = [*_DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
+_REWARD_BENCH = ["chat", "chat_hard", "safety", "reasoning", "prior_sets", "overall"]
+_REWARD_BENCH_2 = ["factuality", "precise_if", "math", "safety", "focus", "ties", "overall"]
+_PPO = ["rb2_preprint", "ppo", "bon", "rb2_iclr", "rmbench", "ppe_human_pref", "ppe_correctness", "rewardbench1"]
+_SEVEN = ["reward_bench", "reward_bench_2", "ppe_pref", "ppe_corr", "rmb", "rm_bench", "judgebench", "overall"]
+_FREE = [
+    "with_reference",
+    "reference_free",
+    "delta",
+    "delta_chat",
+    "delta_chat_hard",
+    "delta_safety",
+    "delta_reasoning",
+]
+
+# benchmark -> table -> (file, columns printed in percent)
+_FILES: dict[str, dict[str, tuple[str, list[str]]]] = {
+    "rm-bench": {
+        "leaderboard": ("rm_bench_leaderboard.csv", _RM_BENCH),
+        "paper": ("rm_bench_paper.csv", _RM_BENCH),
+        "skywork-v2": ("rm_bench_skywork_v2.csv", _RM_BENCH),
+        "matrix": ("rm_bench_matrix.csv", ["concise", "plain", "markdown"]),
+        "length-only": (
+            "rm_bench_length_only.csv",
+            [f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)] + [*LEVELS, "overall"],
+        ),
+        "statistics": ("rm_bench_statistics.csv", []),
+        "perturbations": ("reward_auditor.csv", []),
+    },
+    "reward-bench": {
+        "paper": ("reward_bench_paper.csv", _REWARD_BENCH),
+        "reference-free": ("reward_bench_reference_free.csv", _FREE),
+        "subsets": ("reward_bench_subsets.csv", []),
+    },
+    "reward-bench-2": {
+        "paper": ("reward_bench_2_paper.csv", _REWARD_BENCH_2),
+        "ppo-bon": ("reward_bench_2_ppo_bon.csv", _PPO),
+        "training": ("reward_bench_2_training.csv", _REWARD_BENCH_2),
+        "correlations": ("reward_bench_2_correlations.csv", []),
+    },
+    "seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)},
+}
+
+
+def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
+    """One published table as printed, in shares from 0 to 1 where the print is in percent.
+
+    `benchmark`: "rm-bench" (tables leaderboard, paper, skywork-v2, matrix, length-only, statistics, perturbations),
+    "reward-bench" (paper, reference-free, subsets), "reward-bench-2" (paper, ppo-bon, training, correlations),
+    "seven-benchmarks" (skywork-v2). `table` defaults to the first named. One row per model (or as the table's own
+    first columns say); the last columns are source, date and link. An empty cell is missing, never zero.
+
+    >>> published("rm-bench").loc[0, ["model", "hard"]].tolist()
+    ['Skywork-Reward-V2-Llama-3.1-8B-40M', 0.935]
+    """
+    if benchmark not in _FILES:
+        raise DataError(f"benchmark: no published tables of {benchmark!r}; {nearest(benchmark, list(_FILES))}")
+    tables = _FILES[benchmark]
+    table = table or next(iter(tables))
+    if table not in tables:
+        raise DataError(f"table: {benchmark} has no published table {table!r}; {nearest(table, list(tables))}")
+    name, percent = tables[table]
+    frame = pd.read_csv(folder() / name, dtype={"model": "str"})
+    present = [column for column in percent if column in frame.columns]
+    shares = (frame[present].astype("float64") / 100).round(6)
+    first = [c for c in ("model",) if c in frame.columns]
+    return frame.assign(**{c: shares[c] for c in present})[[*first, *(c for c in frame.columns if c not in first)]]
+
+
+def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.DataFrame:
+    """Rows of an RM-Bench leaderboard that contradict themselves or their source: one row per finding.
+
+    Columns: model, check, printed, expected, difference, note. Checks: "domain mean is not the level mean" (the two
+    are equal by definition), "overall is neither mean", "contradicts its source" (rows whose own paper prints other
+    values). A mean over columns that are not all printed is not checked. Differences within `tolerance` are rounding.
+    """
+    absent = [c for c in ("model", *_DOMAINS, *LEVELS, "overall") if c not in table.columns]
+    if absent:
+        raise DataError(
+            f"table: no column {absent[0]!r}; a leaderboard has model, {', '.join(_DOMAINS)}, {', '.join(LEVELS)} "
+            "and overall; start from rmlab.published('rm-bench')"
+        )
+    domain = table[_DOMAINS].mean(axis=1, skipna=False)
+    level = table[list(LEVELS)].mean(axis=1, skipna=False)
+    means = _findings(table, domain, level, "domain mean is not the level mean", tolerance)
+    nearer = level.where((table["overall"] - level).abs() < (table["overall"] - domain).abs(), domain).fillna(level)
+    overall = _findings(table, table["overall"], nearer, "overall is neither mean", tolerance)
+    return pd.concat([means, overall, _contradictions(table)], ignore_index=True)
+
+
+def folder() -> Path:
+    """Where the published tables lie: inside the installed package, or at the top of the repository."""
+    package = Path(__file__).parent
+    inside = package / "data" / "published"
+    return inside if inside.is_dir() else package.parent / "data" / "published"
+
+
+def _findings(
+    table: pd.DataFrame, printed: pd.Series, expected: pd.Series, check: str, tolerance: float
+) -> pd.DataFrame:
+    frame = pd.DataFrame({"model": table["model"], "check": check, "printed": printed, "expected": expected})
+    frame = frame.assign(
+        difference=printed - expected, note=table["note"].fillna("") if "note" in table.columns else ""
+    )
+    return frame[frame["difference"].abs() > tolerance]
+
+
+# What the source of a row prints, as far as it is known: (model, column, value, source).
+_SOURCES = (
+    ("DeepSeek R1", "math", 0.9359, "RM-Bench README prints Math 93.59 and Code 72.66: the two are swapped"),
+    ("DeepSeek R1", "code", 0.7266, "RM-Bench README prints Math 93.59 and Code 72.66: the two are swapped"),
+    ("DeepSeek R1", "difficulty_avg", 0.8528, "RM-Bench README prints All 85.28; 80.2 is Hard alone"),
+    ("RM-R1-Qwen-Instruct-32B", "math", 0.802, "RM-R1 paper: 80.2; printed is RM-R1-DeepSeek-Distilled-Qwen-7B's"),
+    ("RM-R1-Qwen-Instruct-32B", "code", 0.668, "RM-R1 paper: 66.8; printed is RM-R1-DeepSeek-Distilled-Qwen-7B's"),
+)
+
+
+def _contradictions(table: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for model, column, expected, note in _SOURCES:
+        values = table.loc[table["model"] == model, column] if column in table.columns else []
+        for printed in values:
+            if not np.isnan(printed) and abs(printed - expected) > 0.0006:
+                rows.append(
+                    (model, "contradicts its source", printed, expected, printed - expected, f"{column}: {note}")
+                )
+    return pd.DataFrame(rows, columns=["model", "check", "printed", "expected", "difference", "note"])
