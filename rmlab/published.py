@@ -62,8 +62,8 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     "seven-benchmarks" (skywork-v2). `table` defaults to the first named. One row per model (or as the table's own
     first columns say); the last columns are source, date and link. An empty cell is missing, never zero.
 
-    >>> published("rm-bench").loc[0, ["model", "hard"]].tolist()
-    ['Skywork-Reward-V2-Llama-3.1-8B-40M', 0.935]
+    >>> published("rm-bench").set_index("model")["hard"].head(1).to_dict()
+    {'Skywork-Reward-V2-Llama-3.1-8B-40M': 0.935}
     """
     if benchmark not in _FILES:
         raise DataError(f"benchmark: no published tables of {benchmark!r}; {nearest(benchmark, list(_FILES))}")
