@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.benchmarks import rm_bench
+from rmlab import records
+from rmlab.benchmarks import hub, reward_bench, rm_bench
+from rmlab.benchmarks.own import load_pairs
 from rmlab.tables import DataError, nearest
 
-__all__ = ["load"]
+__all__ = ["load", "load_pairs"]
 
 NAMES = ("rm-bench", "mini", "reward-bench", "reward-bench-2")
 
@@ -32,12 +34,26 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
         )
     if name == "mini" and path is None:
         path = _bundled()
-    responses = rm_bench.load_path(Path(str(path)), benchmark=name)
-    missing = responses.attrs["missing_domains"]
+    responses = _from_hub(name) if path is None else _from_path(name, Path(path).expanduser())
+    missing = responses.attrs.get("missing_domains")
     if missing:
         warnings.warn(
             f"{name}: no rows for {', '.join(missing)}; summaries over all domains will be missing", stacklevel=2
         )
+    return responses
+
+
+def _from_path(name: str, path: Path) -> pd.DataFrame:
+    if name in ("rm-bench", "mini"):
+        return rm_bench.load_path(path, benchmark=name)
+    return reward_bench.load_path(path, name)
+
+
+def _from_hub(name: str) -> pd.DataFrame:
+    files = [(file, records.read_rows(file)) for file in hub.fetch(name)]
+    responses = rm_bench.from_rows(files) if name == "rm-bench" else reward_bench.from_rows(*files[0], name)
+    prompts = responses.drop_duplicates(["subset", "id"])["subset"].value_counts()
+    hub.check_rows(name, {str(subset): int(n) for subset, n in prompts.items()})
     return responses
 
 

@@ -1,0 +1,202 @@
+"""Files of hub datasets at pinned revisions, downloaded once and verified by checksum."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmlab.records import SUFFIXES
+from rmlab.subsets import RM_BENCH
+from rmlab.tables import DataError, nearest
+
+__all__ = ["SOURCES", "Source", "check_rows", "checksum", "fetch", "fetch_pairs"]
+
+
+class Source(NamedTuple):
+    """Where a benchmark is. Without `file`, the data file is found in the repository's listing at that revision."""
+
+    repo: str
+    revision: str
+    file: str | None
+    checksum: str | None
+    rows: dict[str, int] | int
+
+
+SOURCES = {
+    "rm-bench": Source(
+        "THU-KEG/RM-Bench",
+        "a0f737936b99411e96d891699349a9570b39c82e",
+        None,
+        None,
+        {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
+    ),
+    "reward-bench": Source(
+        "allenai/reward-bench",
+        "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
+        "data/filtered-00000-of-00001.parquet",
+        "sha256:65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
+        2985,
+    ),
+    "reward-bench-2": Source(
+        "allenai/reward-bench-2",
+        "7ff08853b0d5686e79b13fda8677024f566a104a",
+        "data/test-00000-of-00001.parquet",
+        "sha256:c8ec60efbd75d2f9dcba4121e6101f7a6015abc38a34e034ae2c7ae886265958",
+        1865,
+    ),
+}
+
+
+def fetch(name: str) -> list[Path]:
+    """The verified files of a benchmark, from the hub or from its cache. HF_ENDPOINT and HF_HUB_OFFLINE count.
+
+    Raises DataError when the hub cannot be reached and the cache has no copy, when the file is not there, and when
+    its checksum is another one; the damaged file is kept aside, so that the next call downloads it afresh.
+    """
+    source = SOURCES[name]
+    advice = f"load({name!r}, path='<folder>')"
+    if source.file is not None:
+        wanted: dict[str, str | None] = {source.file: source.checksum}
+    else:
+        listing = _listing(source.repo, source.revision, advice)
+        wanted = {file: listing[file] for file in _data_files(source, listing)}
+    return [_download(source.repo, source.revision, file, digest, advice) for file, digest in wanted.items()]
+
+
+def check_rows(name: str, counts: dict[str, int]) -> None:
+    """Raise DataError unless a downloaded benchmark has the known number of prompts (in each subset)."""
+    expected = SOURCES[name].rows
+    found = counts if isinstance(expected, dict) else sum(counts.values())
+    if found != expected:
+        raise DataError(
+            f"{name}: {SOURCES[name].repo} at {SOURCES[name].revision} holds {found} prompts, expected {expected}; "
+            f"the repository's layout has changed: download the released files and use load({name!r}, path=...)"
+        )
+
+
+def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path]:
+    """All data files of one split of a hub dataset. A split is a file's name without its shard number."""
+    advice = "load_pairs('<file>')"
+    listing = _listing(repo, revision or "main", advice)
+    splits: dict[str, list[str]] = {}
+    for file in sorted(listing):
+        if file.lower().endswith(SUFFIXES) and "dataset_infos" not in file:
+            splits.setdefault(_split(file), []).append(file)
+    if not splits:
+        raise DataError(f"{repo}: no file ending in {', '.join(SUFFIXES)}; found: {', '.join(sorted(listing)[:10])}")
+    if split is None and len(splits) > 1:
+        raise DataError(f"{repo}: several splits ({', '.join(splits)}); choose one: load_pairs({repo!r}, split=...)")
+    chosen = next(iter(splits)) if split is None else split
+    if chosen not in splits:
+        raise DataError(f"{repo}: no split {chosen!r}; {nearest(chosen, list(splits))}")
+    return [_download(repo, revision or "main", file, listing[file], advice) for file in splits[chosen]]
+
+
+def checksum(path: Path, kind: str) -> str:
+    """Checksum of a file, "sha256:<hex>" or "git:<hex>" (git's id of the content as a blob)."""
+    if kind == "git":
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+        digest.update(path.read_bytes())
+        return f"git:{digest.hexdigest()}"
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _listing(repo: str, revision: str, advice: str) -> dict[str, str | None]:
+    """Files of a repository and their checksums; offline, the files that the cache has, verified when they came."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    with _explained(repo, revision, None, advice):
+        if _offline():
+            folder = Path(snapshot_download(repo, repo_type="dataset", revision=revision, local_files_only=True))
+            return {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+        api = HfApi(endpoint=_endpoint())
+        entries = list(api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
+    return {entry.path: _listed_checksum(entry) for entry in entries if hasattr(entry, "blob_id")}
+
+
+def _listed_checksum(entry: Any) -> str:
+    return f"sha256:{entry.lfs.sha256}" if entry.lfs is not None else f"git:{entry.blob_id}"
+
+
+def _data_files(source: Source, listing: dict[str, str | None]) -> list[str]:
+    data = [file for file in listing if file.lower().endswith((".json", ".jsonl", ".parquet"))]
+    data = [file for file in data if not file.endswith("dataset_infos.json")]
+    by_name = {Path(file).name: file for file in data}
+    if "total_dataset.json" in by_name:
+        return [by_name["total_dataset.json"]]
+    domains = [f"{subset}_filtered.json" for subset in RM_BENCH]
+    if all(name in by_name for name in domains):
+        return [by_name[name] for name in domains]
+    if len(data) != 1:
+        raise DataError(
+            f"{source.repo} at {source.revision}: cannot tell which file is the benchmark; found: "
+            f"{', '.join(sorted(listing)[:10]) or 'none'}; download it and use load(..., path='<folder>')"
+        )
+    return data
+
+
+def _download(repo: str, revision: str, file: str, expected: str | None, advice: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    with _explained(repo, revision, file, advice):
+        path = Path(
+            hf_hub_download(
+                repo, file, repo_type="dataset", revision=revision, endpoint=_endpoint(), local_files_only=_offline()
+            )
+        )
+    if expected is not None:
+        _verify(path, f"{repo}/{file}", expected, advice)
+    return path
+
+
+def _verify(path: Path, name: str, expected: str, advice: str) -> None:
+    found = checksum(path, expected.split(":")[0])
+    if found == expected:
+        return
+    content = path.resolve()
+    aside = content.with_name(f"{content.name}.damaged")
+    os.replace(content, aside)
+    path.unlink(missing_ok=True)
+    raise DataError(
+        f"{name}: the file is not the expected one: checksum {found}, expected {expected}; it is kept at {aside}; "
+        f"run again to download it afresh, or get the file elsewhere and use {advice}"
+    )
+
+
+@contextmanager
+def _explained(repo: str, revision: str, file: str | None, advice: str) -> Iterator[None]:
+    """The hub client's errors as DataError that says what to do."""
+    from huggingface_hub import errors
+
+    # The base class of the client's own error is the HTTP library's, whichever library this client is built on.
+    network = errors.HfHubHTTPError.__mro__[1]
+    what = f"hub dataset {repo} at {revision}" + (f", file {file}" if file else "")
+    by_hand = f"download the file from {_endpoint()}/datasets/{repo}/tree/{revision} and use {advice}"
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise DataError(
+            f"{what}: access is restricted; accept its terms on the hub and log in, or {by_hand}"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError) as error:
+        raise DataError(f"{what}: not on {_endpoint()}; check the names, or {by_hand}") from error
+    except (network, errors.LocalEntryNotFoundError, ConnectionError, TimeoutError) as error:
+        why = "HF_HUB_OFFLINE is set and the cache has no copy" if _offline() else f"cannot reach {_endpoint()}"
+        raise DataError(f"{what}: {why}; go online once, or {by_hand}") from error
+
+
+def _split(file: str) -> str:
+    stem = re.sub(r"-\d{5}-of-\d{5}$", "", str(Path(file).with_suffix("").as_posix()))
+    return stem.removeprefix("data/")
