@@ -1,0 +1,158 @@
+"""Text to style features: what a reader sees of it (length, words) and what Markdown it carries."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from rmlab import tables
+from rmlab.styles.source import Shield
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+__all__ = ["FEATURES", "MARKS", "features", "features_of", "parse"]
+
+MARKS = ("headings", "bold", "italic", "list_items", "tables", "code_blocks", "inline_code", "links")
+FEATURES = ("characters", "words", "sentences", *MARKS, "emoji", "markdown")
+
+_KIND = {
+    "heading_open": "headings",
+    "strong_open": "bold",
+    "em_open": "italic",
+    "list_item_open": "list_items",
+    "table_open": "tables",
+    "fence": "code_blocks",
+    "code_inline": "inline_code",
+    "link_open": "links",
+    "image": "links",
+    "blockquote_open": "quotes",
+    "hr": "rules",
+}
+_WORD = re.compile(r"\w")
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]*+(?=\s|$)|[。！？؟۔।]")
+_FACE = (
+    "[\U0001f004\U0001f0cf\U0001f18e\U0001f191-\U0001f19a\U0001f201-\U0001f265\U0001f300-\U0001f64f"
+    "\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7eb\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"
+    "\u231a\u231b\u23e9-\u23ec\u23f0\u23f3\u25fd\u25fe\u2614\u2615\u2648-\u2653\u267f\u2693\u26a1\u26aa\u26ab\u26bd"
+    "\u26be\u26c4\u26c5\u26ce\u26d4\u26ea\u26f2\u26f3\u26f5\u26fa\u26fd\u2705\u270a\u270b\u2728\u274c\u274e"
+    "\u2753-\u2755\u2757\u2795-\u2797\u27b0\u27bf\u2b1b\u2b1c\u2b50\u2b55]"
+)
+_TURNED = "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299]\ufe0f"
+_ONE = f"(?:{_FACE}|{_TURNED})\ufe0f?[\U0001f3fb-\U0001f3ff]?"
+_EMOJI = re.compile(f"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_ONE}(?:\u200d{_ONE})*+")
+
+
+def features(responses: pd.DataFrame) -> pd.DataFrame:
+    """Count the style of every response: one row per response, in the order of `responses`.
+
+    Columns: benchmark, domain, id, label, slot, subset, style, then whole numbers: characters (code points), words,
+    sentences, headings, bold, italic, list_items, tables, code_blocks, inline_code, links, emoji, and markdown, the
+    sum of the eight kinds of marks from headings to links. `features_of` says how each is counted.
+    """
+    responses = tables.check_responses(responses)
+    texts = responses["response"]
+    known = {text: features_of(text) for text in texts.unique()}
+    counted = pd.DataFrame([known[text] for text in texts], columns=list(FEATURES), dtype="int64")
+    return pd.concat([responses[[*tables.KEY, "subset", "style"]], counted], axis=1)
+
+
+def features_of(text: str) -> dict[str, int]:
+    """Count the style of one text; the keys are the count columns of `features`.
+
+    Marks come from a CommonMark parse with tables. A link is an inline link, an autolink or an image; nested emphasis
+    counts at each level; indented code is no mark, only a fence is; raw HTML and entities are text; reference-style
+    links are text. Block quotes and rules are in no count. Marks inside code and formulas are not Markdown: see
+    `Shield` for what counts as source code outside a fence. A word is a run of non-space characters with a letter
+    or digit in it; a sentence ends in . ! ? (or their counterparts in other scripts) before a space, and every
+    paragraph, heading and list item has at least one, whatever its end; an emoji sequence counts once.
+
+    >>> count = features_of("# Cacti\\n\\nThey need **dry** soil. See [more](https://example.org).")
+    >>> count["headings"], count["bold"], count["links"], count["sentences"], count["markdown"]
+    (1, 1, 1, 3, 3)
+    """
+    tokens = parse(Shield(text).hide(unified(text)))
+    found = marks(tokens)
+    count = {
+        "characters": len(text),
+        "words": sum(_WORD.search(piece) is not None for piece in text.split()),
+        "sentences": _sentences(tokens),
+        **{kind: found[kind] for kind in MARKS},
+        "emoji": sum(1 for _ in _EMOJI.finditer(text)),
+    }
+    return count | {"markdown": sum(found[kind] for kind in MARKS)}
+
+
+def marks(tokens: Iterable["Token"]) -> Counter[str]:
+    """How often each kind of mark occurs, block quotes and rules included."""
+    found = Counter(kind for token in tokens if (kind := _KIND.get(token.type)))
+    for token in tokens:
+        if token.children:
+            found.update(kind for child in token.children if (kind := _KIND.get(child.type)))
+    return found
+
+
+def parse(text: str) -> list["Token"]:
+    """Parse Markdown into markdown-it tokens; escapes keep their source in `markup`."""
+    blocks, inlines = _parsers()
+    env: dict[str, Any] = {}
+    tokens = blocks.parse(text, env)
+    for token in tokens:
+        if token.type == "inline":
+            token.children = []
+            inlines.inline.parse(token.content, inlines, env, token.children)
+    return tokens
+
+
+def unified(text: str) -> str:
+    """`text` with the line ends that the parser works with."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@cache
+def _parsers() -> tuple["MarkdownIt", "MarkdownIt"]:
+    """One parser for blocks, one for what stands in them: brackets may nest less deeply, as each level costs a scan."""
+    from markdown_it import MarkdownIt
+
+    class Verbatim(MarkdownIt):
+        """Every link destination is a link, and stays as it is written."""
+
+        def validateLink(self, url: str) -> bool:
+            return True
+
+        def normalizeLink(self, url: str) -> str:
+            return url
+
+        def normalizeLinkText(self, link: str) -> str:
+            return link
+
+    # Without `entity` and with html off, entities and tags are text: nothing is decoded, nothing is dropped, and the
+    # parser's searches that copy the rest of the text never run. Without `reference`, "[Name]: Ann" is not lost.
+    blocks = Verbatim("commonmark", {"html": False, "maxNesting": 150}).enable("table").disable(["reference", "inline"])
+    return blocks, Verbatim("commonmark", {"html": False, "maxNesting": 10}).disable(["entity"])
+
+
+def _sentences(tokens: Iterable["Token"]) -> int:
+    """Sentences of all paragraphs, headings and list items; table cells and code have none."""
+    total, cell = 0, False
+    for token in tokens:
+        if token.type in ("th_open", "td_open"):
+            cell = True
+        elif token.type == "inline" and not cell:
+            total += _ends(token.content)
+        else:
+            cell = False
+    return total
+
+
+def _ends(text: str) -> int:
+    n, last = 0, 0
+    for end in _END.finditer(text):
+        if _WORD.search(text, last, end.start()):
+            n += 1
+        last = end.end()
+    return n + (_WORD.search(text, last) is not None)
