@@ -1,0 +1,182 @@
+"""Responses to scores: any scorer, each distinct text once, resumable with a store."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rmlab import metrics, tables
+from rmlab.scoring.run import run
+from rmlab.scoring.texts import Shard, select_shard, unique_texts
+from rmlab.store import Store, merge
+from rmlab.tables import DataError
+
+__all__ = ["merge", "prefer", "score"]
+
+
+def score(
+    responses: pd.DataFrame,
+    model: Any,
+    *,
+    store: str | Path | None = None,
+    shard: Shard | None = None,
+    batch: int = 256,
+    allow_missing: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Score every response: a scores table in the row order of `responses`, models one after the other.
+
+    `model`: a baseline's name ("longest"), a model id ("owner/name") or folder, a scorer, or a list of these. A scorer
+    is a function of (prompts, responses), two lists, that returns one number per text, or an object with such a call
+    and a `name`. `options` go to `rmlab.classifier` where a string names a model. Identical texts are scored once.
+
+    With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
+    forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
+    for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
+    `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
+
+    Raises DataError for an unknown name, for scores that are not one finite number per text (NaN is counted in the
+    provenance with `allow_missing=True`) and for a damaged or foreign store; OSError where the disk is full.
+
+    >>> import pandas as pd
+    >>> responses = pd.DataFrame({"benchmark": "b", "domain": "chat", "id": "0", "label": ["chosen", "rejected"],
+    ...     "slot": 0, "prompt": "Hi", "response": ["Hello there.", "No."]})
+    >>> def characters(prompts, responses):
+    ...     return [len(response) for response in responses]
+    >>> score(responses, characters)[["model", "label", "score"]]
+            model     label  score
+    0  characters    chosen   12.0
+    1  characters  rejected    3.0
+    """
+    responses = select_shard(tables.check_responses(responses), shard)
+    scorers = _scorers(model, "classifier", options)
+    texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
+    parts, provenance = [], {}
+    for name, scorer in scorers.items():
+        if not callable(scorer) and not hasattr(scorer, "stream"):
+            raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
+        values, provenance[name] = run(
+            name, scorer, scorer, texts,
+            store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
+        )  # fmt: skip
+        parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
+    scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
+    scores.attrs["provenance"] = provenance
+    return scores
+
+
+def prefer(
+    responses: pd.DataFrame,
+    model: Any,
+    *,
+    store: str | Path | None = None,
+    shard: Shard | None = None,
+    batch: int = 256,
+    allow_missing: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Compare every chosen with every rejected answer of a prompt by a model that sees two answers at once.
+
+    A pairs table, models one after the other, rows as `rmlab.pairs` orders them; the margin is what the scorer's
+    `prefer(prompts, first, second)` returns, with the chosen answer first. `model`: a model id or folder (for
+    `rmlab.pairwise`, with `options`), a scorer with `prefer`, or a list of these. The rest as in `rmlab.score`; with
+    `allow_missing=True` a comparison without a number has a missing outcome.
+    """
+    responses = select_shard(tables.check_responses(responses), shard)
+    parts, provenance = [], {}
+    for name, scorer in _scorers(model, "pairwise", options).items():
+        if not hasattr(scorer, "prefer"):
+            raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
+        frame = metrics.pairs(responses.assign(model=name, score=0.0))
+        first, second = _texts_of(frame, responses, "chosen"), _texts_of(frame, responses, "rejected")
+        keys = frame[[*tables.PROMPT, "chosen_slot", "rejected_slot"]]
+        texts = unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
+        values, provenance[name] = run(
+            name, scorer, scorer.prefer, texts,
+            store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
+        )  # fmt: skip
+        margin = values[texts.rows]
+        parts.append(frame.assign(margin=margin, outcome=tables.outcome(margin)))
+    pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
+    pairs.attrs["provenance"] = provenance
+    return pairs
+
+
+def _texts_of(pairs: pd.DataFrame, responses: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The responses row of each pair's chosen or rejected answer."""
+    rows = responses[(responses["label"] == label).to_numpy()]
+    index = pd.MultiIndex.from_frame(rows[[*tables.PROMPT, "slot"]])
+    wanted = pd.MultiIndex.from_arrays([*(pairs[c] for c in tables.PROMPT), pairs[f"{label}_slot"]])
+    return rows.iloc[index.get_indexer(wanted)]
+
+
+def _store(folder: str | Path | None) -> Store | None:
+    return None if folder is None else Store(folder)
+
+
+def _scorers(model: Any, maker: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Name -> scorer, in the order given."""
+    models: Sequence[Any] = model if isinstance(model, list | tuple) else [model]
+    if not models:
+        raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
+    make = _maker(maker, options)
+    if options and not any(isinstance(one, str | Path) and not _is_baseline(one) for one in models):
+        raise TypeError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
+    scorers: dict[str, Any] = {}
+    for one in models:
+        scorer = make(one) if isinstance(one, str | Path) else one
+        name = _name(scorer)
+        if name in scorers:
+            raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
+        scorers[name] = scorer
+    return scorers
+
+
+def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
+    """Scorer of a string: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
+
+    def make(model: str | Path) -> Any:
+        import rmlab.scorers
+
+        if maker == "classifier" and _is_baseline(model):
+            return _baselines()[str(model)]
+        if not _looks_like_model(model):
+            raise DataError(
+                f"model: unknown name {str(model)!r}; {tables.nearest(str(model), list(_baselines()))}; "
+                "or a model id ('owner/name'), a folder, or a scorer"
+            )
+        return getattr(rmlab.scorers, maker)(model, **options)
+
+    return make
+
+
+def _baselines() -> dict[str, Any]:
+    from rmlab.scorers import baselines
+
+    return {name: getattr(baselines, name) for name in baselines.__all__}
+
+
+def _is_baseline(model: str | Path) -> bool:
+    return str(model) in _baselines()
+
+
+def _looks_like_model(model: str | Path) -> bool:
+    text = str(model)
+    return isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir()
+
+
+def _name(scorer: Any) -> str:
+    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"model: {type(scorer).__name__} {scorer!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
+            "folder, a function of (prompts, responses), or an object with a name and such a call"
+        )
+    return name
+
+
+def _hint(scorer: Any, method: str) -> str:
+    return "; it compares two answers: use rmlab.prefer" if hasattr(scorer, method) else ""

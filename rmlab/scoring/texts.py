@@ -1,0 +1,82 @@
+"""Which texts to score: a shard's prompts, and each distinct text once."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab.tables import PROMPT, DataError
+
+__all__ = ["Shard", "Texts", "select_shard", "unique_texts"]
+
+Shard = str | tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Distinct texts: `columns` are the prompts and one list of answers (two for comparisons), all of one length.
+
+    `groups`: prompt number of each text. `rows`: number of the text of each row asked for. `keys`: those rows' keys.
+    """
+
+    columns: tuple[list[Any], ...]
+    groups: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    keys: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def name(self, text: int) -> str:
+        """Key of the first row that has this text, for messages."""
+        key = self.keys.iloc[int((self.rows == text).argmax())]
+        return ", ".join(f"{column} {value}" for column, value in key.items())
+
+    def content_keys(self) -> list[str]:
+        """A hash of each text, for scorers that have no better key (as the tokens are)."""
+        bodies = (json.dumps(text, ensure_ascii=False, sort_keys=True) for text in zip(*self.columns, strict=True))
+        return [blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for body in bodies]
+
+
+def unique_texts(keys: pd.DataFrame, prompts: Sequence[Any], *answers: Sequence[str]) -> Texts:
+    """Distinct (prompt, answers) of the rows, in the order of their first row."""
+    numbers: dict[tuple[str, ...], int] = {}
+    groups: dict[str, int] = {}
+    rows = np.empty(len(keys), np.intp)
+    columns: tuple[list[Any], ...] = tuple([] for _ in range(1 + len(answers)))
+    group: list[int] = []
+    for row, text in enumerate(zip(prompts, *answers, strict=True)):
+        prompt = text[0] if isinstance(text[0], str) else "\0" + json.dumps(text[0], sort_keys=True)
+        rows[row] = number = numbers.setdefault((prompt, *text[1:]), len(numbers))
+        if number == len(group):
+            group.append(groups.setdefault(prompt, len(groups)))
+            for column, value in zip(columns, text, strict=True):
+                column.append(value)
+    return Texts(columns, np.array(group, np.intp), rows, keys.reset_index(drop=True))
+
+
+def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
+    """Rows of one shard: whole prompts, dealt out in turn in their order, so that all shards are of one size.
+
+    "3/16" or (3, 16) is the third of sixteen; None is everything.
+    """
+    if shard is None:
+        return responses
+    number, of = _shard(shard)
+    prompt = responses.groupby(PROMPT, sort=False).ngroup().to_numpy()
+    return responses[prompt % of == number - 1].reset_index(drop=True)
+
+
+def _shard(shard: Shard) -> tuple[int, int]:
+    if isinstance(shard, str) and re.fullmatch(r"\d+/\d+", shard):
+        shard = (int(shard.split("/")[0]), int(shard.split("/")[1]))
+    match shard:
+        case (int(number), int(of)) if 1 <= number <= of:
+            return number, of
+    raise DataError(f"shard: {shard!r} is not allowed; give '3/16' or (3, 16) for the third of sixteen, counted from 1")

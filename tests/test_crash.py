@@ -1,0 +1,162 @@
+"""Kill -9 at random moments, and two processes on one store: nothing lost, nothing doubled, the same scores."""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from fakes import Streaming, responses, truth
+
+from rmlab.scoring import score
+from rmlab.store import Store
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+BATCH = 7
+PROMPTS = {"kill": 600, "two": 250, "two, one killed": 250}
+# Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early:
+# at any moment up to twice the time to the first batch.
+DRIVER = f"""
+import json, os, random, signal, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from fakes import Streaming, responses
+from rmlab.scoring import score
+assert "torch" not in sys.modules
+store, log, job, seed = sys.argv[1:]
+
+def work(pause, seed):
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def before(keys):
+        time.sleep(pause)
+        os.write(file, (json.dumps([os.getpid(), keys]) + "\\n").encode())
+    score(responses({PROMPTS}[job]), Streaming(size={BATCH}, seed=seed, before=before), store=store)
+
+def start(pause, seed):
+    child = os.fork()
+    if child == 0:
+        try:
+            work(pause, seed)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    return child
+
+score(responses(2), Streaming())
+chance = random.Random(int(seed))
+kills = 0
+if job == "kill":
+    longest = None
+    for number in range(20):
+        begin = time.perf_counter()
+        child = start(0.003, number)
+        while longest is None:
+            if os.path.exists(log) and os.path.getsize(log):
+                longest = 2 * (time.perf_counter() - begin)
+        time.sleep(chance.uniform(0, longest))
+        os.kill(child, signal.SIGKILL)
+        kills += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+else:
+    children = [start(0.003, number) for number in range(2)]
+    if job == "two, one killed":
+        time.sleep(0.25)
+        os.kill(children.pop(), signal.SIGKILL)
+        kills = 1
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+print(kills)
+"""
+
+
+def drive(folder, job, seed=0):
+    """Kills done, batches logged as [process, keys]."""
+    log = folder / "log"
+    command = [sys.executable, "-c", DRIVER, str(folder / "scores"), str(log), job, str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout), [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def check_against_undisturbed(folder, job, kills, batches):
+    """Finish the run here, then compare it with one that nobody disturbed."""
+    rest = Streaming(size=BATCH)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="store: .* was damaged")
+        scores = score(responses(PROMPTS[job]), rest, store=folder / "scores")
+    frame = responses(PROMPTS[job])
+    assert scores["score"].tolist() == score(frame, Streaming(size=BATCH))["score"].tolist()
+    assert scores["score"].tolist() == [truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)]
+    times = collections.Counter(key for _, keys in batches for key in keys) + collections.Counter(rest.forwarded)
+    assert len(times) == len(frame)
+    again = sum(times.values()) - len(times)
+    assert again <= kills * BATCH, f"{again} texts scored again after {kills} kills"
+
+
+def stored_lines(folder):
+    """Keys in the store's files, one per line."""
+    paths = (folder / "scores").glob("*/*.scores")
+    return [line.split("\t")[0] for path in paths for line in path.read_text().splitlines()[1:]]
+
+
+def test_killed_twenty_times(tmp_path):
+    kills, batches = drive(tmp_path, "kill", seed=0)
+    assert kills == 20
+    assert len({process for process, _ in batches}) > 5, "most children were killed in the middle of their work"
+    check_against_undisturbed(tmp_path, "kill", kills, batches)
+    assert len(stored_lines(tmp_path)) == len(set(stored_lines(tmp_path))) == PROMPTS["kill"] * 6
+
+
+def test_two_processes_share_the_work(tmp_path):
+    kills, batches = drive(tmp_path, "two")
+    check_against_undisturbed(tmp_path, "two", kills, batches)
+    share = collections.Counter(process for process, _ in batches)
+    assert len(share) == 2
+    assert min(share.values()) > 20, "both worked"
+    assert len(stored_lines(tmp_path)) == PROMPTS["two"] * 6
+
+
+def test_one_of_two_dies_and_the_other_finishes(tmp_path):
+    kills, batches = drive(tmp_path, "two, one killed")
+    forwarded = {key for _, keys in batches for key in keys}
+    assert len(forwarded) == PROMPTS["two"] * 6, "the one that lived did not leave anything undone"
+    check_against_undisturbed(tmp_path, "two, one killed", kills, batches)
+
+
+def test_half_a_line_at_the_end_costs_one_score(tmp_path):
+    frame = responses(10)
+    score(frame, Streaming(), store=tmp_path)
+    path = next(tmp_path.glob("*/*.scores"))
+    path.write_bytes(path.read_bytes()[:-4])
+    rest = Streaming()
+    with pytest.warns(UserWarning, match="59 scores kept, 1 unreadable"):
+        again = score(frame, rest, store=tmp_path)
+    assert len(rest.forwarded) == 1
+    assert again["score"].tolist() == score(frame, Streaming())["score"].tolist()
+
+
+def test_full_disk_in_the_middle(tmp_path, monkeypatch):
+    frame = responses(30)
+    write, size = os.write, []
+
+    def full(file, data):
+        size.append(len(data))
+        if sum(size) > 6000:
+            write(file, bytes(data)[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        return write(file, data)
+
+    scorer = Streaming(size=BATCH)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match=r"No space left.* scores stored before are kept; free the disk"):
+            score(frame, scorer, store=tmp_path)
+    with Store(tmp_path).ledger("fake-1") as ledger:
+        kept = len(ledger.refresh())
+    assert kept == len(scorer.forwarded) - BATCH > 0
+    rest = Streaming(size=BATCH)
+    assert score(frame, rest, store=tmp_path)["score"].tolist() == score(frame, Streaming())["score"].tolist()
+    assert len(rest.forwarded) == len(frame) - kept

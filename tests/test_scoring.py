@@ -1,0 +1,272 @@
+import numpy as np
+import pandas as pd
+import pytest
+from fakes import Streaming, responses, truth
+
+from rmlab import tables
+from rmlab.metrics import pairs
+from rmlab.scoring import prefer, score
+from rmlab.tables import DataError
+
+
+def characters(prompts, answers):
+    return [len(answer) for answer in answers]
+
+
+def expected(frame):
+    return [truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)]
+
+
+def test_plain_function_in_the_order_of_the_rows():
+    frame = responses().sample(frac=1, random_state=0)
+    scores = score(frame, characters)
+    assert list(scores.columns) == tables.SCORES
+    assert scores["score"].tolist() == frame["response"].str.len().tolist()
+    assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
+    pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
+
+
+def test_streaming_scorer_in_any_order_of_its_batches():
+    frame = responses().sample(frac=1, random_state=1)
+    for size in (1, 7, 1000):
+        assert score(frame, Streaming(size=size, seed=size))["score"].tolist() == expected(frame)
+
+
+def test_identical_texts_are_scored_once():
+    frame = responses(4).assign(response="same")
+    scorer = Streaming()
+    assert score(frame, scorer)["score"].tolist() == expected(frame)
+    assert len(scorer.forwarded) == 4
+    seen = []
+    score(frame, lambda prompts, answers: seen.append(len(prompts)) or [1.0] * len(prompts))
+    assert seen == [4]
+
+
+def test_conversations_and_strings_are_told_apart():
+    messages = [{"role": "user", "content": "prompt"}]
+    frame = responses(3, slots=1).iloc[:4]
+    frame = frame.assign(response="same", prompt=["prompt", messages, messages, '[{"role": "user"}]'])
+    scorer = Streaming()
+    assert score(frame, scorer)["score"].tolist() == expected(frame)
+    assert len(scorer.forwarded) == 3
+
+
+def test_several_scorers_are_concatenated_with_their_provenance():
+    frame = responses(3)
+    scores = score(frame, [Streaming("a"), characters])
+    assert scores["model"].unique().tolist() == ["a", "characters"]
+    assert scores.attrs["provenance"]["a"]["model_id"] == "fake/fake"
+    assert scores.attrs["provenance"]["a"]["texts"] == 18
+    assert scores.attrs["provenance"]["characters"]["scorer"] == "test_scoring.characters"
+    with pytest.raises(DataError, match="two scorers are named 'a'"):
+        score(frame, [Streaming("a"), Streaming("a")])
+
+
+def test_arguments_are_not_changed():
+    frame = responses(3)
+    before = frame.copy(deep=True)
+    score(frame, characters)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 50])
+def test_shards_are_whole_prompts_and_make_up_everything(n):
+    frame = responses(20)
+    parts = [score(frame, characters, shard=(i + 1, n)) for i in range(n)]
+    prompts = [set(part["id"]) for part in parts]
+    assert sum(map(len, prompts)) == len(set().union(*prompts)) == 20
+    assert max(map(len, prompts)) - min(map(len, prompts)) <= 1
+    whole = score(frame, characters)
+    merged = pd.concat(parts).merge(whole, on=tables.KEY, suffixes=("", "_whole"))
+    assert len(merged) == len(whole)
+    assert (merged["score"] == merged["score_whole"]).all()
+    pd.testing.assert_frame_equal(parts[0], score(frame, characters, shard=f"1/{n}"))
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b", (0, 3), (1.5, 3), "1/0", 3])
+def test_wrong_shard_is_named(shard):
+    with pytest.raises(DataError, match=r"shard: .* give '3/16'"):
+        score(responses(2), characters, shard=shard)
+
+
+def test_rerun_forwards_nothing_and_is_equal(tmp_path):
+    frame = responses()
+    first = score(frame, Streaming(), store=tmp_path)
+    again = Streaming(seed=5)
+    second = score(frame.sample(frac=1, random_state=0), again, store=tmp_path)
+    assert again.forwarded == []
+    assert second["score"].sort_values().tolist() == first["score"].sort_values().tolist()
+    assert first["score"].tolist() == expected(frame)
+    more = Streaming()
+    score(responses(25), more, store=tmp_path)
+    assert len(more.forwarded) == 5 * 6, "only what is new"
+    other = Streaming()
+    other.fingerprint = "fake-2"
+    score(frame, other, store=tmp_path)
+    assert len(other.forwarded) == len(frame), "another model's scores are not taken"
+
+
+def test_provenance_of_stored_scores_names_the_runs(tmp_path):
+    score(responses(5), Streaming(), store=tmp_path)
+    scores = score(responses(8), Streaming(), store=tmp_path)
+    about = scores.attrs["provenance"]["fake"]
+    assert (about["texts"], about["scored"], about["missing"]) == (48, 18, 0)
+    assert about["fingerprint"] == "fake-1"
+    assert sorted(run["scored"] for run in about["runs"]) == [18, 30]
+
+
+def test_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
+    calls = []
+
+    def judge(prompts, answers):
+        calls.append(len(prompts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return [truth(p, a) for p, a in zip(prompts, answers, strict=True)]
+
+    judge.fingerprint = "judge-v1"
+    frame = responses(10)
+    with pytest.raises(KeyboardInterrupt):
+        score(frame, judge, store=tmp_path, batch=16)
+    assert score(frame, judge, store=tmp_path, batch=16)["score"].tolist() == expected(frame)
+    assert calls == [16, 16, 16, 16, 12]
+
+
+def test_function_without_a_fingerprint_is_not_stored(tmp_path):
+    with pytest.raises(DataError, match=r"'characters' has no fingerprint.*leave store= out"):
+        score(responses(2), characters, store=tmp_path)
+
+
+def test_prompts_stay_together_however_the_rows_stand(tmp_path):
+    frame = responses(400).sort_values(["label", "slot"])
+    seen = []
+    scorer = Streaming()
+    scorer.stream = lambda prepared, wanted: seen.append(list(wanted)) or Streaming.stream(scorer, prepared, wanted)
+    scores = score(frame, scorer, store=tmp_path)
+    assert scores["score"].tolist() == expected(frame)
+    assert len(seen) == 5, "spans of 512 texts, stretched to the end of a prompt"
+    spans = [set(frame["prompt"].to_numpy()[span]) for span in seen]
+    assert sum(map(len, spans)) == 400
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda n: [[1.0]] * n, r"returned shape \(6, 1\) for 6 texts; allowed: one number per text"),
+        (lambda n: [1.0] * (n - 1), r"returned shape \(5,\) for 6 texts"),
+        (lambda n: 1.0, r"returned shape \(\) for 6 texts"),
+        (lambda n: ["good"] * n, "returned .* values, first '?.*good.*allowed: numbers"),
+        (lambda n: [None] + [1.0] * (n - 1), "returned object values, first None"),
+        (lambda n: [1j] * n, "returned complex128 values"),
+        (lambda n: [1.0] * (n - 1) + [np.nan], "1 of 6 scores are not finite, first nan for: .*id 0.*rejected.*slot 2"),
+        (lambda n: [np.inf] * n, "6 of 6 scores are not finite, first inf"),
+    ],
+)
+def test_wrong_results_are_named(result, message):
+    def strange(prompts, answers):
+        return result(len(prompts))
+
+    with pytest.raises(DataError, match=f"'strange'.*{message}"):
+        score(responses(1), strange)
+
+
+def test_infinite_scores_are_never_missing():
+    with pytest.raises(DataError, match="not finite"):
+        score(responses(1), lambda p, a: [np.inf] * len(p), allow_missing=True)
+
+
+def test_missing_scores_are_counted_and_never_stored(tmp_path):
+    frame = responses(10)
+    bad = frame["response"].iloc[[3, 30]].tolist()
+    with pytest.raises(DataError, match="not finite, first nan"):
+        score(frame, Streaming(nan=bad), store=tmp_path)
+    scores = score(frame, Streaming(nan=bad), store=tmp_path, allow_missing=True)
+    assert np.flatnonzero(scores["score"].isna()).tolist() == [3, 30]
+    assert scores.attrs["provenance"]["fake"]["missing"] == 2
+    mended = Streaming()
+    assert score(frame, mended, store=tmp_path)["score"].tolist() == expected(frame)
+    assert len(mended.forwarded) == 2
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (lambda wanted: [(wanted[:-1], np.zeros(len(wanted) - 1))], "no score for 1 of 12 texts, first: .*id 1"),
+        (lambda wanted: [(wanted, np.zeros(12)), (wanted[:1], np.zeros(1))], "not asked for, or gave them twice"),
+        (lambda wanted: [(wanted[[0, 0]], np.zeros(2))], "gave them twice"),
+        (lambda wanted: [(wanted, np.zeros(3))], r"returned shape \(3,\) for 12 texts"),
+    ],
+)
+def test_wrong_streams_are_named(batches, message):
+    scorer = Streaming()
+    scorer.stream = lambda prepared, wanted: batches(wanted)
+    with pytest.raises(DataError, match=message):
+        score(responses(2), scorer)
+
+
+def test_wrong_number_of_keys_is_named():
+    scorer = Streaming()
+    prepared = scorer.prepare(["a"], ["b"])
+    scorer.prepare = lambda prompts, answers: prepared
+    with pytest.raises(DataError, match="prepare gave 1 keys for 12 texts"):
+        score(responses(2), scorer)
+
+
+def test_what_is_no_scorer_is_named():
+    frame = responses(1)
+    with pytest.raises(TypeError, match="int 3 is not a scorer"):
+        score(frame, 3)
+    with pytest.raises(DataError, match="the list is empty"):
+        score(frame, [])
+    with pytest.raises(TypeError, match=r"options \['dtype'\] are for models named by a string"):
+        score(frame, characters, dtype="bfloat16")
+    with pytest.raises(TypeError, match=r"compares two answers: use rmlab\.prefer"):
+        score(frame, Judge())
+    with pytest.raises(TypeError, match=r"has no prefer.*use rmlab\.score"):
+        prefer(frame, characters)
+
+
+class Judge:
+    name = "judge"
+
+    def prefer(self, prompts, first, second):
+        return [truth(*texts) for texts in zip(prompts, first, second, strict=True)]
+
+
+class StreamingJudge(Streaming):
+    def prefer(self, prompts, first, second):
+        raise AssertionError("streamed")
+
+
+def test_prefer_makes_the_pairs_of_both_answers(tmp_path):
+    frame = responses(6).sample(frac=1, random_state=0)
+    found = prefer(frame, [Judge(), StreamingJudge()], store=None)
+    text = frame.assign(label=frame["label"].astype(str)).set_index(["id", "label", "slot"])["response"]
+    for row in found.itertuples():
+        chosen, rejected = text[row.id, "chosen", row.chosen_slot], text[row.id, "rejected", row.rejected_slot]
+        assert row.margin == truth(f"prompt {row.id}", chosen, rejected)
+        assert row.outcome == ("win" if row.margin > 0 else "loss")
+    assert len(found) == 2 * 6 * 9
+    same = pairs(score(frame, characters))
+    columns = ["id", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level"]
+    pd.testing.assert_frame_equal(found[columns].iloc[:54], same[columns])
+    assert set(found.attrs["provenance"]) == {"judge", "fake"}
+    stored = prefer(frame, StreamingJudge(), store=tmp_path)
+    again = StreamingJudge()
+    pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), stored)
+    assert again.forwarded == []
+
+
+def test_prefer_counts_a_judge_that_does_not_answer():
+    frame = responses(2)
+    bad = frame["response"].iloc[5]
+    with pytest.raises(DataError, match=r"not finite, first nan for: .*rejected_slot 2"):
+        prefer(frame, StreamingJudge(nan=[bad]))
+    found = prefer(frame, StreamingJudge(nan=[bad]), allow_missing=True)
+    assert found["outcome"].isna().sum() == found["margin"].isna().sum() == 3
+
+
+def test_empty_shard_is_an_empty_table():
+    frame = responses(2)
+    assert score(frame, Streaming(), shard="3/3").shape == (0, len(tables.SCORES))
+    assert list(prefer(frame, Judge(), shard="3/3").columns) == tables.PAIRS
