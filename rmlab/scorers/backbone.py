@@ -1,0 +1,157 @@
+"""The transformer below a head: which device and number type it gets, and loading it without a random weight."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rmlab.scorers.checkpoint import Checkpoint, first_line
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["device", "dtype", "fits", "load", "tokenizer", "window"]
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def device(asked: str | None = None) -> "torch.device":
+    """The device to score on: the one asked for, otherwise the GPU where there is one, otherwise the CPU."""
+    import torch
+
+    if asked is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        wanted = torch.device(asked)
+    except RuntimeError as error:
+        raise DataError(f"device={asked!r} is no device; allowed: 'cpu', 'cuda', 'cuda:0' ..., 'mps'") from error
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise DataError(
+            f"device={asked!r}: torch sees {torch.cuda.device_count()} CUDA GPUs; leave device out to use what there "
+            "is, or install a build of torch for your GPU and its driver"
+        )
+    if wanted.type == "mps" and not torch.backends.mps.is_available():
+        raise DataError("device='mps': torch sees no Apple GPU; leave device out to use what there is")
+    return wanted
+
+
+def dtype(asked: str | None, place: "torch.device") -> "torch.dtype":
+    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32."""
+    import torch
+
+    if asked is None:
+        return torch.bfloat16 if place.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    if asked not in _DTYPES:
+        raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
+    return getattr(torch, asked)
+
+
+def tokenizer(checkpoint: Checkpoint) -> Any:
+    """The tokenizer that lies beside the configuration; DataError where there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(checkpoint.base, trust_remote_code=checkpoint.trust_remote_code)
+    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
+        raise DataError(
+            f"model={checkpoint.name!r}: no tokenizer that transformers can read in {checkpoint.base} "
+            f"({first_line(error)}); pass base=, a folder or model id that has it"
+        ) from error
+
+
+def window(config: Any) -> int | None:
+    """The longest text, in tokens, that the model's positions allow; None where positions are only relative."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
+        return None
+    longest = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    if longest is None or getattr(text, "relative_attention_num_buckets", None):
+        return None
+    # RoBERTa counts positions from behind the padding index, so two of its embeddings are never used.
+    return int(longest) - (2 if "roberta" in text.model_type else 0)
+
+
+def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "torch.dtype") -> Any:
+    """The model that transformers' `loader` (such as "AutoModel") makes of the checkpoint, ready to score.
+
+    A model that does not fit on one GPU is spread over the devices by accelerate. Raises DataError where any weight of
+    the model is not in the checkpoint: it would be random.
+    """
+    import transformers
+
+    options: dict[str, Any] = {"dtype": kind}
+    if place.type == "cuda":
+        options["device_map"] = {"": place} if fits(checkpoint, place, kind) else "auto"
+    maker, source, weights = _source(checkpoint, getattr(transformers, loader))
+    try:
+        with _quiet():
+            model, report = maker.from_pretrained(
+                source, config=checkpoint.config, output_loading_info=True, **options, **weights
+            )
+    except (RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
+        raise DataError(
+            f"model={checkpoint.name!r}: transformers could not load it with {loader} ({first_line(error)}); check "
+            "that the folder is complete and that its configuration belongs to its weights"
+        ) from error
+    refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
+    model.eval().requires_grad_(False)
+    return model if "device_map" in options else model.to(place)
+
+
+def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
+    """Raise DataError where weights of the model are not in the checkpoint."""
+    if missing:
+        shown = ", ".join(missing[:4]) + (" ..." if len(missing) > 4 else "")
+        raise DataError(
+            f"model={checkpoint.name!r}: {len(missing)} weights are not in the checkpoint ({shown}); they would be "
+            "random, and so would the scores: use a trained reward model, or name the head it has with head="
+        )
+
+
+def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:
+    """Whether the weights fill at most `share` of the memory that is free on a GPU; always true on other devices."""
+    import torch
+
+    if place.type != "cuda":
+        return True
+    return bool(sum(checkpoint.sizes.values()) * kind.itemsize <= share * torch.cuda.mem_get_info(place)[0])
+
+
+def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
+    import torch
+
+    code = {"trust_remote_code": checkpoint.trust_remote_code}
+    with torch.device("meta"):
+        shape = maker.from_config(checkpoint.config, **code)
+    prefix = _prefix(checkpoint, shape) if maker.__name__ == "AutoModel" else ""
+    if checkpoint.pickled:
+        # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
+        weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
+        return type(shape), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
+    renamed = {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
+    return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
+
+
+def _prefix(checkpoint: Checkpoint, shape: Any) -> str:
+    """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
+    name = next(iter(shape.state_dict()))
+    held = min((key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name)
+    return held.removesuffix(name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bar and its table of weights: what matters of it is raised as an error."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,241 @@
+"""A published model's files: where they lie, which file holds which weight, and reading weights by key."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Checkpoint", "find", "first_line"]
+
+_PICKLES = ("*.bin", "*.pt", "*.pth")
+_NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
+_PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_SAMPLE, _SAMPLES = 1 << 16, 64
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of one model.
+
+    `name`: as the user gave it. `folder`: where the weights lie. `base`: where configuration and tokenizer lie (the
+    same folder unless `base=` named another). `revision`: the commit on the hub, None for a folder. `files`: the file
+    of each weight. `sizes`: the number of values of each weight.
+    """
+
+    name: str
+    folder: Path
+    base: Path
+    revision: str | None
+    files: Mapping[str, Path]
+    sizes: Mapping[str, int]
+    trust_remote_code: bool = False
+
+    @cached_property
+    def config(self) -> Any:
+        """The transformers configuration; code that comes with the model runs only where the user trusts it."""
+        from transformers import AutoConfig
+
+        try:
+            return AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
+        except (ValueError, OSError, KeyError, ImportError) as error:
+            raise DataError(self._config_trouble(error)) from error
+
+    def _config_trouble(self, error: Exception) -> str:
+        kind = self.settings.get("model_type")
+        if "auto_map" in self.settings and not self.trust_remote_code:
+            return (
+                f"model={self.name!r}: its architecture {kind!r} is not part of transformers and comes as code with "
+                "the model; read that code, then pass trust_remote_code=True to run it"
+            )
+        return f"model={self.name!r}: transformers does not know its architecture {kind!r} ({first_line(error)})"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The configuration file as it was published, keys that transformers does not know included."""
+        try:
+            return dict(json.loads((self.base / "config.json").read_text("utf-8")))
+        except ValueError as error:
+            raise DataError(f"{self.base / 'config.json'} is not JSON ({error}); download it again") from error
+
+    @cached_property
+    def content(self) -> str:
+        """Hash of the configuration and of the weights: layout, sizes, and samples from all over each file."""
+        digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
+        for path in sorted(set(self.files.values())):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}".encode())
+            with path.open("rb") as file:
+                for start in sorted({size * i // _SAMPLES for i in range(_SAMPLES)}):
+                    file.seek(start)
+                    digest.update(file.read(_SAMPLE))
+        return digest.hexdigest()[:32]
+
+    def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
+        """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
+        wanted: dict[Path, list[str]] = {}
+        for key in keys:
+            wanted.setdefault(self.files[key], []).append(key)
+        found: dict[str, torch.Tensor] = {}
+        for path, names in wanted.items():
+            found |= _read_file(path, names, rows)
+        return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in found.items()}
+
+    @property
+    def pickled(self) -> bool:
+        """Whether all weights lie in pickles."""
+        return all(path.suffix != ".safetensors" for path in self.files.values())
+
+
+def find(
+    model: str | Path,
+    *,
+    base: str | Path | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> Checkpoint:
+    """The checkpoint of a model id on the hub or of a folder; no weight is loaded yet.
+
+    `base`: folder or id that gives configuration and tokenizer where the checkpoint has none. Pickled weights are read
+    only with `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or
+    unreachable model, a folder without weights or configuration, and pickles that were not allowed.
+    """
+    folder, commit = _folder(model, revision, allow_pickle, trust_remote_code)
+    home = folder if base is None else _folder(base, None, False, trust_remote_code)[0]
+    if not (home / "config.json").is_file():
+        raise DataError(
+            f"model={str(model)!r}: no config.json in {home}; pass the folder that has one, or base=, a folder or "
+            "model id with the configuration and the tokenizer of this checkpoint"
+        )
+    index = _index(str(model), folder, allow_pickle)
+    files = {key: path for key, (path, _) in index.items()}
+    sizes = {key: size for key, (_, size) in index.items()}
+    return Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
+
+
+def first_line(error: Exception, longest: int = 200) -> str:
+    """The first line of another library's message, short enough for a sentence."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def _folder(model: str | Path, revision: str | None, pickles: bool, code: bool) -> tuple[Path, str | None]:
+    if Path(model).is_dir():
+        return Path(model), None
+    if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
+        raise DataError(f"model={str(model)!r}: no such folder; pass an existing folder or a model id 'owner/name'")
+    found = _download(model, revision, [*_PLAIN, *(_PICKLES if pickles else ()), *(["*.py"] if code else ())])
+    return found, found.name
+
+
+def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
+    """The snapshot of a hub model on this machine; each way to fail becomes a sentence on what to do."""
+    from huggingface_hub import errors, snapshot_download
+
+    where = f"model={model!r}"
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+    except errors.GatedRepoError as error:
+        raise DataError(
+            f"{where} is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login` (or set "
+            "HF_TOKEN) with an account that has access"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise DataError(f"{where} has no revision {revision!r}; pass a commit, tag or branch of the model") from error
+    except errors.RepositoryNotFoundError as error:
+        raise DataError(
+            f"{where}: no such folder here and no such model on the hub; check the spelling, or, for a private model, "
+            "run `hf auth login`"
+        ) from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError) as error:
+        raise DataError(
+            f"{where}: not a folder, not in the local cache, and the hub cannot be reached; connect, or download it "
+            f"elsewhere with `hf download {model}` and pass the folder"
+        ) from error
+
+
+def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
+    """File and size of each weight: safetensors first, then pickles where they are allowed."""
+    index = {key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in _header(path).items()}
+    pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
+    pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
+    whole = bool(index)
+    if pickles and not whole and not allow_pickle:
+        raise DataError(
+            f"model={model!r}: its weights are pickles ({', '.join(path.name for path in pickles[:3])}), which can run "
+            "code when they are read; pass allow_pickle=True if you trust them, or convert them to safetensors"
+        )
+    for path in pickles if allow_pickle else []:
+        # Beside safetensors a pickle of its own name (regression_layer.pt) adds weights; a second copy does not.
+        if not (whole and path.name.startswith(("pytorch_model", "consolidated"))):
+            prefix = f"{path.stem}." if whole else ""
+            index |= {f"{prefix}{key}": (path, tensor.numel()) for key, tensor in _unpickle(path).items()}
+    if not index:
+        raise DataError(
+            f"model={model!r}: no weights in {folder} (looked for *.safetensors; pickles are looked for with "
+            "allow_pickle=True only); the download is incomplete, or this is an adapter or a tokenizer alone"
+        )
+    _require_shards(folder, index)
+    return index
+
+
+def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
+    """Raise DataError where the index of a sharded checkpoint names weights whose file is not there."""
+    path = folder / "model.safetensors.index.json"
+    if not path.is_file():
+        return
+    named = json.loads(path.read_text("utf-8"))["weight_map"]
+    absent = sorted({file for key, file in named.items() if key not in index})
+    if absent:
+        raise DataError(f"{path} names files that are not there or not whole: {absent[:3]}; download them again")
+
+
+def _header(path: Path) -> dict[str, int]:
+    """Number of values of each tensor in a safetensors file, from its header; DataError for a file that is cut off."""
+    trouble = f"{path}: not a whole safetensors file; download it again"
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length < path.stat().st_size:
+            raise DataError(trouble)
+        header = json.loads(file.read(length))
+    tensors = {key: about for key, about in header.items() if key != "__metadata__"}
+    end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+    if 8 + length + end != path.stat().st_size:
+        raise DataError(trouble)
+    return {key: prod(about["shape"]) for key, about in tensors.items()}
+
+
+def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:
+    if path.suffix != ".safetensors":
+        weights = _unpickle(path)
+        held = {key: weights[key if key in weights else key.removeprefix(f"{path.stem}.")] for key in keys}
+        return {key: tensor[:rows] if tensor.ndim else tensor for key, tensor in held.items()}
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return {key: file.get_tensor(key) if rows is None else file.get_slice(key)[:rows] for key in keys}
+
+
+def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
+    """The weights of a pickle, read by torch's restricted unpickler: tensors and plain containers only."""
+    import pickle
+    import zipfile
+
+    import torch
+
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise DataError(f"{path}: more than plain weights, or cut off ({first_line(error)}); it is not read") from error
+    return {key: tensor for key, tensor in found.items() if isinstance(tensor, torch.Tensor)}

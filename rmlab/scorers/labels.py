@@ -1,0 +1,109 @@
+"""Heads of transformers' own sequence-classification classes, run in float32 on the hidden states they read."""
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["head_keys", "split"]
+
+
+def head_keys(checkpoint: Checkpoint) -> list[str]:
+    """Names of the weights above the backbone in the class that transformers has for this configuration.
+
+    Raises DataError where it has no such class, or one with an encoder and a decoder.
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    if getattr(checkpoint.config, "is_encoder_decoder", False):
+        raise DataError(
+            f"model={checkpoint.name!r} has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise"
+        )
+    try:
+        with torch.device("meta"):
+            model = AutoModelForSequenceClassification.from_config(
+                checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
+            )
+    except ValueError as error:
+        raise DataError(
+            f"model={checkpoint.name!r}: its checkpoint has no head that rmlab knows, and transformers has no "
+            f"sequence-classification class for the architecture {checkpoint.config.model_type!r}"
+        ) from error
+    return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
+
+
+def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], Tensor], str]":
+    """Take a sequence-classification model apart: its backbone, its head, and where the head reads.
+
+    The head is the model's own forward method with the backbone exchanged for hidden states: (n, 1, hidden) float32
+    in, raw logits (n, labels) out. Where it reads ("first", "last" or "mean" of all tokens) is found by trying.
+    """
+    import torch
+
+    prefix = model.base_model_prefix
+    backbone = getattr(model, prefix)
+    stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
+    setattr(model, prefix, stand_in)
+    model.float()
+    _exact(model, checkpoint, {"": model, f"{prefix}.": stand_in})
+    # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.
+    model.config = copy.deepcopy(model.config)
+    model.config.pad_token_id = 1
+    place = next((p.device for p in model.parameters()), backbone.device)
+
+    def run(states: "Tensor") -> "Tensor":
+        stand_in.states = states.to(place)
+        ids = torch.zeros(states.shape[:2], dtype=torch.long, device=place)
+        with torch.inference_mode():
+            return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+
+    width = getattr(backbone.config, "hidden_size", None) or backbone.config.get_text_config().hidden_size
+    return backbone, run, _read(run, width, checkpoint.name)
+
+
+def _stand_in(pooler: Any) -> Any:
+    """A module in the backbone's place that gives out the states it was handed."""
+    from torch import nn
+    from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
+
+    class StandIn(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.pooler = pooler
+            self.states: Tensor | None = None
+
+        def forward(self, *_: Any, **__: Any) -> Any:
+            pooled = None if self.pooler is None else self.pooler(self.states)
+            return Output(last_hidden_state=self.states, pooler_output=pooled)
+
+    return StandIn()
+
+
+def _exact(model: Any, checkpoint: Checkpoint, modules: dict[str, Any]) -> None:
+    """Give the head its weights as they stand in the file: loading in bfloat16 has rounded those stored in float32."""
+    for prefix, module in modules.items():
+        named = dict(module.named_parameters())
+        held = checkpoint.read([f"{prefix}{key}" for key in named if f"{prefix}{key}" in checkpoint.files])
+        for key, parameter in named.items():
+            raw = held.get(f"{prefix}{key}")
+            if raw is not None and raw.shape == parameter.shape:
+                parameter.data = raw.to(parameter.device if parameter.device.type != "meta" else "cpu")
+
+
+def _read(run: "Callable[[Tensor], Tensor]", width: int, name: str) -> str:
+    """Where the head looks: the answer to three states at once is that to the first, to the last, or to their mean."""
+    import torch
+
+    states = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
+    found = run(states)
+    candidates = {"last": states[:, -1:], "first": states[:, :1], "mean": states.mean(1, keepdim=True)}
+    for read, state in candidates.items():
+        if torch.allclose(run(state), found, atol=1e-4):
+            return read
+    raise DataError(f"model={name!r}: its class reads neither the first nor the last token nor the mean of all")

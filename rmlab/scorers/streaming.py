@@ -1,0 +1,63 @@
+"""What the local scorers share: prepared texts, scores gathered from a stream, and the refusal of NaN."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from rmlab.inference.template import Encoded
+
+__all__ = ["Prepared", "Stream", "fingerprint", "gather", "refuse_nan", "versions"]
+
+Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
+"""Text numbers and their scores, as they come."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Texts as token ids, ready to be scored in any order. `keys`: one content key per text."""
+
+    encoded: "Encoded"
+    responses: Sequence[str]
+
+    @property
+    def keys(self) -> list[str]:
+        """Hash of each text's token ids: the same text has the same key, whatever row it stands in."""
+        return self.encoded.keys
+
+
+def gather(stream: Stream, n: int) -> NDArray[np.float64]:
+    """All scores of a stream in the order of the texts."""
+    scores = np.full(n, np.nan)
+    for texts, values in stream:
+        scores[texts] = values
+    return scores
+
+
+def refuse_nan(values: NDArray[np.float64], texts: NDArray[np.intp], responses: Sequence[str], name: str) -> None:
+    """Raise DataError naming the texts whose score is not a finite number."""
+    bad = texts[~np.isfinite(values)]
+    if len(bad):
+        shown = "; ".join(f"text {i}: {responses[i][:60]!r}" for i in bad[:3])
+        raise DataError(
+            f"model={name!r}: {len(bad)} of {len(texts)} scores in this batch are NaN or infinite ({shown}); an "
+            "overflow in half precision is the usual cause: score with dtype='float32', or drop these texts"
+        )
+
+
+def fingerprint(parts: Mapping[str, Any]) -> str:
+    """Hash of everything that decides a score."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that compute the scores."""
+    return {name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}

@@ -1,0 +1,332 @@
+"""Every head against a hand-written forward of a tiny checkpoint in its published layout."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from rmlab import toy
+from rmlab.scorers.classifier import classifier
+from rmlab.scorers.heads import HEADS, choose
+from rmlab.tables import DataError
+
+HIDDEN = 32
+PROMPTS = [
+    "What is the capital of France?",
+    "What is the capital of France?",
+    [
+        {"role": "user", "content": "Add two numbers."},
+        {"role": "assistant", "content": "7 + 8 = 15"},
+        {"role": "user", "content": "Why?"},
+    ],
+]
+RESPONSES = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15, and twice 15 is 30."]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def publish(folder, head, *, architecture="llama", prefix="model.", settings=None, pickled=(), shards=1):
+    """A checkpoint with the backbone's weights under `prefix`, beside them the weights of `head`."""
+    toy.save_model(folder, architecture, task="backbone", seed=3)
+    weights = {f"{prefix}{key}": tensor for key, tensor in load_file(folder / "model.safetensors").items()} | head
+    (folder / "model.safetensors").unlink()
+    keys = sorted(weights)
+    if "model" in pickled:
+        torch.save(weights, folder / "model.pt")
+    else:
+        parts = [{key: weights[key] for key in keys[i::shards]} for i in range(shards)]
+        names = [f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)]
+        names = names if shards > 1 else ["model.safetensors"]
+        for name, part in zip(names, parts, strict=True):
+            save_file(part, folder / name, metadata={"format": "pt"})
+        index = {key: name for name, part in zip(names, parts, strict=True) for key in part}
+        if shards > 1:
+            (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | (settings or {})))
+    return folder
+
+
+def named(module, prefix):
+    """The weights of a torch module with random values under their published names."""
+    for tensor in module.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.normal_(0, 0.3)
+            if tensor.ndim == 1:
+                tensor.abs_().add_(0.5)
+    return {f"{prefix}{key}": tensor.clone() for key, tensor in module.state_dict().items()}
+
+
+def states(folder, architecture="llama", end=None, header=False):
+    """Hidden states of the reference: each conversation alone through the backbone; last token, or prompt's last."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(folder)
+    made = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
+    backbone = AutoModel.from_pretrained(made, config=AutoConfig.from_pretrained(made)).eval()
+    found = []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = tokens.apply_chat_template([*chat, {"role": "assistant", "content": response}], return_dict=False)
+        place = len(tokens.apply_chat_template(chat, return_dict=False)) - 1 if header else -1
+        ids = ids if end is None else [*ids, end]
+        with torch.no_grad():
+            found.append(backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, place])
+    return torch.stack(found)
+
+
+def scores(folder, **options):
+    return classifier(folder, **options)(PROMPTS, RESPONSES)
+
+
+def same(found, expected):
+    expected = expected.detach().double().flatten().numpy()
+    assert expected.std() > 1e-3
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_published_head_is_found_by_its_keys():
+    assert choose(["model.norm.weight", "score.weight"], {}).name == "labels"
+    assert choose(["score.0.weight", "score.2.weight"], {}).name == "score_stack"
+    assert choose(["v_head.summary.0.weight"], {}).name == "value_stack"
+    gating = ["regression_layer.weight", "gating.layers.0.weight", "reward_transform_matrix"]
+    assert choose(gating, {}).name == "gating"
+    assert choose(gating, {"num_quantiles": 19}).name == "quantiles"
+    assert choose(["lm_head.weight"], {}).name == "labels", "a language model alone is no reward model"
+    assert len({head.name for head in HEADS}) == len(HEADS)
+
+
+def test_an_unknown_head_and_one_that_is_not_there_are_refused():
+    with pytest.raises(DataError, match=r"head='valu'.*did you mean 'value'"):
+        choose(["score.weight"], {}, "valu")
+    with pytest.raises(DataError, match=r"head='value' needs the weights v_head\.weight"):
+        choose(["score.weight"], {}, "value")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_eurus_and_ultra_rm(tmp_path, shards):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    settings = {"architectures": ["EurusRewardModel"]}
+    folder = publish(
+        tmp_path / "m", named(layer, "regression_head."), architecture="mistral", settings=settings, shards=shards
+    )
+    same(scores(folder), layer(states(folder, "mistral")))
+
+
+def test_starling_with_the_backbone_under_another_prefix(tmp_path):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    folder = publish(tmp_path / "m", named(layer, "v_head."), prefix="transformer.")
+    same(scores(folder), layer(states(folder)))
+
+
+def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    folder = publish(tmp_path / "m", named(layer, "v_head."), prefix="transformer.", pickled=["model"])
+    with pytest.raises(DataError, match=r"pickles \(model.pt\).*allow_pickle=True"):
+        classifier(folder)
+    same(scores(folder, allow_pickle=True), layer(states(folder)))
+
+
+def test_a_pickle_with_more_than_weights_is_refused(tmp_path):
+    folder = publish(tmp_path / "m", {})
+    (folder / "model.safetensors").unlink()
+    torch.save({"v_head.weight": torch.ones(1, HIDDEN), "run": print}, folder / "pytorch_model.bin")
+    with pytest.raises(DataError, match="more than plain weights"):
+        classifier(folder, allow_pickle=True)
+
+
+def test_internlm2_appends_its_reward_token(tmp_path):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    settings = {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}
+    folder = publish(tmp_path / "m", named(layer, "v_head."), settings=settings)
+    same(scores(folder), layer(states(folder, end=5)))
+
+
+CODE = """
+from transformers import LlamaConfig, LlamaModel, PreTrainedModel
+from torch import nn
+
+class StandInConfig(LlamaConfig):
+    model_type = "internlm2"
+
+class StandInForRewardModel(PreTrainedModel):
+    config_class = StandInConfig
+    base_model_prefix = "model"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = LlamaModel(config)
+        self.v_head = nn.Linear(config.hidden_size, 1, bias=False)
+        self.post_init()
+"""
+
+
+def test_an_architecture_that_comes_as_code_runs_only_when_trusted(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    settings = {
+        "model_type": "internlm2",
+        "architectures": ["StandInForRewardModel"],
+        "reward_token_id": 5,
+        "auto_map": {"AutoConfig": "stand_in.StandInConfig", "AutoModel": "stand_in.StandInForRewardModel"},
+    }
+    folder = publish(tmp_path / "m", named(layer, "v_head."), settings=settings)
+    (folder / "stand_in.py").write_text(CODE)
+    with pytest.raises(DataError, match=r"'internlm2' is not part of transformers.*trust_remote_code=True"):
+        scores(folder)
+    # The reference's tokenizer would ask for the code too; the same weights lie in a plain Llama folder.
+    plain = publish(tmp_path / "plain", {}, settings={})
+    same(scores(folder, trust_remote_code=True), layer(states(plain, end=5)))
+
+
+@pytest.mark.parametrize("kind", ["reward", "cost"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_beaver(tmp_path, kind, normalize):
+    layer = nn.Linear(HIDDEN, 1, bias=True)
+    mean, var = torch.tensor([0.7]), torch.tensor([2.5])
+    head = named(layer, "score_head.") | {"normalizer.mean": mean, "normalizer.var": var}
+    head |= {"normalizer.count": torch.tensor([9])}
+    settings = {"architectures": ["LlamaForScore"], "score_type": kind, "do_normalize": normalize}
+    folder = publish(tmp_path / "m", head, settings=settings)
+    expected = layer(states(folder))
+    if normalize:
+        expected = (expected - mean) / var.sqrt() if kind == "reward" else expected / var.sqrt()
+    same(scores(folder), -expected if kind == "cost" else expected)
+
+
+def test_beaver_with_the_normalizer_in_its_configuration(tmp_path):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    settings = {"score_type": "reward", "do_normalize": True, "mean": [0.2], "var": [4.0]}
+    folder = publish(tmp_path / "m", named(layer, "score_head."), settings=settings)
+    same(scores(folder), (layer(states(folder)) - 0.2) / 2)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_grm(tmp_path, depth):
+    parts = []
+    for i in range(depth):
+        parts += [nn.Linear(HIDDEN if i == 0 else 16, 16), nn.ReLU()]
+    summary = nn.Sequential(*parts, nn.Linear(16, 1)) if depth else nn.Linear(HIDDEN, 1)
+    settings = {"vhead_layer_type": "mlp" if depth else "linear", "vhead_num_neurons": 16, "vhead_num_layers": depth}
+    folder = publish(tmp_path / "m", named(summary, "v_head.summary."), architecture="gemma2", settings=settings)
+    same(scores(folder), summary(states(folder, "gemma2")))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_inf_orm_and_world_pm(tmp_path, architecture):
+    score = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+    settings = {"architectures": ["INFORMForSequenceClassification"]}
+    folder = publish(tmp_path / "m", named(score, "score."), architecture=architecture, settings=settings)
+    same(scores(folder), score(states(folder, architecture)))
+
+
+def gating_layers(norm):
+    """ArmoRM: a list of linear layers. QRM: linear without bias, ReLU, batch norm, three times, then linear."""
+    if not norm:
+        return nn.ModuleList([nn.Linear(HIDDEN, 24), nn.Linear(24, 24), nn.Linear(24, 5)]).eval()
+    wide = [
+        part
+        for i in range(3)
+        for part in (nn.Linear(24 if i else HIDDEN, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24))
+    ]
+    return nn.ModuleList([*wide, nn.Linear(24, 5)]).eval()
+
+
+@pytest.mark.parametrize("quantiles", [None, 4])
+def test_armo_rm_and_qrm(tmp_path, quantiles):
+    gate, regression = gating_layers(quantiles is not None), nn.Linear(HIDDEN, 5 * (quantiles or 1), bias=False)
+    head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
+    transform = torch.randn(5, 5)
+    head |= {"reward_transform_matrix": transform, "gating.logit_scale": torch.tensor([1.5])}
+    settings = {"num_objectives": 5, "gating_temperature": 10} | ({"num_quantiles": quantiles} if quantiles else {})
+    folder = publish(tmp_path / "m", head, settings=settings)
+    x = states(folder, header=True)
+    for i, part in enumerate(gate):
+        x = part(x)
+        x = torch.relu(x) if quantiles is None and i < len(gate) - 1 else x
+    mix = torch.softmax(x / 10, 1) * 1.5
+    objectives = regression(states(folder))
+    objectives = objectives.reshape(3, 5, quantiles).mean(2) if quantiles else objectives
+    same(scores(folder), (mix * (objectives @ transform)).sum(1))
+
+
+def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
+    gate, regression = gating_layers(False), nn.Linear(HIDDEN, 5, bias=False)
+    head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
+    folder = publish(tmp_path / "m", head | {"reward_transform_matrix": torch.eye(5)})
+    with pytest.raises(DataError, match="reads the token before the answer's header"):
+        scores(folder, template="raw")
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
+    objectives = 6
+    regression = nn.Sequential(
+        nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU(), nn.Linear(24, 60)
+    )
+    gate = nn.Sequential(
+        nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Dropout(0.0), nn.Linear(24, 24), nn.LeakyReLU(), nn.Dropout(0.0),
+        nn.Linear(24, objectives),
+    )  # fmt: skip
+    settings = {"num_objectives": 60, "softmax": softmax, "temperature": 2.0}
+    folder = publish(tmp_path / "m", {}, architecture="gemma2", prefix="", settings=settings)
+    torch.save(named(regression, "network."), folder / "regression_layer.pt")
+    torch.save(named(gate, "network."), folder / "gating_layer.pt")
+    x = states(folder, "gemma2")
+    mix = torch.softmax(gate(x) / 2, 1) if softmax else gate(x)
+    shares = torch.softmax(regression(x).reshape(3, objectives, 10), 2)
+    expected = (torch.einsum("no,nok->nk", mix, shares) * torch.linspace(0, 1, 10)).sum(1)
+    same(scores(folder, allow_pickle=True), expected)
+    with pytest.raises(DataError, match="not in the checkpoint"):
+        classifier(folder)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_urm(tmp_path, gated):
+    score = nn.Linear(HIDDEN, 10)
+    gate = nn.Sequential(
+        nn.Linear(HIDDEN, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, 5)
+    )
+    head = named(score, "score.") | (named(gate, "weights.fc.") if gated else {})
+    folder = publish(tmp_path / "m", head, settings={"architectures": ["LlamaForSequenceClassification"]})
+    x = states(folder)
+    means = score(x)[:, :5]
+    expected = (means * gate(x)).sum(1) if gated else means.mean(1)
+    same(scores(folder, head=None if gated else "attribute_means"), expected)
+
+
+def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    folder = toy.save_model(tmp_path / "m", "llama", task="causal", seed=3, tie_word_embeddings=False)
+    c = classifier(folder, head="first_logit")
+    found = c(PROMPTS, RESPONSES)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    for ids, score in zip(c.prepare(PROMPTS, RESPONSES).encoded.ids, found, strict=True):
+        with torch.no_grad():
+            out = model.generate(
+                torch.tensor(ids[None].astype(int)), max_new_tokens=1, output_scores=True, return_dict_in_generate=True,
+                do_sample=False,
+            )  # fmt: skip
+        assert score == pytest.approx(out.scores[0][0, 0].item(), abs=1e-5)
+
+
+def test_a_head_stored_in_float32_is_not_rounded_by_a_half_precision_backbone(tmp_path):
+    layer = nn.Linear(HIDDEN, 1, bias=False)
+    folder = publish(tmp_path / "m", named(layer, "regression_head."))
+    head = classifier(folder, dtype="bfloat16")
+    run = head._model[1]
+    rows = torch.randn(4, 1, HIDDEN)
+    assert head.backbone.dtype == torch.bfloat16
+    assert run(rows).dtype == torch.float32
+    torch.testing.assert_close(run(rows), layer(rows[:, 0]))
