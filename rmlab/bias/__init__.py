@@ -1,0 +1,1 @@
+"""What style is worth: gaps, preferences, effects, accuracies with style held equal, scores with style taken off."""

@@ -1,0 +1,206 @@
+"""Take the fitted style or length effect off the scores, without looking at what is right; and see what it changes."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import intervals, metrics, tables
+from rmlab.bias.effects import doublings
+from rmlab.bias.within import MIN_PROMPTS, demean, groups_of, interval_note, lookup, prompt_index
+from rmlab.tables import LEVELS, PAIR_KEY, PROMPT, STYLE, DataError
+
+__all__ = ["debias", "debias_change"]
+
+Floats = NDArray[np.float64]
+Method = Literal["linear", "lowess"]
+
+SUFFIX = " debiased"
+_GRID = 60  # points at which the smooth curve is computed
+_ROUNDS = 100  # of backfitting, at most
+_SETTLED = 1e-4  # of the range of the curve
+
+
+def debias(
+    scores: pd.DataFrame,
+    features: pd.DataFrame | None = None,
+    *,
+    method: Method = "linear",
+    on: str | Sequence[str] = "characters",
+    folds: int = 5,
+    frac: float = 0.4,
+    seed: int = 0,
+    suffix: str = SUFFIX,
+) -> pd.DataFrame:
+    """Scores with the effect of length (or style) taken off, one row per row of `scores`, in its order.
+
+    Labels are never read: the fit sees scores, prompts and `on` only. Prompts are dealt into `folds` at random (seeded,
+    whatever the row order); the effect that is taken off a prompt's scores was fitted on the other folds.
+    "linear": score = prompt + slopes * `on`, least squares inside prompts; several columns may be named, and "step"
+    (concise 0, plain 1, markdown 2) stands for the style. "lowess": score = prompt + curve(`on`), one column, the curve
+    by LOWESS (`frac` of the texts in each window) and the prompt's level in turns until they settle; the calibration of
+    Huang and others (arXiv 2409.17407) with the level of each prompt taken out. Counts enter as log2 (log2(1 + count)
+    where they can be 0).
+
+    The result is a scores table: same keys, model named with `suffix` so that both can stand in one table, and a last
+    column `removed` (old minus new score; its level means nothing, differences inside a prompt do). Missing scores stay
+    missing. Scores that do not vary stay as they are. What it cannot know: where right answers are longer than wrong
+    ones, part of what it takes off is merit. Raises DataError with fewer prompts than 5 or than `folds`, for a feature
+    that does not vary inside prompts, and for features of other responses.
+    """
+    if method not in ("linear", "lowess"):
+        raise ValueError(f"method: {method!r}; {tables.nearest(method, ['linear', 'lowess'])}")
+    if folds < 2:
+        raise ValueError(f"folds: {folds}; at least 2, or a prompt would be calibrated on itself")
+    on = [on] if isinstance(on, str) else list(on)
+    if method == "lowess" and len(on) != 1:
+        raise ValueError(f"on: {on}; 'lowess' takes one column, 'linear' several")
+    scores = tables.check_scores(scores, allow_missing=True)
+    x = _regressors(scores, features, on)
+    removed = np.zeros(len(scores))
+    for rows in groups_of(scores, ["model"]):
+        own = scores.iloc[rows]
+        fold = _deal(own, folds, seed)
+        y, prompt = own["score"].to_numpy(), prompt_index(own)
+        for number in range(folds):
+            away = (fold != number) & ~np.isnan(y)
+            here = fold == number
+            index = np.unique(prompt[away], return_inverse=True)[1]
+            _check_varies(demean(x[rows][away], index), on, own["model"].iloc[0])
+            if method == "linear":
+                removed[rows[here]] = x[rows][here] @ _slopes(y[away], x[rows][away], index)
+            else:
+                curve = _curve(y[away], x[rows][away][:, 0], index, frac)
+                removed[rows[here]] = np.interp(x[rows][here][:, 0], *curve)
+    return scores.assign(model=scores["model"] + suffix, score=scores["score"] - removed, removed=removed)
+
+
+def debias_change(
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    *,
+    suffix: str = SUFFIX,
+    ties: metrics.Ties = "loss",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """What a calibration does to accuracy: one row per model and level (easy, normal, hard where known, then all).
+
+    `before` and `after`: scores and what `debias` made of them (same keys; model names with `suffix`). Columns: model,
+    level (text), before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt),
+    flipped (share of comparisons whose outcome is another one), n_pairs (with an outcome in both), n_prompts, note.
+    Raises DataError where the two tables do not hold the same comparisons.
+    """
+    old = metrics.pairs(before)
+    new = metrics.pairs(after.assign(model=after["model"].astype("str").str.removesuffix(suffix)))
+    both = old.merge(new[[*PAIR_KEY, "outcome"]], on=PAIR_KEY, how="left", suffixes=("", "_after"), indicator="side")
+    strange = int((both.pop("side") != "both").sum())
+    if strange or len(new) != len(old):
+        raise DataError(
+            f"after: {len(new)} comparisons, before: {len(old)}, {strange} of them not in after; "
+            "pass the scores and what debias(scores, ...) returned"
+        )
+    renamed = both.drop(columns="outcome").rename(columns={"outcome_after": "outcome"})
+    values = metrics.credit(both, ties=ties), metrics.credit(renamed, ties=ties)
+    flipped = (both["outcome"] != both["outcome_after"]).to_numpy(dtype=float, na_value=0.0)
+    rows = []
+    for index in groups_of(both, ["model"]):
+        level = both["level"].to_numpy()[index]
+        parts = {name: index[level == name] for name in LEVELS if (level == name).any()} | {"all": index}
+        rows += [
+            {"model": both["model"].iloc[index[0]], "level": name}
+            | _change(both.iloc[part], values[0][part], values[1][part], flipped[part], confidence)
+            for name, part in parts.items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def _change(
+    pairs: pd.DataFrame, before: Floats, after: Floats, flipped: Floats, confidence: float
+) -> dict[str, object]:
+    there = ~(np.isnan(before) | np.isnan(after))
+    prompt = np.unique(prompt_index(pairs)[there], return_inverse=True)[1]
+    n_prompts = int(prompt.max(initial=-1)) + 1
+    difference = after[there] - before[there]
+    sums, counts = np.bincount(prompt, difference), np.bincount(prompt).astype(float)
+    change, se, clusters = intervals.clustered_se(sums, counts, np.zeros(n_prompts, np.intp), 1)
+    se = np.where(clusters < MIN_PROMPTS, np.nan, se)
+    low, high = intervals.normal_interval(change, se, clusters, confidence=confidence)
+    some = len(difference) > 0
+    return {
+        "before": float(before[there].mean()) if some else np.nan,
+        "after": float(after[there].mean()) if some else np.nan,
+        "change": float(change[0]),
+        "se": float(se[0]),
+        "low": float(low[0]),
+        "high": float(high[0]),
+        "flipped": float(flipped[there].mean()) if some else np.nan,
+        "n_pairs": len(difference),
+        "n_prompts": n_prompts,
+        "note": str(interval_note(np.array([n_prompts]))[0]),
+    }
+
+
+def _regressors(scores: pd.DataFrame, features: pd.DataFrame | None, on: list[str]) -> Floats:
+    if not on or len(set(on)) < len(on):
+        raise ValueError(f"on: {on}; name at least one column, each once")
+    if features is None and on != ["step"]:
+        raise DataError(
+            f"features: None, but on={on}; pass rmlab.styles.features(responses), or on='step' for the style"
+        )
+    if "step" in on and scores["style"].isna().any():
+        raise DataError("on: 'step' needs styles, but style is missing in some scores; use a column of features")
+    columns = []
+    for name in on:
+        if name == "step" or features is None:
+            columns.append(pd.Categorical(scores["style"], dtype=STYLE).codes.astype(float))
+        else:
+            columns.append(doublings(lookup(scores, features, [name], "scores")[:, 0]))
+    return np.column_stack(columns)
+
+
+def _deal(scores: pd.DataFrame, folds: int, seed: int) -> NDArray[np.intp]:
+    """Fold of each row: prompts in the order of their keys, shuffled by the seed, dealt round."""
+    number = scores.groupby(PROMPT, sort=True).ngroup().to_numpy()
+    n_prompts = int(number.max()) + 1
+    if n_prompts < max(folds, MIN_PROMPTS):
+        model = scores["model"].iloc[0]
+        raise DataError(
+            f"scores: model {model!r} has {n_prompts} prompts; calibration needs at least {max(folds, MIN_PROMPTS)} "
+            f"(folds={folds}): score more prompts"
+        )
+    dealt = np.empty(n_prompts, np.intp)
+    dealt[np.random.default_rng(seed).permutation(n_prompts)] = np.arange(n_prompts) % folds
+    return dealt[number]
+
+
+def _check_varies(x: Floats, on: list[str], model: str) -> None:
+    flat = np.abs(x).max(axis=0, initial=0.0) <= 1e-9
+    if flat.any():
+        raise DataError(
+            f"features: {on[int(flat.argmax())]!r} does not vary inside the prompts of model {model!r}; "
+            "there is nothing to take off: choose another column with on="
+        )
+
+
+def _slopes(y: Floats, x: Floats, prompt: NDArray[np.intp]) -> Floats:
+    slopes: Floats = np.linalg.lstsq(demean(x, prompt), demean(y, prompt), rcond=1e-10)[0]
+    return slopes
+
+
+def _curve(y: Floats, x: Floats, prompt: NDArray[np.intp], frac: float) -> tuple[Floats, Floats]:
+    """Grid and curve of score = prompt + curve(x): smoothing and prompt means in turns (backfitting)."""
+    from statsmodels.nonparametric.smoothers_lowess import lowess
+
+    grid = np.unique(np.quantile(x, np.linspace(0, 1, _GRID)))
+    curve, size = np.zeros(len(grid)), np.bincount(prompt)
+    for _ in range(_ROUNDS):
+        level = np.bincount(prompt, y - np.interp(x, grid, curve)) / size
+        smooth = lowess(y - level[prompt], x, frac=frac, it=0, xvals=grid)
+        smooth -= smooth.mean()
+        moved = np.abs(smooth - curve).max()
+        curve = smooth
+        if moved <= _SETTLED * np.ptp(curve):
+            break
+    return grid, curve

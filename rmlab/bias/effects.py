@@ -1,0 +1,236 @@
+"""What moves a score inside a prompt: correctness, a step of style, a doubling of length; and their exchange rate."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import tables
+from rmlab.bias.within import (
+    MIN_PROMPTS,
+    columns_of,
+    demean,
+    groups_of,
+    interval_note,
+    lookup,
+    prompt_index,
+    repeats,
+    spread,
+)
+from rmlab.tables import STYLE, DataError
+
+__all__ = ["exchange_rate", "style_effects"]
+
+Floats = NDArray[np.float64]
+
+_OWN = ("correct", "step", "step_plain", "step_markdown")
+
+
+def style_effects(
+    scores: pd.DataFrame,
+    features: pd.DataFrame | None = None,
+    *,
+    terms: Sequence[str] | None = None,
+    by: str | Sequence[str] = "model",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Effect of correctness, style, length and Markdown on the score, inside a prompt: one row per `by` and term.
+
+    Least squares with an intercept for every prompt (all variables minus their prompt mean), the score in standard
+    deviations of the model's scores within a prompt. Terms: "correct" (chosen against rejected), "step_plain" (plain
+    against concise), "step_markdown" (Markdown against plain), "step" (0, 1, 2: the mean step), and any column of
+    `features` as log2 of the count (log2(1 + count) where it can be 0), so its effect is that of a doubling.
+    By default: correct; step_plain and step_markdown where the scores have styles; characters and markdown where
+    `features` are given. Without features a step has its whole price; with them, what is left at equal length and marks.
+
+    Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, note. Errors are robust
+    and clustered by prompt (CR1; the prompt intercepts lie inside the clusters and cost no degrees of freedom), t with
+    n_prompts - 1 degrees of freedom (Cameron and Miller 2015, section III.B). No estimate (NaN, with the reason in
+    `note`): scores that do not vary within a prompt, a term that does not vary, or one that repeats the terms before
+    it. Fewer than 5 prompts give no interval. Raises DataError for unknown terms and for features of other responses.
+    """
+    return _table(_fits(scores, features, terms, by), _effect_rows, confidence)
+
+
+def exchange_rate(
+    scores: pd.DataFrame,
+    features: pd.DataFrame | None = None,
+    *,
+    terms: Sequence[str] | None = None,
+    by: str | Sequence[str] = "model",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Units of correctness that one step of style (or one doubling of a feature) is worth: one row per `by` and term.
+
+    rate = effect of the term / effect of "correct", of the same fit as `style_effects` (same arguments). 0.5: two steps
+    of style buy as much reward as being right; a negative rate: the two pull in opposite directions. Columns after those of `by`: term, rate, low, high, n_prompts, n,
+    missing, note. Fieller's interval (Fieller 1954): exact for a ratio of two normal estimates. Where the effect of
+    correctness may be zero the ratio has no bounded interval: low and high are -inf and inf, and `note` says so, with
+    the stretch that is excluded, if any.
+    """
+    if terms is not None and "correct" not in terms:
+        raise ValueError(f"terms: {list(terms)} must hold 'correct', the unit of the rate")
+    return _table(_fits(scores, features, terms, by), _rate_rows, confidence)
+
+
+class _Fit(NamedTuple):
+    """One regression: estimates of the terms (NaN where there is none), their covariance, why some are missing."""
+
+    group: dict[str, Any]
+    terms: list[str]
+    effect: Floats
+    covariance: Floats
+    notes: list[str]
+    n_prompts: int
+    n: int
+    missing: int
+
+
+_Rows = Callable[[_Fit, float], Iterator[tuple[dict[str, Any], str]]]
+
+
+def _fits(
+    scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None, by: str | Sequence[str]
+) -> list[_Fit]:
+    scores = tables.check_scores(scores, allow_missing=True)
+    by = columns_of(scores, by, "scores")
+    terms = _chosen_terms(scores, features, terms)
+    design = _design(scores, features, terms)
+    y = np.full(len(scores), np.nan)
+    for rows in groups_of(scores, ["model"]):
+        own = scores["score"].to_numpy()[rows]
+        unit = spread(own, prompt_index(scores.iloc[rows], ["model", *tables.PROMPT]))
+        y[rows] = own / unit if unit > 0 else own * 0
+    return [
+        _fit(scores.iloc[rows], y[rows], design[rows], terms, scores.iloc[rows[0]][by].to_dict())
+        for rows in groups_of(scores, by)
+    ]
+
+
+def _fit(scores: pd.DataFrame, y: Floats, design: Floats, terms: list[str], group: dict[str, Any]) -> _Fit:
+    there = ~np.isnan(y)
+    prompt = prompt_index(scores, ["model", *tables.PROMPT])
+    there &= np.bincount(prompt, there)[prompt] > 1  # a lone score says nothing about differences
+    cluster = np.unique(prompt_index(scores)[there], return_inverse=True)[1]
+    inside = np.unique(prompt[there], return_inverse=True)[1]
+    counts = (int(cluster.max(initial=-1)) + 1, int(there.sum()), int(scores["score"].isna().sum()))
+    effect, covariance = np.full(len(terms), np.nan), np.full((len(terms), len(terms)), np.nan)
+    y, x = y[there], demean(design[there], inside) if there.any() else design[there]
+    if not len(y):
+        return _Fit(group, terms, effect, covariance, ["no prompt with two scores"] * len(terms), *counts)
+    if not spread(y, inside):
+        return _Fit(group, terms, effect, covariance, ["scores do not vary within a prompt"] * len(terms), *counts)
+    notes = repeats(x, terms, scale=np.linalg.norm(design[there], axis=0), where="within a prompt")
+    kept = np.array([i for i, note in enumerate(notes) if not note], dtype=np.intp)
+    if len(kept):
+        effect[kept], covariance[np.ix_(kept, kept)] = _least_squares(demean(y, inside), x[:, kept], cluster)
+    return _Fit(group, terms, effect, covariance, notes, *counts)
+
+
+def _least_squares(y: Floats, x: Floats, cluster: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    import statsmodels.api as sm
+
+    if cluster.max(initial=0) < 1:
+        return sm.OLS(y, x).fit().params, np.full((x.shape[1], x.shape[1]), np.nan)
+    found = sm.OLS(y, x).fit(cov_type="cluster", cov_kwds={"groups": cluster, "use_correction": True}, use_t=True)
+    return found.params, found.cov_params()
+
+
+def _chosen_terms(scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None) -> list[str]:
+    styled = bool(scores["style"].notna().all())
+    if terms is None:
+        style = ["step_plain", "step_markdown"] if styled else []
+        return ["correct", *style, *(["characters", "markdown"] if features is not None else [])]
+    terms = [terms] if isinstance(terms, str) else list(terms)
+    columns = [] if features is None else [c for c in features.columns if c not in tables.KEY]
+    for term in terms:
+        if term not in (*_OWN, *columns):
+            raise DataError(f"terms: {term!r}; {tables.nearest(term, [*_OWN, *columns])}")
+        if term.startswith("step") and not styled:
+            raise DataError(f"terms: {term!r} needs styles, but style is missing in some scores; leave it out")
+    if not terms or len(set(terms)) < len(terms):
+        raise ValueError(f"terms: {terms}; name at least one term, each once")
+    return terms
+
+
+def _design(scores: pd.DataFrame, features: pd.DataFrame | None, terms: list[str]) -> Floats:
+    steps = pd.Categorical(scores["style"], dtype=STYLE).codes.astype(float)
+    own = {
+        "correct": (scores["label"] == "chosen").to_numpy(dtype=float),
+        "step": steps,
+        "step_plain": (steps >= 1).astype(float),
+        "step_markdown": (steps >= 2).astype(float),
+    }
+    counted = [term for term in terms if term not in own]
+    if counted and features is not None:
+        values = lookup(scores, features, counted, "scores")
+        own |= {term: doublings(values[:, i]) for i, term in enumerate(counted)}
+    return np.column_stack([own[term] for term in terms])
+
+
+def doublings(count: Floats) -> Floats:
+    """log2 of counts, log2(1 + count) where a count can be 0."""
+    result: Floats = np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)
+    return result
+
+
+def _table(fits: list[_Fit], rows: _Rows, confidence: float) -> pd.DataFrame:
+    """One row per fit and term, with the intervals that `rows` makes."""
+    from scipy.stats import t
+
+    made = []
+    for fit in fits:
+        quantile = float(t.ppf(0.5 + confidence / 2, fit.n_prompts - 1)) if fit.n_prompts >= MIN_PROMPTS else np.nan
+        made += [
+            fit.group | row | {"n_prompts": fit.n_prompts, "n": fit.n, "missing": fit.missing, "note": note}
+            for row, note in rows(fit, quantile)
+        ]
+    return pd.DataFrame(made)
+
+
+def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str]]:
+    from scipy.stats import t
+
+    few = str(interval_note(np.array([fit.n_prompts]))[0])
+    for i, (term, effect) in enumerate(zip(fit.terms, fit.effect, strict=True)):
+        se = np.sqrt(fit.covariance[i, i]) if not few else np.nan
+        p = 2 * t.sf(abs(effect) / se, fit.n_prompts - 1) if se > 0 else np.nan
+        limits = {"low": effect - quantile * se, "high": effect + quantile * se}
+        yield {"term": term, "effect": effect, "se": se} | limits | {"p": p}, fit.notes[i] or few
+
+
+def _rate_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str]]:
+    few = str(interval_note(np.array([fit.n_prompts]))[0])
+    unit = fit.terms.index("correct")
+    for i, term in enumerate(fit.terms):
+        if i == unit:
+            continue
+        note, low, high = fit.notes[i] or fit.notes[unit] or few, np.nan, np.nan
+        if not note:
+            ends = [unit, i]
+            low, high, note = fieller(fit.effect[ends], fit.covariance[np.ix_(ends, ends)], quantile)
+        rate = fit.effect[i] / fit.effect[unit] if fit.effect[unit] else np.nan
+        yield {"term": term, "rate": rate, "low": low, "high": high}, note
+
+
+def fieller(estimates: Floats, covariance: Floats, quantile: float) -> tuple[float, float, str]:
+    """Interval of estimates[1] / estimates[0]: all ratios r with (e1 - r e0)^2 <= quantile^2 var(e1 - r e0).
+
+    Returns low, high and a note: empty for a bounded interval.
+    """
+    below, above = (float(e) for e in estimates)
+    square = quantile**2
+    a = below**2 - square * covariance[0, 0]
+    b = below * above - square * covariance[0, 1]
+    c = above**2 - square * covariance[1, 1]
+    root = b**2 - a * c
+    if a > 0:
+        half = np.sqrt(max(root, 0.0)) / a
+        return b / a - half, b / a + half, ""
+    note = "unbounded: the effect of correctness may be zero"
+    if a < 0 < root:
+        ends = sorted(((b - np.sqrt(root)) / a, (b + np.sqrt(root)) / a))
+        note += f"; only rates between {ends[0]:.3g} and {ends[1]:.3g} are excluded"
+    return -np.inf, np.inf, note
