@@ -89,7 +89,7 @@ def pack(sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int)
     pieces: list[Pack] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
         pieces += _pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget)
-    return [_joined(bin_) for bin_ in _bins(pieces, budget)]
+    return sorted((_joined(bin_) for bin_ in _bins(pieces, budget)), key=lambda part: -part.tokens)
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:

@@ -1,0 +1,373 @@
+"""Hidden states: what comes out of packs and batches is what each text alone gives."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rmlab import toy
+from rmlab.inference import attention
+from rmlab.inference.forward import alone, hidden, packs, plan
+from rmlab.inference.passes import packed_rows
+from rmlab.inference.trie import lay_out, pack
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+DECODERS = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gpt_neox", "gpt2"]
+ENCODERS = ["deberta-v2", "modernbert", "bert"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """A tiny backbone of an architecture, read from its folder."""
+
+    def load(architecture, dtype=torch.float32, **config):
+        folder = tmp_path_factory.mktemp(architecture)
+        toy.save_model(folder, architecture, task="backbone", **config)
+        return transformers.AutoModel.from_pretrained(folder, dtype=dtype)
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Six prompts with four answers each; answers share openings, two are equal; lengths from 8 to about 300."""
+    rng = np.random.default_rng(5)
+    texts, groups = [], []
+    for group in range(6):
+        prompt = rng.integers(8, 490, rng.integers(4, 80))
+        opening = rng.integers(8, 490, rng.integers(1, 60))
+        for answer in range(4):
+            middle = opening if answer % 2 else opening[:0]
+            texts.append(np.r_[prompt, middle, rng.integers(8, 490, rng.integers(1, 160))])
+            groups.append(group)
+    return [*texts, texts[3].copy()], np.array([*groups, 0])
+
+
+def scores(backbone, texts, groups, reads=None, budget=None, seed=0):
+    """One number per text: a fixed direction at its last position (or the sum over `reads`)."""
+    reads = [np.array([len(ids) - 1]) for ids in texts] if reads is None else reads
+    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
+    found = np.full(len(texts), np.nan)
+    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+        assert batch.rows.dtype == torch.float32
+        for text, where in zip(batch.texts, batch.where, strict=True):
+            assert np.isnan(found[text])
+            assert len(where) == len(reads[text])
+            found[text] = float((batch.rows[where] @ direction).sum())
+    return found
+
+
+def scores_alone(backbone, texts, seed=0, position=-1):
+    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
+    return np.array(
+        [float(alone(backbone, ids, np.array([np.arange(len(ids))[position]]))[0] @ direction) for ids in texts]
+    )
+
+
+def flips(left, right):
+    return int((np.sign(left[:, None] - left) != np.sign(right[:, None] - right)).sum())
+
+
+def assert_same(found, reference, tolerance=1e-5):
+    """Within a share of the scores' spread, and no comparison between different texts turns around."""
+    assert np.abs(found - reference).max() <= tolerance * reference.std()
+    assert flips(found[:-1], reference[:-1]) == 0
+
+
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_packs_give_what_each_text_alone_gives(load, world, architecture):
+    texts, groups = world
+    backbone = load(architecture)
+    assert packs(backbone) is None
+    reference = scores_alone(backbone, texts)
+    order = np.random.default_rng(1).permutation(len(texts))
+    for budget in (1, 250, 900, None):
+        assert_same(scores(backbone, texts, groups, budget=budget), reference)
+    moved = scores(backbone, [texts[i] for i in order], groups[order], budget=500)
+    assert np.abs(moved - reference[order]).max() <= 1e-5 * reference.std()
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_batches_give_what_each_text_alone_gives(load, world, architecture):
+    """The first position, as encoders are read, with padding in some batches."""
+    texts, groups = world
+    texts = [np.r_[1, ids, ids[:1].repeat(100)] for ids in texts]
+    backbone = load(architecture)
+    assert packs(backbone) is not None
+    made = plan(texts, groups, budget=3000, packed=False)
+    assert made.tokens > made.minimum
+    reference = scores_alone(backbone, texts, position=0)
+    first = [np.array([0])] * len(texts)
+    for budget in (1, 900, 3000):
+        assert_same(scores(backbone, texts, groups, reads=first, budget=budget), reference)
+
+
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_decoders_can_go_in_batches_too(load, world, architecture, monkeypatch):
+    texts, groups = world
+    backbone = load(architecture)
+    monkeypatch.setattr("rmlab.inference.forward.packs", lambda backbone: "asked for")
+    assert_same(scores(backbone, texts, groups, budget=2000), scores_alone(backbone, texts))
+
+
+@pytest.mark.parametrize(
+    "config", [{"use_cache": True}, {"use_cache": False}, {"pad_token_id": 2}, {"pad_token_id": None}]
+)
+def test_cache_and_pad_token_settings_change_nothing(load, world, config):
+    texts, groups = world
+    backbone = load("llama")
+    reference = scores_alone(backbone, texts)
+    for name, value in config.items():
+        setattr(backbone.config, name, value)
+    assert_same(scores(backbone, texts, groups, budget=700), reference)
+    assert_same(scores_alone(backbone, texts), reference)
+
+
+def test_many_reads_per_text(load, world):
+    """Positions of all kinds, shared ones and none at all; equal texts may be read at different places."""
+    texts, groups = world
+    backbone = load("qwen2")
+    rng = np.random.default_rng(0)
+    reads = [np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False)) for ids in texts]
+    found = {}
+    for batch in hidden(backbone, texts, reads, groups=groups, budget=600):
+        for text, where in zip(batch.texts, batch.where, strict=True):
+            found[text] = batch.rows[where]
+    for text, ids in enumerate(texts):
+        torch.testing.assert_close(found[text], alone(backbone, ids, reads[text]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [3, 16, 64, 4096])
+@pytest.mark.parametrize("architecture", ["gemma2", "mistral", "qwen2"])
+def test_sliding_windows_are_kept_inside_a_pack(load, world, architecture, window):
+    texts, groups = world
+    extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
+    backbone = load(architecture, sliding_window=window, **extra)
+    assert packs(backbone) is None
+    assert_same(scores(backbone, texts, groups, budget=900), scores_alone(backbone, texts))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"])
+def test_bfloat16_noise_is_at_most_half_of_padding(load, world, architecture):
+    """Against each text alone in bfloat16, beside file-order batches of eight that are padded on the left."""
+    texts, groups = world
+    backbone = load(architecture, torch.bfloat16)
+    single = scores_alone(backbone, texts)
+    packed = scores(backbone, texts, groups, budget=900)
+    padded = np.concatenate([left_padded(backbone, texts[i : i + 8]) for i in range(0, len(texts), 8)])
+    assert np.abs(packed - single).max() <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
+
+
+def left_padded(backbone, texts, seed=0):
+    """Scores of one batch as the public runners make it: padded on the left, with a mask."""
+    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
+    longest = max(map(len, texts))
+    ids = torch.tensor(np.stack([np.r_[np.zeros(longest - len(text), int), text] for text in texts]))
+    mask = torch.tensor(np.stack([np.arange(longest) >= longest - len(text) for text in texts])).long()
+    with torch.no_grad():
+        states = backbone(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    return (states[:, -1].float() @ direction).numpy()
+
+
+def test_the_model_is_left_as_it_was(load, world):
+    texts, groups = world
+    backbone = load("llama").train()
+    before = (backbone.config.to_dict(), backbone.config._attn_implementation, set(vars(backbone)))
+    steps = hidden(backbone, texts, [np.array([0])] * len(texts), groups=groups, budget=300)
+    next(steps)
+    for _ in range(2):
+        assert (backbone.config.to_dict(), backbone.config._attn_implementation, set(vars(backbone))) == before
+        assert backbone.training
+        assert torch.is_grad_enabled()
+        list(steps)
+
+
+def test_the_model_is_left_as_it_was_after_a_failure(load):
+    backbone = load("llama")
+    layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
+    with pytest.raises(RuntimeError, match="broken"), attention.paths(backbone, layout):
+        raise RuntimeError("broken")
+    assert backbone.config._attn_implementation == "sdpa"
+
+
+class Small(torch.nn.Module):
+    """A backbone that is out of memory above a number of tokens; its state is the token itself."""
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit, self.sizes = limit, []
+        self.config = SimpleNamespace(is_encoder_decoder=False, pad_token_id=0)
+        self.config.get_text_config = lambda: self.config
+
+    def forward(self, input_ids, attention_mask=None):
+        self.sizes.append(input_ids.numel())
+        if input_ids.numel() > self.limit:
+            raise torch.OutOfMemoryError(f"{input_ids.numel()} tokens")
+        return SimpleNamespace(last_hidden_state=input_ids[:, :, None].double())
+
+
+def assert_halved(sizes, limit, caplog):
+    """The too large parts came first, each about half of the one before; what followed fitted."""
+    failed = [size for size in sizes if size > limit]
+    assert 1 <= len(failed) <= 3
+    assert all(later <= earlier / 2 for earlier, later in pairwise(failed))
+    assert max(sizes[len(failed) :]) <= limit
+    assert caplog.text.count("out of memory") == len(failed)
+
+
+def test_out_of_memory_halves_the_budget_and_goes_on(load, world, caplog, monkeypatch):
+    texts, groups = world
+    backbone = load("llama")
+    assert packs(backbone) is None
+    reference = scores_alone(backbone, texts)
+    whole, sizes = type(backbone).forward, []
+
+    def forward(self, input_ids, **options):
+        sizes.append(input_ids.numel())
+        if input_ids.numel() > 400:
+            raise torch.OutOfMemoryError
+        return whole(self, input_ids=input_ids, **options)
+
+    monkeypatch.setattr(type(backbone), "forward", forward)
+    assert_same(scores(backbone, texts, groups, budget=2000), reference)
+    assert_halved(sizes, 400, caplog)
+
+
+def test_out_of_memory_halves_batches_too(caplog):
+    backbone = Small(400)
+    texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
+    found = {}
+    for batch in hidden(backbone, texts, [np.array([39])] * 70, groups=np.zeros(70, int), budget=2000):
+        found |= {text: int(batch.rows[where]) for text, where in zip(batch.texts, batch.where, strict=True)}
+    assert found == {text: ids[-1] for text, ids in enumerate(texts)}
+    assert_halved(backbone.sizes, 400, caplog)
+
+
+def test_a_text_that_never_fits_is_named(world):
+    texts, groups = world
+    longest = int(np.argmax([len(ids) for ids in texts]))
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        list(hidden(Small(50), texts, [np.array([0])] * len(texts), groups=groups, budget=400))
+    assert caught.value.__notes__ == [f"text {longest} alone, {len(texts[longest])} tokens, does not fit into memory"]
+
+
+def test_models_that_cannot_pack_say_why(load, monkeypatch):
+    assert "both directions" in packs(load("bert"))
+    assert "attention interface" in packs(load("deberta-v2"))
+    backbone = load("qwen3")
+    backbone.config.layer_types = ["full_attention", "linear_attention"]
+    assert packs(backbone) == "it has layers of another kind: linear_attention"
+    hides = load("llama")
+    hides.config.sliding_window = 8
+    assert packs(hides) == "it has sliding windows that its layers do not hand to attention"
+    assert "position_ids" in packs(with_position_ids_ignored(load("llama")))
+
+
+def with_position_ids_ignored(backbone):
+    class Deaf(type(backbone)):
+        def forward(self, input_ids, use_cache=None):
+            return super().forward(input_ids=input_ids, use_cache=use_cache)
+
+    backbone.__class__ = Deaf
+    return backbone
+
+
+def test_a_model_that_mixes_neighbours_is_found_out(load):
+    """A layer that looks one row back (as a convolution does) leaks from one text into the next."""
+    backbone = load("llama")
+    backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
+    assert "different from texts alone" in packs(backbone)
+
+
+def test_a_layer_that_asks_for_more_is_found_out(load):
+    backbone = load("llama")
+    attend = attention.path_attention
+
+    def with_sinks(*given, **options):
+        return attend(*given, s_aux=1.0, **options)
+
+    attention._register()
+    transformers.AttentionInterface.register("rmlab_paths", with_sinks)
+    try:
+        assert "s_aux" in packs(backbone)
+    finally:
+        transformers.AttentionInterface.register("rmlab_paths", attend)
+
+
+def test_the_answer_is_kept_per_model(load, monkeypatch):
+    backbone = load("llama")
+    assert packs(backbone) is None
+    monkeypatch.setattr("rmlab.inference.probe.packed_rows", None)
+    assert packs(backbone) is None
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_the_gpu_block_mask_gives_the_same_attention(softcap, window):
+    """Flex attention over the block mask, as on a GPU, against the loop over runs."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(0, 9, 150)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
+    layout = lay_out(pack(texts, [0, 0, 0, 1], 10_000)[0], texts)
+    make = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
+    state = attention._State(layout)
+    token = attention._running.set(state)
+    try:
+        module = SimpleNamespace(is_causal=True)
+        looped, _ = attention.path_attention(module, query, key, value, None, sliding_window=window, softcap=softcap)
+    finally:
+        attention._running.reset(token)
+    bend = (lambda score, *_: softcap * torch.tanh(score / softcap)) if softcap else None
+    mask = attention.block_mask(layout, window, "cpu")
+    flexed = flex_attention(query, key, value, score_mod=bend, block_mask=mask, enable_gqa=True)
+    torch.testing.assert_close(looped, flexed.transpose(1, 2), rtol=1e-4, atol=1e-5)
+
+
+def test_each_token_is_forwarded_once(load, world):
+    """The rows that go through the model are the plan's tokens, and no more."""
+    texts, groups = world
+    backbone = load("llama")
+    assert packs(backbone) is None
+    sizes = []
+    handle = backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].numel()))
+    scores(backbone, texts, groups, budget=700)
+    handle.remove()
+    assert sum(sizes) == plan(texts, groups, budget=700).tokens
+    assert sum(sizes) < sum(map(len, texts))
+
+
+def test_bad_input_is_named(load):
+    backbone = load("llama")
+    with pytest.raises(ValueError, match="2 sequences, 1 reads and 2 groups"):
+        hidden(backbone, [np.ones(2, int)] * 2, [[0]], groups=[0, 0])
+    with pytest.raises(ValueError, match=r"sequences\[1\] is empty"):
+        hidden(backbone, [np.ones(2, int), []], [[0], [0]], groups=[0, 0])
+    with pytest.raises(ValueError, match=r"reads\[0\]=\[2\] of a text of 2 tokens; allowed: 0 to 1"):
+        hidden(backbone, [np.ones(2, int)], [[2]], groups=[0])
+    assert list(hidden(backbone, [], [], groups=[])) == []
+
+
+def test_packed_rows_reports_what_each_layer_asked_for(load):
+    backbone = load("gemma2")
+    layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
+    _, calls = packed_rows(backbone, layout, np.array([4]))
+    assert [call.window for call in calls] == [16, None]
+    assert not any(call.refused for call in calls)

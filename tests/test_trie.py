@@ -1,0 +1,190 @@
+"""Tries and packs: every path spells its text, nothing is lost, the budget is kept, as few tokens as can be."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmlab import toy
+from rmlab.inference.attention import BLOCK, block_mask, mask_mod
+from rmlab.inference.batches import WASTE, pad
+from rmlab.inference.forward import BUDGETS, plan
+from rmlab.inference.template import encode
+from rmlab.inference.trie import SHORTEST_SHARED, ancestors, distinct, lay_out, pack, trie_size
+
+
+@st.composite
+def worlds(draw):
+    """Texts with common beginnings of all lengths, in shuffled groups."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    texts, groups = [], []
+    for group in range(draw(st.integers(1, 4))):
+        for _ in range(draw(st.integers(1, 7))):
+            mine = [text for text, g in zip(texts, groups, strict=True) if g == group]
+            beginning = mine[rng.integers(len(mine))] if mine else np.zeros(0, int)
+            shared = beginning[: rng.integers(len(beginning) + 1)]
+            texts.append(np.r_[shared, rng.integers(0, 3, rng.integers(1, 60))])
+            groups.append(group)
+    order = rng.permutation(len(texts))
+    return [texts[i] for i in order], np.array(groups)[order]
+
+
+def trie_by_hand(texts, groups):
+    return len({(g, *text[: n + 1]) for text, g in zip(texts, groups, strict=True) for n in range(len(text))})
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 400))
+def test_packs_hold_every_text_once_and_keep_the_budget(world, budget):
+    texts, groups = world
+    kept = [texts[i] for i in distinct(texts)[0]]
+    groups = groups[distinct(texts)[0]]
+    packs = pack(kept, groups, budget)
+    assert sorted(np.concatenate([part.texts for part in packs])) == list(range(len(kept)))
+    for part in packs:
+        assert part.tokens <= budget or len(part.texts) == 1
+        assert part.tokens == sum(len(kept[i]) for i in part.texts) - part.shared.sum()
+        assert all(shared == 0 or shared >= SHORTEST_SHARED for shared in part.shared)
+    sizes = [part.tokens for part in packs]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 400))
+def test_every_path_spells_its_text(world, budget):
+    texts, groups = world
+    for part in pack(texts, groups, budget):
+        layout = lay_out(part, texts)
+        assert len(layout.ids) == part.tokens
+        for text, path, run in zip(part.texts, layout.paths, layout.runs, strict=True):
+            assert layout.ids[path].tolist() == texts[text].tolist()
+            assert layout.positions[path].tolist() == list(range(len(texts[text])))
+            rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
+            assert rows.tolist() == path.tolist()
+            assert run.offset == len(path) - (run.stop - run.start)
+
+
+@settings(deadline=None)
+@given(worlds())
+def test_a_row_sees_its_path_and_nothing_else(world):
+    texts, groups = world
+    for part in pack(texts, groups, 200):
+        layout = lay_out(part, texts)
+        seen = np.zeros((part.tokens, part.tokens), bool)
+        for path in layout.paths:
+            for at, row in enumerate(path):
+                seen[row, path[: at + 1]] = True
+        assert (ancestors(layout) == seen).all()
+
+
+@settings(deadline=None)
+@given(worlds())
+def test_the_trie_is_as_small_as_a_trie_by_hand(world):
+    texts, groups = world
+    assert trie_size(texts, groups) == trie_by_hand(texts, groups)
+
+
+@settings(deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_the_texts_does_not_matter(world, random):
+    texts, groups = world
+    order = random.sample(range(len(texts)), len(texts))
+    moved = plan([texts[i] for i in order], groups[order], budget=150)
+    made = plan(texts, groups, budget=150)
+    assert (moved.tokens, moved.minimum) == (made.tokens, made.minimum)
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 300), st.booleans())
+def test_a_plan_covers_every_text(world, budget, packed):
+    texts, groups = world
+    made = plan(texts, groups, budget=budget, packed=packed)
+    covered = np.concatenate([made.copies[n] for part in made.parts for n in part.texts])
+    assert sorted(covered) == list(range(len(texts)))
+    for copies in made.copies:
+        assert len({texts[i].tobytes() for i in copies}) == 1
+    assert made.tokens >= made.minimum
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000))
+def test_batches_waste_little_and_keep_the_budget(lengths, budget):
+    parts = pad(lengths, budget)
+    assert sorted(np.concatenate([part.texts for part in parts])) == list(range(len(lengths)))
+    for part in parts:
+        sizes = [lengths[i] for i in part.texts]
+        assert part.tokens == max(sizes) * len(sizes)
+        assert part.tokens <= budget or len(sizes) == 1
+        assert part.tokens - sum(sizes) <= WASTE * part.tokens
+
+
+def test_nothing_to_plan():
+    assert plan([], []).tokens == 0
+    assert plan([], [], packed=False).parts == []
+
+
+@pytest.mark.parametrize("planner", [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)])
+def test_a_budget_of_nothing_is_refused(planner):
+    with pytest.raises(ValueError, match="budget=0"):
+        planner(0)
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_block_mask_agrees_with_the_dense_mask(window):
+    """Every block taken as full is full, every block left out is empty, and the mask function is the path mask."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(0, 9, 150)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 200, 70)] + [rng.integers(0, 9, 333)]
+    layout = lay_out(pack(texts, [0, 0, 0, 0, 1], 10_000)[0], texts)
+    seen = ancestors(layout)
+    if window is not None:
+        seen &= layout.positions[:, None] - layout.positions[None, :] < window
+    rows = torch.arange(len(layout.ids))
+    assert (mask_mod(layout, window, "cpu")(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
+    mask = block_mask(layout, window, "cpu")
+    blocks = -(-len(rows) // BLOCK)
+    full = np.zeros((blocks, blocks), bool)
+    some = np.zeros((blocks, blocks), bool)
+    for i in range(blocks):
+        full[i, mask.full_kv_indices[0, 0, i, : mask.full_kv_num_blocks[0, 0, i]]] = True
+        some[i, mask.kv_indices[0, 0, i, : mask.kv_num_blocks[0, 0, i]]] = True
+    assert not (full & some).any()
+    for i in range(blocks):
+        for j in range(blocks):
+            part = seen[i * BLOCK : (i + 1) * BLOCK, j * BLOCK : (j + 1) * BLOCK]
+            assert part.all() or not full[i, j]
+            assert not part.any() or full[i, j] or some[i, j]
+    assert window is not None or full.any()
+
+
+@pytest.fixture(scope="module")
+def real_texts(shared_data):
+    """The texts of the four RM-Bench files, as token ids of a tokenizer trained on a tenth of them."""
+    prompts, responses = [], []
+    for name in ("chat", "code", "safety-refuse", "safety-response"):
+        path = shared_data / "rm-bench" / f"{name}_filtered.json"
+        if not path.is_file():
+            pytest.skip(f"{path.name} is not on this machine")
+        for row in json.loads(path.read_text()):
+            texts = [*row["chosen"], *row["rejected"]]
+            prompts += [row["prompt"]] * len(texts)
+            responses += texts
+    words = toy.tokenizer(responses[::10], vocab_size=4096)
+    return encode(words, prompts, responses)
+
+
+def test_tokens_forwarded_on_rm_bench(real_texts):
+    """At most 1 % more tokens than the per-prompt tries need, and far fewer than without sharing."""
+    made = plan(real_texts.ids, real_texts.groups)
+    assert made.tokens <= 1.01 * made.minimum
+    assert made.tokens < 0.85 * sum(map(len, real_texts.ids))
+    assert made.tokens >= 0.9 * BUDGETS["cpu"] * (len(made.parts) - 1)
+
+
+@pytest.mark.parametrize("budget", [2048, 4096, 16384, 65536])
+def test_tokens_forwarded_on_rm_bench_without_packs(real_texts, budget):
+    made = plan(real_texts.ids, real_texts.groups, budget=budget, packed=False)
+    assert made.tokens <= 1.01 * made.minimum
