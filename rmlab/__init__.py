@@ -27,6 +27,7 @@ from rmlab.metrics import (
 )
 from rmlab.plots import plot_lengths, plot_matrices, plot_matrix, plot_style_gap
 from rmlab.published import audit_leaderboard, published
+from rmlab.report import save_figure
 from rmlab.score_files import read_scores, write_scores
 from rmlab.scorers import baselines
 from rmlab.scoring import prefer, score
@@ -61,6 +62,7 @@ __all__ = [
     "reward_bench_2",
     "reward_bench_2_subsets",
     "rm_bench",
+    "save_figure",
     "score",
     "styles",
     "ties_detail",

@@ -11,7 +11,7 @@ from rmlab.tables import LEVELS, DataError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_lengths", "plot_style_gap"]
+__all__ = ["lengths", "plot_lengths", "plot_style_gap"]
 
 LEVEL_COLOURS = {"easy": "#4393c3", "normal": "#808080", "hard": "#d6604d"}
 LABEL_COLOURS = {"chosen": "#2166ac", "rejected": "#b2182b"}

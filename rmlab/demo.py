@@ -1,0 +1,40 @@
+"""The main job on the bundled data, in one call: scores, table, figures."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from rmlab import metrics, plots, toy
+from rmlab.benchmarks import load
+from rmlab.report import save_figure
+from rmlab.scorers import baselines
+from rmlab.scoring import score
+
+__all__ = ["demo"]
+
+
+def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
+    """Score the bundled benchmark with content-blind baselines and two toy reward models, and draw the result.
+
+    The toy models know the right answers: one weighs substance, the other mostly style. Returns the RM-Bench table
+    (one row per scorer) and the files written into `folder`: each figure as PNG with its numbers beside it as CSV.
+    """
+    responses = load("mini")
+    scorers = [
+        baselines.longest,
+        baselines.shortest,
+        baselines.most_markdown,
+        baselines.random,
+        toy.scorer(responses, skill=2.0, style=0.2, name="toy: substance"),
+        toy.scorer(responses, skill=0.7, style=1.5, name="toy: style lover"),
+    ]
+    pairs = metrics.pairs(score(responses, scorers))
+    cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
+    levels = metrics.accuracy(pairs, by=["model", "level"])
+    drawn = {
+        "demo_matrices": (plots.plot_matrices(pairs, columns=3), cells),
+        "demo_style_gap": (plots.plot_style_gap(levels), levels),
+        "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
+    }
+    files = [save_figure(figure, Path(folder) / name, table) for name, (figure, table) in drawn.items()]
+    return metrics.rm_bench(pairs), [file for written in files for file in written]
