@@ -78,13 +78,13 @@ class _Writer:
         self._numbers: list[str] = []
 
     def write(self, tokens: list["Token"]) -> str:
-        heading = False
+        heading: tuple[int, int] | None = None
         row: list[str] | None = None
         lines = (0, 0)
         for token in tokens:
             match token.type:
                 case "heading_open":
-                    heading = True
+                    heading = _map(token)
                 case "list_item_open" if token.info:
                     self._numbers.append(f"({token.info})")
                 case "list_item_close":
@@ -98,7 +98,7 @@ class _Writer:
                     row.append(self._inline(token))
                 case "inline":
                     self._prose(token, heading)
-                    heading = False
+                    heading = None
                 case "fence" | "code_block":
                     self._code(token)
                 case "hr":
@@ -108,13 +108,13 @@ class _Writer:
         self._flush_numbers()
         return "".join(self._parts).strip("\n")
 
-    def _prose(self, token: "Token", heading: bool) -> None:
+    def _prose(self, token: "Token", heading: tuple[int, int] | None) -> None:
         text = self._inline(token)
         if heading:
             text = _stopped(text)
         elif token.level == 1 and text == token.content:
             text = "\n".join(self._lines[slice(*_map(token))])
-        self._block(text, _map(token))
+        self._block(text, heading or _map(token))
 
     def _code(self, token: "Token") -> None:
         """A fence loses its fence; indented code, in a list or not, stays indented."""
