@@ -1,0 +1,25 @@
+"""How sure a number is, which of two models is better, where a model ranks, what an item tells."""
+
+from rmlab.stats.calibration import calibration, margins
+from rmlab.stats.comparing import compare, compare_all, flips
+from rmlab.stats.items import error_clusters, error_correlation, items
+from rmlab.stats.power import power
+from rmlab.stats.ranking import letters, rank
+from rmlab.stats.reported import intervals
+from rmlab.stats.sensitivity import sensitivity
+
+__all__ = [
+    "calibration",
+    "compare",
+    "compare_all",
+    "error_clusters",
+    "error_correlation",
+    "flips",
+    "intervals",
+    "items",
+    "letters",
+    "margins",
+    "power",
+    "rank",
+    "sensitivity",
+]

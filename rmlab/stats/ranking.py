@@ -1,0 +1,132 @@
+"""Ranks with intervals, and groups of models that the data cannot tell apart."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import intervals as errors
+from rmlab import metrics
+from rmlab.stats.comparing import compare_all
+from rmlab.stats.grid import Floats, credit, grid
+from rmlab.stats.reported import estimate
+from rmlab.stats.targets import Average, overall
+from rmlab.tables import DataError
+
+__all__ = ["letters", "rank"]
+
+_DECIMALS = 7  # resampled scores that differ by less are equal: far below the worth of one comparison
+_SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def rank(
+    pairs: pd.DataFrame,
+    *,
+    average: Average = "benchmark",
+    ties: metrics.Ties = "loss",
+    confidence: float = 0.95,
+    alpha: float = 0.05,
+    resamples: int = 10_000,
+    seed: int = 0,
+    common: bool = False,
+) -> pd.DataFrame:
+    """Rank the models by their overall score: one row per model, best first.
+
+    Columns: model, value (overall as `average` says, see `intervals`), se, low, high (of the value), rank (1 is
+    best; equal values share the better rank), rank_low, rank_high, group, n_prompts, ties, missing, reason.
+    The interval of the rank holds the middle 95 % of the ranks in 10,000 resamples of the prompts inside their
+    domain, which all models share. Ranks are whole numbers: where models lie far apart the interval covers more
+    often than its nominal confidence, and models of exactly equal merit have no rank to be covered.
+    `group`: two models share a letter unless `compare_all` finds them different at `alpha` after Holm.
+    A model without an overall score (a domain is blank) stands last, without rank or group. With all prompts alike
+    a model that left comparisons blank is scored on those it answered: see `missing`; pairs of models are
+    always compared on the comparisons that both answered. Compact letters: Piepho (2004), Gramm et al. (2007).
+    """
+    table = grid(pairs, common=common, fewest_models=2)
+    target = overall(table, average)
+    one = estimate(credit(table.outcome, ties), table, target, confidence=confidence)
+    contests = compare_all(pairs, average=average, ties=ties, resamples=resamples, seed=seed, common=common)
+    drawn = errors.bootstrap(one.mean, target.strata, resamples=resamples, seed=seed)
+    scored = ~np.isnan(one.value)
+    frame = pd.DataFrame({"model": pd.Series(table.models, dtype="str")}).assign(
+        value=one.value,
+        se=one.se,
+        low=one.low,
+        high=one.high,
+        **_rank_columns(one.value, drawn, scored, confidence),
+        group=_groups(table.models, one.value, contests, alpha),
+        n_prompts=one.n_prompts,
+        ties=(table.outcome == 1).sum(axis=1),
+        missing=(table.outcome == -1).sum(axis=1),
+        reason=pd.Series(one.reason, dtype="str"),
+    )
+    return frame.sort_values("value", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
+
+
+def letters(names: Sequence[str], differ: NDArray[np.bool_]) -> list[str]:
+    """Compact letters: two names share a letter exactly if they do not `differ` (a symmetric square).
+
+    Groups are grown greedily, in the order of the names, until every pair that does not differ stands in one.
+    After 52 letters a number follows the letter.
+
+    >>> letters(["x", "y", "z"], np.array([[0, 0, 1], [0, 0, 0], [1, 0, 0]], dtype=bool))
+    ['a', 'ab', 'b']
+    """
+    alike = ~np.asarray(differ, bool) & ~np.eye(len(names), dtype=bool)
+    open_ = np.triu(alike)
+    shown = [""] * len(names)
+    made = 0
+    for i in range(len(names)):
+        while not shown[i] or open_[i].any():
+            clique = _grow(i, open_, alike)
+            open_[np.ix_(clique, clique)] = False
+            symbol = _SYMBOLS[made % len(_SYMBOLS)] + (str(made // len(_SYMBOLS) + 1) if made >= len(_SYMBOLS) else "")
+            for member in clique:
+                shown[member] += symbol
+            made += 1
+    return shown
+
+
+def _grow(start: int, open_: NDArray[np.bool_], alike: NDArray[np.bool_]) -> list[int]:
+    """A largest-as-can-be group of names that do not differ, around the next uncovered pair of `start`."""
+    uncovered = np.flatnonzero(open_[start])
+    clique = [start, *uncovered[-1:]] if len(uncovered) else [start]
+    fits = alike[clique].all(axis=0)
+    while fits.any():
+        nearest = int(np.flatnonzero(fits)[np.abs(np.flatnonzero(fits) - start).argmin()])
+        clique.append(nearest)
+        fits &= alike[nearest]
+    return sorted(clique)
+
+
+def _groups(models: list[str], value: Floats, contests: pd.DataFrame, alpha: float) -> list[str]:
+    place = {name: i for i, name in enumerate(models)}
+    a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))
+    differ = np.zeros((len(models), len(models)), bool)
+    differ[a, b] = differ[b, a] = (contests["p_holm"] < alpha).to_numpy()
+    order = [i for i in np.argsort(-value, kind="stable") if not np.isnan(value[i])]
+    shown = letters([models[i] for i in order], differ[np.ix_(order, order)])
+    by_model = dict(zip(order, shown, strict=True))
+    return [by_model.get(i, "") for i in range(len(models))]
+
+
+def _rank_columns(
+    value: Floats, drawn: NDArray[np.float32], scored: NDArray[np.bool_], confidence: float
+) -> dict[str, pd.Series]:
+    from scipy.stats import rankdata
+
+    if not scored.any():
+        raise DataError("pairs: no model has an overall score, every one left a domain blank; use average='prompts'")
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    ranks = rankdata(-np.round(drawn[:, scored].astype(np.float64), _DECIMALS), method="min", axis=1)
+    low, high = np.quantile(ranks, tails, axis=0, method="inverted_cdf")
+    found = {"rank": rankdata(-np.round(value[scored], _DECIMALS), method="min"), "rank_low": low, "rank_high": high}
+    columns = {}
+    for name, ranked in found.items():
+        column = pd.Series(pd.NA, index=range(len(value)), dtype="Int64")
+        column[scored] = ranked.astype(int)
+        columns[name] = column
+    columns["rank_low"] = columns["rank_low"].where(columns["rank_low"] < columns["rank"], columns["rank"])
+    columns["rank_high"] = columns["rank_high"].where(columns["rank_high"] > columns["rank"], columns["rank"])
+    return columns
