@@ -5,6 +5,7 @@ from fakes import Streaming, responses, truth
 
 from rmlab import tables
 from rmlab.metrics import pairs
+from rmlab.scorers import baselines
 from rmlab.scoring import prefer, score
 from rmlab.tables import DataError
 
@@ -218,12 +219,40 @@ def test_what_is_no_scorer_is_named():
         score(frame, 3)
     with pytest.raises(DataError, match="the list is empty"):
         score(frame, [])
-    with pytest.raises(TypeError, match=r"options \['dtype'\] are for models named by a string"):
+    with pytest.raises(DataError, match=r"options \['dtype'\] are for models named by a string"):
         score(frame, characters, dtype="bfloat16")
     with pytest.raises(TypeError, match=r"compares two answers: use rmlab\.prefer"):
         score(frame, Judge())
     with pytest.raises(TypeError, match=r"has no prefer.*use rmlab\.score"):
         prefer(frame, characters)
+
+
+def test_baselines_by_name_are_not_stored(tmp_path):
+    frame = responses(3)
+    scores = score(frame, ["longest", baselines.shortest, Streaming()], store=tmp_path)
+    assert scores["model"].unique().tolist() == ["longest", "shortest", "fake"]
+    assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
+    assert len(list(tmp_path.glob("*/*.scores"))) == 1
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(DataError, match=r"unknown name 'longst'; allowed: .*did you mean 'longest'.*owner/name"):
+        score(responses(1), "longst")
+
+
+def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
+    made = []
+
+    def fake(model, **options):
+        made.append((str(model), options))
+        return Streaming(str(model))
+
+    monkeypatch.setattr("rmlab.scorers.classifier", fake)
+    models = ["owner/name", "./folder", tmp_path, "longest"]
+    scores = score(responses(1), models, dtype="float32")
+    assert [name for name, _ in made] == ["owner/name", "./folder", str(tmp_path)]
+    assert all(options == {"dtype": "float32"} for _, options in made)
+    assert scores["model"].unique().tolist() == [*map(str, models)]
 
 
 class Judge:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import metrics, tables
+from rmlab import metrics, scorers, tables
+from rmlab.scorers import baselines
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, select_shard, unique_texts
 from rmlab.store import Store, merge
@@ -51,10 +52,9 @@ def score(
     1  characters  rejected    3.0
     """
     responses = select_shard(tables.check_responses(responses), shard)
-    scorers = _scorers(model, "classifier", options)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
-    for name, scorer in scorers.items():
+    for name, scorer in _scorers(model, "classifier", options).items():
         if not callable(scorer) and not hasattr(scorer, "stream"):
             raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
         values, provenance[name] = run(
@@ -123,44 +123,32 @@ def _scorers(model: Any, maker: str, options: dict[str, Any]) -> dict[str, Any]:
     if not models:
         raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
     make = _maker(maker, options)
-    if options and not any(isinstance(one, str | Path) and not _is_baseline(one) for one in models):
-        raise TypeError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
-    scorers: dict[str, Any] = {}
+    if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
+        raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
+    named: dict[str, Any] = {}
     for one in models:
         scorer = make(one) if isinstance(one, str | Path) else one
         name = _name(scorer)
-        if name in scorers:
+        if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
-        scorers[name] = scorer
-    return scorers
+        named[name] = scorer
+    return named
 
 
 def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
     """Scorer of a string: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
 
     def make(model: str | Path) -> Any:
-        import rmlab.scorers
-
-        if maker == "classifier" and _is_baseline(model):
-            return _baselines()[str(model)]
+        if maker == "classifier" and str(model) in baselines.ALL:
+            return baselines.ALL[str(model)]
         if not _looks_like_model(model):
             raise DataError(
-                f"model: unknown name {str(model)!r}; {tables.nearest(str(model), list(_baselines()))}; "
+                f"model: unknown name {str(model)!r}; {tables.nearest(str(model), baselines.NAMES)}; "
                 "or a model id ('owner/name'), a folder, or a scorer"
             )
-        return getattr(rmlab.scorers, maker)(model, **options)
+        return getattr(scorers, maker)(model, **options)
 
     return make
-
-
-def _baselines() -> dict[str, Any]:
-    from rmlab.scorers import baselines
-
-    return {name: getattr(baselines, name) for name in baselines.__all__}
-
-
-def _is_baseline(model: str | Path) -> bool:
-    return str(model) in _baselines()
 
 
 def _looks_like_model(model: str | Path) -> bool:

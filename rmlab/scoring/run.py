@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.scorers.baselines import Baseline
 from rmlab.scoring.texts import Texts
 from rmlab.store import Ledger, Store
 from rmlab.tables import DataError
@@ -57,7 +58,8 @@ def run(
     `call` is the scorer's plain call. A scorer with `prepare` and `stream` is streamed instead.
     """
     start = time.perf_counter()
-    stored = store is not None and not _is_baseline(scorer)
+    # Baselines cost nothing: they are computed anew.
+    stored = store is not None and not isinstance(scorer, Baseline)
     if stored:
         _check_storable(name, scorer)
     keys, order, stream = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1))
@@ -224,11 +226,6 @@ def _check_storable(name: str, scorer: Any) -> None:
             f"store: scorer {name!r} has no fingerprint, so its stored scores could not be told from those of a "
             "changed version; give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out"
         )
-
-
-def _is_baseline(scorer: Any) -> bool:
-    """Baselines cost nothing: they are computed anew, not stored."""
-    return getattr(scorer, "__module__", None) == "rmlab.scorers.baselines"
 
 
 def _about(scorer: Any) -> dict[str, Any]:

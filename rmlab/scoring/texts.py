@@ -74,9 +74,10 @@ def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
 
 
 def _shard(shard: Shard) -> tuple[int, int]:
+    parts: object = shard
     if isinstance(shard, str) and re.fullmatch(r"\d+/\d+", shard):
-        shard = (int(shard.split("/")[0]), int(shard.split("/")[1]))
-    match shard:
+        parts = tuple(map(int, shard.split("/")))
+    match parts:
         case (int(number), int(of)) if 1 <= number <= of:
             return number, of
     raise DataError(f"shard: {shard!r} is not allowed; give '3/16' or (3, 16) for the third of sixteen, counted from 1")

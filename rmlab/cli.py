@@ -1,0 +1,159 @@
+"""The command line: results on stdout or in a file, everything else on stderr."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="rmlab",
+    help="See what a reward model really rewards.",
+    epilog="Exit codes: 0 done, 1 the data, a model or the disk cannot be used (one line says why), 2 wrong usage, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
+    from rmlab.tables import DataError
+
+    warnings.showwarning = _warn
+    try:
+        app()
+    except (DataError, OSError, ImportError) as error:
+        typer.echo(f"rmlab: error: {' '.join(str(error).split())}", err=True)
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("rmlab"))
+        raise typer.Exit
+
+
+@app.command(no_args_is_help=True)
+def score(
+    benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
+    models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
+    path: Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to go on.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. rm-bench.")] = None,
+    shard: Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; else the best there is.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else by device.")] = None,
+    template: Annotated[str | None, typer.Option(help="Legacy format for tokenizers without a template.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens per text; else the model's window.")] = None,
+    truncate: Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")] = None,
+    head: Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")] = None,
+    weight: Annotated[list[str] | None, typer.Option(help="label=0.5 for a model of several labels; repeat.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at once.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Run code that comes with the model.")] = False,
+    allow_pickle: Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")] = False,
+    allow_missing: Annotated[bool, typer.Option(help="Count NaN scores as missing instead of stopping.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Score a benchmark's texts with one or more reward models.
+
+    \b
+    Examples:
+      rmlab score mini longest shortest
+      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
+      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score pairs.jsonl longest -o scores.parquet
+    """
+    from rmlab.scoring import score as score_responses
+
+    responses = _load(benchmark, path)
+    options = _given(
+        head=head, weights=_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None,
+    )  # fmt: skip
+    try:
+        scores = score_responses(
+            responses, models,
+            store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        kept = (
+            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
+        )
+        typer.echo(f"rmlab: interrupted; {kept}", err=True)
+        raise typer.Exit(130) from None
+    _write(scores, out, file_format)
+
+
+@app.command(no_args_is_help=True)
+def merge(
+    folders: Annotated[list[Path], typer.Argument(help="Stores to copy from.")],
+    into: Annotated[Path, typer.Option(help="Store to copy into; made if it is not there.")],
+) -> None:
+    """Copy the scores of several stores (of shards, say) into one; prints what was added as CSV.
+
+    \b
+    Examples:
+      rmlab merge scores-1 scores-2 scores-3 --into scores
+      rmlab score rm-bench ./my-model --store scores -o scores.csv    # then forwards nothing
+    """
+    from rmlab.store import merge as merge_stores
+
+    merge_stores(folders, into).to_csv(sys.stdout, index=False)
+
+
+def _load(benchmark: str, path: Path | None) -> Any:
+    from rmlab.benchmarks import load, load_pairs
+
+    if path is None and Path(benchmark).is_file():
+        return load_pairs(benchmark)
+    return load(benchmark, path=path)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _weights(given: list[str] | None) -> dict[str, float] | None:
+    """label=0.5 label2=0.3 as a mapping."""
+    if not given:
+        return None
+    weights = {}
+    for text in given:
+        label, _, number = text.rpartition("=")
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            label = ""
+        if not label:
+            raise typer.BadParameter(
+                f"{text!r}; write label=number, for example helpfulness=0.8", param_hint="--weight"
+            )
+    return weights
+
+
+def _write(scores: Any, out: Path | None, file_format: str | None) -> None:
+    if out is None:
+        scores.to_csv(sys.stdout, index=False)
+        return
+    from rmlab.score_files import write_scores
+
+    written = write_scores(scores, out, format=file_format)
+    typer.echo(f"{len(scores)} scores of {scores['model'].nunique()} models in {written}", err=True)
+
+
+def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
+    """A warning on one line, without the place in our code that gave it."""
+    typer.echo(f"rmlab: warning: {' '.join(str(message).split())}", err=True)

@@ -1,0 +1,170 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import pandas as pd
+import pytest
+from fakes import Streaming
+from typer.testing import CliRunner
+
+from rmlab import cli, tables
+from rmlab.benchmarks import load
+from rmlab.scoring import score
+
+
+@pytest.fixture
+def run():
+    return lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+@pytest.fixture
+def main(monkeypatch, capsys):
+    """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return caught.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def fake_model(monkeypatch):
+    """What `owner/name` becomes, and the options it was given."""
+    made = {}
+
+    def classifier(model, **options):
+        made.update(options=options, scorer=Streaming(model))
+        return made["scorer"]
+
+    monkeypatch.setattr("rmlab.scorers.classifier", classifier)
+    return made
+
+
+def test_help_shows_examples(run):
+    assert "score" in run("--help").stdout
+    for command in ("score", "merge"):
+        text = run(command, "--help").stdout
+        assert "Examples:" in text
+        assert f"rmlab {command} " in text
+
+
+def test_version(run):
+    assert run("--version").stdout.strip()[0].isdigit()
+
+
+def test_scores_go_to_stdout_as_csv_and_read_back_exactly(main):
+    code, out, err = main("score", "mini", "longest", "random", "--quiet")
+    assert (code, err) == (0, "")
+    found = tables.check_scores(pd.read_csv(io.StringIO(out), dtype={"id": "str"}))
+    expected = score(load("mini"), ["longest", "random"])
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+def test_out_writes_the_file_with_its_provenance(main, tmp_path):
+    code, out, err = main("score", "mini", "longest", "-q", "-o", tmp_path / "scores.csv")
+    assert (code, out) == (0, "")
+    assert "scores of 1 models in" in err
+    assert (tmp_path / "scores.csv").is_file()
+    beside = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert "longest" in json.dumps(beside)
+
+
+def test_a_file_of_pairs_and_a_shard(main, tmp_path):
+    rows = [{"prompt": f"p{i}", "chosen": "good", "rejected": "bad one"} for i in range(10)]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = main("score", tmp_path / "own.jsonl", "longest", "--shard", "2/5", "-q")
+    assert code == 0
+    assert len(out.splitlines()) == 1 + 2 * 2
+
+
+def test_shards_merge_and_the_whole_forwards_nothing(main, fake_model, tmp_path):
+    for i in (1, 2):
+        assert main("score", "mini", "owner/name", "-q", "--store", tmp_path / f"s{i}", "--shard", f"{i}/2")[0] == 0
+    code, out, _ = main("merge", tmp_path / "s1", tmp_path / "s2", "--into", tmp_path / "all")
+    table = pd.read_csv(io.StringIO(out))
+    assert code == 0
+    assert table["model"].tolist() == ["owner/name"] * 2
+    assert table["added"].sum() == load("mini")[["prompt", "response"]].drop_duplicates().shape[0]
+    assert main("score", "mini", "owner/name", "-q", "--store", tmp_path / "all")[0] == 0
+    assert fake_model["scorer"].forwarded == []
+
+
+def test_options_reach_the_model(main, fake_model):
+    words = ["--device", "cpu", "--dtype", "float32", "--weight", "a=0.5", "--weight", "b=-1", "--allow-pickle"]
+    assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
+    weights = {"a": 0.5, "b": -1.0}
+    assert fake_model["options"] == {"device": "cpu", "dtype": "float32", "weights": weights, "allow_pickle": True}
+
+
+def test_progress_is_on_stderr(main, fake_model):
+    code, out, err = main("score", "mini", "owner/name")
+    assert code == 0
+    assert "owner/name" in err
+    assert "text/s" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["score", "mini", "longst"], "did you mean 'longest'"),
+        (["score", "mimi", "longest"], "did you mean 'mini'"),
+        (["score", "mini", "longest", "--shard", "9/4"], "shard: '9/4' is not allowed"),
+        (["score", "mini", "longest", "--dtype", "float32"], "options ['dtype'] are for models"),
+        (["score", "rm-bench", "longest", "--path", "nowhere"], "nowhere"),
+        (["merge", "nowhere", "--into", "all"], "nowhere is not there"),
+    ],
+)
+def test_bad_data_is_one_line_and_exit_code_1(main, monkeypatch, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = main(*words)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.startswith("rmlab: error: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["scor"], ["score", "mini"], ["score", "mini", "a/b", "--weight", "x"], ["merge", "a"], ["--strange"]]
+)
+def test_wrong_usage_is_exit_code_2(main, words):
+    assert main(*words)[0] == 2
+
+
+def test_damage_is_a_warning_line(main, fake_model, tmp_path):
+    main("score", "mini", "owner/name", "-q", "--store", tmp_path)
+    path = next(tmp_path.glob("*/*.scores"))
+    path.write_bytes(path.read_bytes()[:-3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = main("score", "mini", "owner/name", "-q", "--store", tmp_path)
+    assert code == 0
+    assert err.startswith(f"rmlab: warning: store: {path} was damaged")
+    assert err.count("\n") == 1
+
+
+def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
+    def interrupted(prompts, responses):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rmlab.scorers.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
+    code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
+    assert code == 130
+    assert f"in {tmp_path}: run the same again" in err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell pipe")
+def test_runs_as_a_program_and_survives_a_closed_pipe():
+    program = "from rmlab.cli import main; main()"
+    command = f'"{sys.executable}" -c "{program}" score mini longest -q | head -2'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[0].startswith("model,benchmark,domain,id,label,slot")
+    assert "Traceback" not in done.stderr
+    assert signal.SIGPIPE
