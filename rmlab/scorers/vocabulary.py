@@ -1,0 +1,96 @@
+"""A language model's output layer: logits and log-probabilities of given tokens, in float32, a few rows at a time."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Vocabulary"]
+
+_CHUNK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 29}
+
+
+class Vocabulary:
+    """The output layer of a causal language model, apart from its backbone.
+
+    Holds the layer's weights in float32: in bfloat16 the logits of close answers would be the same. Raises DataError
+    where the model changes its logits in a way that is not known here; that is found by trying a few tokens.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        layer = model.get_output_embeddings()
+        if layer is None:
+            raise DataError(f"model={name!r} is no language model: it has no output layer over a vocabulary")
+        config = model.config.get_text_config()
+        self.weight = layer.weight.float()
+        self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
+        self.cap = getattr(config, "final_logit_softcapping", None)
+        self.factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
+            getattr(config, "logits_scaling", None) or 1.0
+        )
+        self._compare(model, name)
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return int(self.weight.shape[0])
+
+    def logits(self, rows: "Tensor", tokens: list[int]) -> "Tensor":
+        """Logits of `tokens` after each row of hidden states, (rows, tokens) float32."""
+        found = rows.to(self.weight.device) @ self.weight[tokens].T
+        return self._finish(found if self.bias is None else found + self.bias[tokens])
+
+    def log_probs(self, rows: "Tensor", targets: "Tensor", *, chunk: int | None = None) -> "Tensor":
+        """Log-probability of `targets[i]` after hidden state `rows[i]`, (n,) float32.
+
+        `chunk`: rows whose logits exist at once, by default as many as fill 64 MiB (512 MiB on a GPU).
+        """
+        import torch
+
+        rows, targets = rows.to(self.weight.device), targets.to(self.weight.device)
+        bytes_at_once = _CHUNK_BYTES.get(self.weight.device.type, _CHUNK_BYTES["cpu"])
+        chunk = chunk or max(1, bytes_at_once // (4 * self.size))
+        found = rows.new_empty(len(rows))
+        with torch.inference_mode():
+            # One buffer for all chunks: a fresh one for each costs as much as the arithmetic on a CPU.
+            buffer = rows.new_empty(min(chunk, len(rows)), self.size)
+            for start in range(0, len(rows), chunk):
+                part = rows[start : start + chunk]
+                logits = self._finish(self._product(part, buffer[: len(part)]))
+                hit = logits.gather(1, targets[start : start + chunk, None])[:, 0]
+                top = logits.amax(1, keepdim=True)
+                total = logits.sub_(top).exp_().sum(1).log_()
+                found[start : start + chunk] = hit - top[:, 0] - total
+        return found
+
+    def _product(self, rows: "Tensor", out: "Tensor") -> "Tensor":
+        import torch
+
+        if self.bias is None:
+            return torch.mm(rows, self.weight.T, out=out)
+        return torch.addmm(self.bias, rows, self.weight.T, out=out)
+
+    def _finish(self, logits: "Tensor") -> "Tensor":
+        if self.factor != 1.0:
+            logits.mul_(self.factor)
+        return logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
+
+    def _compare(self, model: Any, name: str) -> None:
+        """Raise DataError unless these logits are the model's own on a few tokens."""
+        import torch
+
+        tokens = list(range(min(512, self.size)))
+        ids = torch.tensor([tokens[1:9]], device=model.device)
+        with torch.inference_mode():
+            states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
+            own = model(input_ids=ids, use_cache=False).logits[0, :, tokens].float().cpu().numpy()
+        mine = self.logits(states, tokens).cpu().numpy()
+        if not np.allclose(mine, own, atol=0.02 * float(np.std(own)) + 1e-6, rtol=0.02):
+            raise DataError(
+                f"model={name!r}: its architecture {model.config.model_type!r} changes logits behind the output layer "
+                "in a way that rmlab does not know; its implicit reward cannot be computed"
+            )
