@@ -1,0 +1,175 @@
+"""One prompt as HTML: its answers, margins, word differences, style features, and the note on what is wrong."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab.explore import render
+from rmlab.explore.index import Floats, Index
+from rmlab.explore.render import escape
+from rmlab.tables import LABELS
+
+__all__ = ["answers", "differences", "features", "heading", "margins", "note", "number"]
+
+_NOTES = {"note": "What is wrong", "error": "Error", "error_key": "Error key"}
+
+
+def number(value: float) -> str:
+    """A score or margin for the page: a true minus sign, about three figures, an en dash where missing.
+
+    >>> number(-1.23456), number(0.0), number(float("nan"))
+    ('−1.23', '0', '–')
+    """
+    if np.isnan(value):
+        return "–"
+    shown = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return shown.replace("-", "−")
+
+
+def heading(index: Index, prompt: int, *, as_raw: bool = False) -> str:
+    """The prompt with its place and the note on what is wrong, where the data has one."""
+    row = index.prompts.iloc[prompt]
+    subset = "" if row["subset"] == row["domain"] else f" · {escape(row['subset'])}"
+    place = f"{escape(row['domain'])}{subset} · id {escape(row['id'])}"
+    text = render.conversation(row["prompt"], as_raw=as_raw)
+    return (
+        f'<h4>Prompt <span class="rmlab-quiet">{place}</span></h4>'
+        f'<div class="rmlab-text rmlab-prompt" tabindex="0" role="region" aria-label="prompt">{text}</div>'
+        f"{note(index, prompt)}"
+    )
+
+
+def note(index: Index, prompt: int) -> str:
+    """What is wrong with the rejected answer, where the responses have a column for it; otherwise an empty string."""
+    texts = index.texts.iloc[index.rows(prompt)]
+    parts = []
+    for column, title in _NOTES.items():
+        said = [str(value) for value in texts[column].dropna().unique()] if column in texts else []
+        parts += [f"<p><b>{title}.</b> {escape(text[:2000])}</p>" for text in said if text.strip()]
+    return f'<div class="rmlab-note rmlab-text">{"".join(parts)}</div>' if parts else ""
+
+
+def answers(index: Index, prompt: int, models: tuple[str, ...], *, as_raw: bool = False) -> str:
+    """All answers side by side, chosen above rejected, each with its score under the models."""
+    show = render.raw if as_raw else render.markdown
+    parts = []
+    for label in LABELS:
+        rows = _rows(index, prompt, label)
+        cards = [
+            _card(_name(index, row), _scores(index, row, models), show(index.texts["response"].iloc[row]))
+            for row in rows
+        ]
+        parts.append(f"<h4>{label.capitalize()}</h4>{_grid(cards)}")
+    return "".join(parts) + _all_models(index, prompt)
+
+
+def margins(index: Index, prompt: int, models: tuple[str, ...]) -> str:
+    """A small table of margins per model: rows are the chosen answers, columns the rejected ones."""
+    left, right = (_rows(index, prompt, label) for label in LABELS)
+    parts = []
+    for model in models:
+        score = index.score[index.models.index(model)]
+        values = score[left][:, None] - score[right][None, :]
+        largest = np.nanmax(np.abs(values)) if np.isfinite(values).any() else 1.0
+        head = "".join(f'<th scope="col">{_name(index, row)}</th>' for row in right)
+        body = "".join(
+            f'<tr><th scope="row">{_name(index, row)}</th>{"".join(_cell(v, largest) for v in line)}</tr>'
+            for row, line in zip(left, values, strict=True)
+        )
+        parts.append(_table(head, body, caption=f"{escape(model)}: margins"))
+    return f'<div class="rmlab-tables">{"".join(parts)}</div>'
+
+
+def differences(index: Index, prompt: int, models: tuple[str, ...]) -> str:
+    """Word by word, each chosen answer against the rejected one of its style (of its slot, without styles)."""
+    left, right = (_rows(index, prompt, label) for label in LABELS)
+    slots = index.texts["slot"]
+    style = index.texts["style"]
+    cards = []
+    for row in left:
+        same = [r for r in right if (style[r] == style[row] if pd.notna(style[row]) else slots[r] == slots[row])]
+        for other in same[:1] or list(right[:1]):
+            scores = " ".join(
+                f"{escape(model)} <b>{number(float(values[row] - values[other]))}</b>"
+                for model, values in ((m, index.score[index.models.index(m)]) for m in models)
+            )
+            texts = index.texts["response"]
+            cards.append(_card(_name(index, row), scores, render.difference(texts[row], texts[other])))
+    legend = '<span class="rmlab-diff"><ins>only chosen</ins> <del>only rejected</del></span>'
+    return (
+        f'<p class="rmlab-quiet">Chosen against rejected in the same style, with the margin. {legend}</p>{_grid(cards)}'
+    )
+
+
+def features(index: Index, prompt: int) -> str:
+    """Style features of each answer as a table."""
+    from rmlab import styles
+
+    rows = np.arange(len(index.texts))[index.rows(prompt)]
+    counted = styles.features(index.texts.iloc[rows].reset_index(drop=True))
+    head = "".join(f'<th scope="col">{escape(_word(name))}</th>' for name in styles.FEATURES)
+    body = "".join(
+        f'<tr><th scope="row">{index.texts["label"].iloc[row]} {_name(index, row)}</th>'
+        + "".join(f"<td>{line[name]:,}</td>" for name in styles.FEATURES)
+        + "</tr>"
+        for row, line in zip(rows, counted.to_dict("records"), strict=True)
+    )
+    return _table(head, body)
+
+
+def _rows(index: Index, prompt: int, label: str) -> NDArray[np.intp]:
+    where = index.rows(prompt)
+    rows: NDArray[np.intp] = np.flatnonzero((index.texts["label"].iloc[where] == label).to_numpy()) + where.start
+    return rows
+
+
+def _name(index: Index, row: int) -> str:
+    style = index.texts["style"].iloc[row]
+    return str(style) if pd.notna(style) else f"answer {index.texts['slot'].iloc[row]}"
+
+
+def _scores(index: Index, row: int, models: tuple[str, ...]) -> str:
+    values: list[float] = [float(index.score[index.models.index(model), row]) for model in models]
+    return " ".join(f"<span>{escape(m)} <b>{number(v)}</b></span>" for m, v in zip(models, values, strict=True))
+
+
+def _card(name: str, scores: str, body: str) -> str:
+    return (
+        f'<div class="rmlab-card"><div class="rmlab-card-top"><span>{name}</span><span>{scores}</span></div>'
+        f'<div class="rmlab-text rmlab-body" tabindex="0" role="region" aria-label="{name} answer">{body}</div></div>'
+    )
+
+
+def _grid(cards: list[str]) -> str:
+    return f'<div class="rmlab-grid" style="--answers: {min(max(len(cards), 1), 3)}">{"".join(cards)}</div>'
+
+
+def _all_models(index: Index, prompt: int) -> str:
+    """Every model's score of every answer, folded away."""
+    if len(index.models) < 2:
+        return ""
+    rows = [row for label in LABELS for row in _rows(index, prompt, label)]
+    head = "".join(f'<th scope="col">{index.texts["label"].iloc[row]}<br>{_name(index, row)}</th>' for row in rows)
+    score: Floats = index.score[:, rows]
+    body = "".join(
+        f'<tr><th scope="row">{escape(model)}</th>{"".join(f"<td>{number(float(v))}</td>" for v in line)}</tr>'
+        for model, line in zip(index.models, score, strict=True)
+    )
+    return f"<details><summary>Scores of all {len(index.models)} models</summary>{_table(head, body)}</details>"
+
+
+def _table(head: str, body: str, *, caption: str = "") -> str:
+    title = f'<caption class="rmlab-quiet">{caption}</caption>' if caption else ""
+    table = f'<table class="rmlab-table">{title}<tr><td></td>{head}</tr>{body}</table>'
+    return f'<div class="rmlab-scroll" tabindex="0" role="region" aria-label="{caption or "table"}">{table}</div>'
+
+
+def _cell(value: float, largest: float) -> str:
+    if np.isnan(value) or value == 0:
+        return f"<td>{number(float(value))}</td>"
+    kind, tint = ("rmlab-high" if value > 0 else "rmlab-low"), abs(value) / largest
+    return f'<td class="{kind}" style="--tint: {tint:.2f}">{number(float(value))}</td>'
+
+
+def _word(name: str) -> str:
+    return name.replace("_", " ")

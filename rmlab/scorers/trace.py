@@ -1,0 +1,87 @@
+"""The reward after every token of an answer: one forward pass, the head read at every position."""
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers.classifier import Classifier
+
+__all__ = ["Trace", "trace"]
+
+_known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # backbone: is it causal?
+
+
+class Trace(NamedTuple):
+    """Pieces of the text from the answer's first token to the end, and the reward read at each.
+
+    `pieces` put together are the answer and what the template writes behind it; a token that holds a part of a
+    character has an empty piece, and the token that completes it has the character.
+    """
+
+    pieces: list[str]
+    rewards: NDArray[np.float64]
+
+
+def trace(scorer: Any, prompt: Any, response: str) -> Trace | None:
+    """Rewards after every token, the last one the score; None for a model that cannot be read so.
+
+    That is every scorer but a `classifier` of a causal model: only there does a position see nothing but the tokens
+    up to it.
+    """
+    if not isinstance(scorer, Classifier) or not _causal(scorer.backbone):
+        return None
+    from rmlab.inference.forward import Batch, hidden
+
+    prepared = scorer.prepare([prompt], [response])
+    (ids,), (reads,) = scorer._places(prepared, np.arange(1))
+    start = int(prepared.encoded.response_start[0])
+    last = len(ids) - 1
+    looks = scorer._model[2]
+    fixed = dict(zip(looks, reads, strict=True)) if "mean" not in looks else {}
+    ends = np.arange(start, last + 1)
+    batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.budget))
+    rows = batch.where[0]
+    where = [rows[_positions(looks, fixed, int(end))] for end in ends]
+    rewards = scorer._scores(Batch(np.zeros(len(ends), np.intp), batch.rows, where))
+    return Trace(_pieces(scorer.tokenizer, [int(token) for token in ids[start:]]), rewards)
+
+
+def _causal(backbone: Any) -> bool:
+    """Whether a position sees only what stands before it; tried once per model on eight tokens."""
+    if backbone not in _known:
+        _known[backbone] = _tried(backbone)
+    return _known[backbone]
+
+
+def _tried(backbone: Any) -> bool:
+    import torch
+
+    from rmlab.inference.passes import alone
+
+    size = int(backbone.config.get_text_config().vocab_size)
+    ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
+    other = np.append(ids[:-1], ids[0])
+    seen = [alone(backbone, text, np.array([0, 3])) for text in (ids, other)]
+    return bool(torch.allclose(*seen, atol=1e-5))
+
+
+def _positions(looks: tuple[str, ...], fixed: dict[str, Any], end: int) -> NDArray[np.intp]:
+    """Where the head looks when the text ends at `end`."""
+    if "mean" in looks:
+        return np.arange(end + 1)
+    return np.array([end if look == "last" else int(fixed[look]) for look in looks], np.intp)
+
+
+def _pieces(tokenizer: Any, ids: list[int]) -> list[str]:
+    """Text of each token; the bytes of one character that several tokens share go to the last of them."""
+    pieces: list[str] = []
+    held: list[int] = []
+    for token in ids:
+        held.append(token)
+        text = tokenizer.decode(held, clean_up_tokenization_spaces=False)
+        whole = not text.endswith("�") or len(held) >= 8
+        pieces.append(text if whole else "")
+        held = [] if whole else held
+    return pieces
