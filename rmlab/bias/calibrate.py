@@ -29,6 +29,7 @@ def debias(
     *,
     method: Method = "linear",
     on: str | Sequence[str] = "characters",
+    within: bool = True,
     folds: int = 5,
     frac: float = 0.4,
     seed: int = 0,
@@ -38,17 +39,19 @@ def debias(
 
     Labels are never read: the fit sees scores, prompts and `on` only. Prompts are dealt into `folds` at random (seeded,
     whatever the row order); the effect that is taken off a prompt's scores was fitted on the other folds.
-    "linear": score = prompt + slopes * `on`, least squares inside prompts; several columns may be named, and "step"
-    (concise 0, plain 1, markdown 2) stands for the style. "lowess": score = prompt + curve(`on`), one column, the curve
-    by LOWESS (`frac` of the texts in each window) and the prompt's level in turns until they settle; the calibration of
-    Huang and others (arXiv 2409.17407) with the level of each prompt taken out. Counts enter as log2 (log2(1 + count)
-    where they can be 0).
+    "linear": score = level + slopes * `on`, least squares; several columns may be named, and "step" (concise 0, plain
+    1, markdown 2) stands for the style. "lowess": score = level + curve(`on`), one column, LOWESS with `frac` of the
+    texts in each window. Counts enter as log2 (log2(1 + count) where they can be 0).
+    `within=True`: every prompt has its own level, so only texts of one prompt are held against each other; made for
+    benchmarks with several answers per label, as RM-Bench. `within=False`: one level for all texts, as in the
+    calibration of Huang and others (arXiv 2409.17407); it also learns from prompts with long against short answers.
 
     The result is a scores table: same keys, model named with `suffix` so that both can stand in one table, and a last
     column `removed` (old minus new score; its level means nothing, differences inside a prompt do). Missing scores stay
-    missing. Scores that do not vary stay as they are. What it cannot know: where right answers are longer than wrong
-    ones, part of what it takes off is merit. Raises DataError with fewer prompts than 5 or than `folds`, for a feature
-    that does not vary inside prompts, and for features of other responses.
+    missing. Scores that do not vary stay as they are. What it cannot know: where right answers are shorter or longer
+    than wrong ones, part of what it takes off is merit; `debias_change` shows the cost.
+    Raises DataError with fewer prompts than 5 or than `folds`, for a feature that does not vary, and for features of
+    other responses.
     """
     if method not in ("linear", "lowess"):
         raise ValueError(f"method: {method!r}; {tables.nearest(method, ['linear', 'lowess'])}")
@@ -67,7 +70,7 @@ def debias(
         for number in range(folds):
             away = (fold != number) & ~np.isnan(y)
             here = fold == number
-            index = np.unique(prompt[away], return_inverse=True)[1]
+            index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
             _check_varies(demean(x[rows][away], index), on, own["model"].iloc[0])
             if method == "linear":
                 removed[rows[here]] = x[rows][here] @ _slopes(y[away], x[rows][away], index)
@@ -123,7 +126,7 @@ def _change(
     prompt = np.unique(prompt_index(pairs)[there], return_inverse=True)[1]
     n_prompts = int(prompt.max(initial=-1)) + 1
     difference = after[there] - before[there]
-    sums, counts = np.bincount(prompt, difference), np.bincount(prompt).astype(float)
+    sums, counts = np.bincount(prompt, difference).astype(float), np.bincount(prompt).astype(float)
     change, se, clusters = intervals.clustered_se(sums, counts, np.zeros(n_prompts, np.intp), 1)
     se = np.where(clusters < MIN_PROMPTS, np.nan, se)
     low, high = intervals.normal_interval(change, se, clusters, confidence=confidence)
@@ -172,7 +175,8 @@ def _deal(scores: pd.DataFrame, folds: int, seed: int) -> NDArray[np.intp]:
         )
     dealt = np.empty(n_prompts, np.intp)
     dealt[np.random.default_rng(seed).permutation(n_prompts)] = np.arange(n_prompts) % folds
-    return dealt[number]
+    fold: NDArray[np.intp] = dealt[number]
+    return fold
 
 
 def _check_varies(x: Floats, on: list[str], model: str) -> None:
@@ -185,22 +189,22 @@ def _check_varies(x: Floats, on: list[str], model: str) -> None:
 
 
 def _slopes(y: Floats, x: Floats, prompt: NDArray[np.intp]) -> Floats:
-    slopes: Floats = np.linalg.lstsq(demean(x, prompt), demean(y, prompt), rcond=1e-10)[0]
-    return slopes
+    slopes = np.linalg.lstsq(demean(x, prompt), demean(y, prompt), rcond=1e-10)[0]
+    return slopes.astype(np.float64)
 
 
 def _curve(y: Floats, x: Floats, prompt: NDArray[np.intp], frac: float) -> tuple[Floats, Floats]:
-    """Grid and curve of score = prompt + curve(x): smoothing and prompt means in turns (backfitting)."""
+    """Grid and curve of score = level of the prompt + curve(x): smoothing and levels in turns (backfitting)."""
     from statsmodels.nonparametric.smoothers_lowess import lowess
 
     grid = np.unique(np.quantile(x, np.linspace(0, 1, _GRID)))
-    curve, size = np.zeros(len(grid)), np.bincount(prompt)
+    curve: Floats = np.zeros(len(grid))
+    size = np.bincount(prompt)
     for _ in range(_ROUNDS):
         level = np.bincount(prompt, y - np.interp(x, grid, curve)) / size
         smooth = lowess(y - level[prompt], x, frac=frac, it=0, xvals=grid)
-        smooth -= smooth.mean()
-        moved = np.abs(smooth - curve).max()
-        curve = smooth
+        before, curve = curve, (smooth - smooth.mean()).astype(np.float64)
+        moved = float(np.abs(curve - before).max())
         if moved <= _SETTLED * np.ptp(curve):
             break
     return grid, curve

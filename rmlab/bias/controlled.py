@@ -36,11 +36,11 @@ def length_controlled(
     difficulty of a prompt, which one model's outcomes cannot give.
 
     Columns after those of `by`: accuracy (as it is), controlled, se, low, high (of controlled; errors clustered by
-    prompt), effect (b: log-odds per unit of the tanh), effect_low, effect_high, n_pairs, n_prompts, ties, missing, note.
-    Where length alone decides every comparison (perfect separation) no maximum exists: controlled and effect are then
-    those with a standard normal prior on b (a ridge of b^2 / 2), they have no interval, and `note` says so. NaN with the reason in `note` where
-    every comparison ends the same way. Fewer than 5 prompts give no interval. Raises DataError for features of other
-    responses.
+    prompt), effect (b: log-odds per unit of the tanh), effect_low, effect_high, n_pairs, n_prompts, ties, missing and
+    note. Where length alone decides every comparison (perfect separation) no maximum exists: controlled and effect are
+    then those with a standard normal prior on b (a ridge of b^2 / 2), they have no interval, and `note` says so. NaN
+    with the reason in `note` where every comparison ends the same way. Fewer than 5 prompts give no interval. Raises
+    DataError for features of other responses.
     """
     by = columns_of(pairs, by, "pairs")
     difference = _difference(pairs, features, [measure])[0]
@@ -206,7 +206,8 @@ def _row(pairs: pd.DataFrame, by: list[str], fit: _Fit, effects: dict[str, Any])
     of_zero = {name: getattr(fit, name) for name in ("accuracy", "controlled", "se", "low", "high")}
     counts = {"n_pairs": fit.n_pairs, "n_prompts": fit.n_prompts, "ties": int((pairs["outcome"] == "tie").sum())}
     missing = int(pairs["outcome"].isna().sum())
-    return pairs.iloc[0][by].to_dict() | of_zero | effects | counts | {"missing": missing, "note": fit.note}
+    group: dict[str, Any] = pairs.iloc[0][by].to_dict()
+    return group | of_zero | effects | counts | {"missing": missing, "note": fit.note}
 
 
 def _difference(pairs: pd.DataFrame, features: pd.DataFrame, columns: list[str]) -> tuple[Floats, Floats]:

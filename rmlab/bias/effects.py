@@ -43,7 +43,8 @@ def style_effects(
     against concise), "step_markdown" (Markdown against plain), "step" (0, 1, 2: the mean step), and any column of
     `features` as log2 of the count (log2(1 + count) where it can be 0), so its effect is that of a doubling.
     By default: correct; step_plain and step_markdown where the scores have styles; characters and markdown where
-    `features` are given. Without features a step has its whole price; with them, what is left at equal length and marks.
+    `features` are given. Without features a step has its whole price; with them, what is left at equal length and
+    marks.
 
     Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, note. Errors are robust
     and clustered by prompt (CR1; the prompt intercepts lie inside the clusters and cost no degrees of freedom), t with
@@ -65,10 +66,10 @@ def exchange_rate(
     """Units of correctness that one step of style (or one doubling of a feature) is worth: one row per `by` and term.
 
     rate = effect of the term / effect of "correct", of the same fit as `style_effects` (same arguments). 0.5: two steps
-    of style buy as much reward as being right; a negative rate: the two pull in opposite directions. Columns after those of `by`: term, rate, low, high, n_prompts, n,
-    missing, note. Fieller's interval (Fieller 1954): exact for a ratio of two normal estimates. Where the effect of
-    correctness may be zero the ratio has no bounded interval: low and high are -inf and inf, and `note` says so, with
-    the stretch that is excluded, if any.
+    of style buy as much reward as being right; a negative rate: the two pull in opposite directions.
+    Columns after those of `by`: term, rate, low, high, n_prompts, n, missing, note. Fieller's interval (Fieller 1954):
+    exact for a ratio of two normal estimates. Where the effect of correctness may be zero the ratio has no bounded
+    interval: low and high are -inf and inf, and `note` says so, with the stretch that is excluded, if any.
     """
     if terms is not None and "correct" not in terms:
         raise ValueError(f"terms: {list(terms)} must hold 'correct', the unit of the rate")

@@ -45,7 +45,8 @@ def columns_of(frame: pd.DataFrame, by: str | Sequence[str], table: str) -> list
 
 def prompt_index(frame: pd.DataFrame, columns: Sequence[str] = PROMPT) -> NDArray[np.intp]:
     """Number of each row's prompt, from 0, in order of first appearance."""
-    return frame.groupby(list(columns), sort=False).ngroup().to_numpy().astype(np.intp)
+    number: NDArray[np.intp] = frame.groupby(list(columns), sort=False).ngroup().to_numpy().astype(np.intp)
+    return number
 
 
 def groups_of(frame: pd.DataFrame, by: Sequence[str]) -> Iterator[NDArray[np.intp]]:

@@ -1,0 +1,156 @@
+"""Easy minus hard, and preferences at equal correctness: oracles, laws, edges."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from style_worlds import world
+
+from rmlab import intervals, metrics
+from rmlab.bias.gap import style_gap
+from rmlab.bias.preference import style_preference
+from rmlab.tables import DataError
+
+
+def test_gap_is_easy_minus_hard_of_accuracy(make_scores):
+    pairs = metrics.pairs(make_scores(seed=2))
+    for ties in ("loss", "half", "drop"):
+        for by in (["model"], ["model", "domain"]):
+            table = style_gap(pairs, by, ties=ties).set_index(by)
+            levels = metrics.accuracy(pairs, [*by, "level"], ties=ties).set_index([*by, "level"])["accuracy"].unstack()
+            expected = levels["easy"] - levels["hard"]
+            pd.testing.assert_series_equal(table["gap"], expected.loc[table.index], check_names=False)
+
+
+def test_gap_over_domains_is_that_of_rm_bench(make_scores):
+    pairs = metrics.pairs(make_scores(seed=4))
+    summary = metrics.rm_bench(pairs).set_index("model")
+    table = style_gap(pairs, average="domains").set_index("model")
+    np.testing.assert_allclose(table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15)
+    partial = pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]
+    holed = style_gap(partial, average="domains").set_index("model")
+    assert np.isnan(holed.loc["a", "gap"])
+    assert holed.loc["a", "note"] == "easy or hard comparisons are missing"
+    assert holed.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
+
+
+def test_error_of_the_gap_is_that_of_the_prompts_differences():
+    scores, _ = world(40, seed=1)
+    pairs = metrics.pairs(scores)
+    value = pairs.assign(value=metrics.credit(pairs)).pivot_table(
+        index="id", columns="level", values="value", observed=True
+    )
+    difference = value["easy"] - value["hard"]
+    row = style_gap(pairs).iloc[0]
+    np.testing.assert_allclose([row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12)
+    low, high = intervals.normal_interval(difference.mean(), difference.sem(), np.array(40.0))
+    np.testing.assert_allclose([row["low"], row["high"]], [low, high], atol=0.02)
+
+
+def test_gap_interval_covers():
+    truth = style_gap(metrics.pairs(world(20_000, style=1.0, seed=99)[0]))["gap"].item()
+    scores = pd.concat([world(60, style=1.0, seed=s, model=f"m{s}")[0] for s in range(300)])
+    table = style_gap(metrics.pairs(scores))
+    inside = ((table["low"] <= truth) & (truth <= table["high"])).mean()
+    assert 0.92 <= inside <= 0.98
+
+
+def test_gap_at_its_end_still_has_width():
+    scores, _ = world(30)
+    scores = scores.assign(score=scores["slot"].astype(float))
+    row = style_gap(metrics.pairs(scores)).iloc[0]
+    assert row["gap"] == 1
+    assert row["se"] == 0
+    assert row["low"] < 0.95
+    assert row["high"] == 1
+
+
+def test_gap_refuses_what_it_cannot_say():
+    few = style_gap(metrics.pairs(world(4)[0])).iloc[0]
+    assert np.isnan(few[["se", "low", "high"]].astype(float)).all()
+    assert "4 prompts" in few["note"]
+    scores, _ = world(10)
+    with pytest.raises(DataError, match="no styles"):
+        style_gap(metrics.pairs(scores.drop(columns="style")))
+    with pytest.raises(DataError, match="did you mean 'domain'"):
+        style_gap(metrics.pairs(scores), "domian")
+    with pytest.raises(ValueError, match="average"):
+        style_gap(metrics.pairs(scores), average="domain")
+
+
+def test_gap_counts_missing_outcomes_and_scores_none_of_them():
+    scores, _ = world(30, seed=5)
+    holes = scores.assign(score=scores["score"].where(scores["id"] != "3"))
+    table, without = style_gap(metrics.pairs(holes)), style_gap(metrics.pairs(scores[scores["id"] != "3"]))
+    assert table["missing"].item() == 9
+    assert table["n_prompts"].item() == 29
+    np.testing.assert_allclose(table[["gap", "se", "low", "high"]], without[["gap", "se", "low", "high"]], rtol=1e-12)
+
+
+def test_preference_equals_the_nested_loops(make_scores):
+    scores = make_scores(seed=6)
+    score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
+    table = style_preference(scores, ["model", "label", "plainer", "fancier"])
+    assert len(table) == 2 * 2 * 3
+    prompts = scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)
+    prompts = list(prompts)
+    for row in table.itertuples():
+        sides = [
+            (score[row.model, d, i, row.label, row.plainer], score[row.model, d, i, row.label, row.fancier])
+            for d, i in prompts
+        ]
+        assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
+        assert row.ties == sum(a == b for a, b in sides)
+        assert row.n == row.n_prompts == len(prompts)
+
+
+def test_preference_forgets_correctness_and_prompt_levels():
+    scores, _ = world(50, seed=7)
+    moved = scores["score"] + 100 * (scores["label"] == "chosen")
+    one, other = style_preference(scores), style_preference(scores.assign(score=moved))
+    pd.testing.assert_series_equal(one["preference"], other["preference"])
+    shifted = style_preference(scores.assign(score=scores["score"] + 7.0 * scores["id"].astype(int)))
+    pd.testing.assert_frame_equal(one, shifted)
+    doubled = style_preference(scores.assign(score=scores["score"] * 2))
+    pd.testing.assert_frame_equal(one, doubled)
+    turned = style_preference(scores.assign(score=-scores["score"]))
+    np.testing.assert_allclose(turned["preference"], 1 - one["preference"])
+    np.testing.assert_allclose(turned["low"], 1 - one["high"])
+
+
+def test_preference_together_is_the_mean_of_its_parts():
+    scores, _ = world(50, seed=8)
+    parts = style_preference(scores, ["model", "label", "plainer", "fancier"])
+    whole = style_preference(scores, "model")
+    assert whole["preference"].item() == pytest.approx(parts["preference"].mean())
+    assert whole["n"].item() == parts["n"].sum()
+
+
+def test_preference_of_all_ties_and_of_few_prompts():
+    scores, _ = world(20)
+    flat = style_preference(scores.assign(score=1.0))
+    assert (flat["preference"] == 0.5).all()
+    assert (flat["ties"] == flat["n"]).all()
+    assert (flat["high"] > flat["low"]).all()
+    assert (flat["note"] == "scores do not vary within a prompt").all()
+    few = style_preference(world(3)[0])
+    assert few[["se", "low", "high"]].isna().all(axis=None)
+    assert few["note"].str.contains("3 prompts").all()
+    with pytest.raises(DataError, match="no styles"):
+        style_preference(scores.drop(columns="style"))
+
+
+def test_lengths_as_scores_on_the_real_files(shared_data):
+    import json
+
+    rows = [
+        ("rm-bench", "chat", str(item["id"]), label, slot, style, len(item[label][slot]))
+        for item in json.loads((shared_data / "rm-bench" / "chat_filtered.json").read_text(encoding="utf-8"))
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(("concise", "plain", "markdown"))
+    ]
+    columns = ["benchmark", "domain", "id", "label", "slot", "style", "score"]
+    scores = pd.DataFrame(rows, columns=columns).assign(model="longest")
+    gap = style_gap(metrics.pairs(scores)).iloc[0]
+    assert round(100 * gap["easy"], 1) == 81.1
+    assert round(100 * gap["hard"], 1) == 2.6
+    assert (style_preference(scores)["preference"] > 0.95).all()
