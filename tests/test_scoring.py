@@ -255,6 +255,19 @@ def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
     assert scores["model"].unique().tolist() == [*map(str, models)]
 
 
+def test_rerun_of_a_real_classifier_does_not_touch_the_weights(tmp_path):
+    from rmlab import toy
+
+    toy.save_model(tmp_path / "model")
+    frame = responses(3)
+    first = score(frame, tmp_path / "model", store=tmp_path / "scores", device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rmlab.inference.forward.hidden", None)
+        again = score(frame, tmp_path / "model", store=tmp_path / "scores", device="cpu")
+    pd.testing.assert_frame_equal(again, first, check_exact=True)
+    assert again.attrs["provenance"]["model"]["scored"] == 0
+
+
 class Judge:
     name = "judge"
 

@@ -1,5 +1,4 @@
 import os
-import resource
 import subprocess
 import sys
 import warnings
@@ -181,7 +180,6 @@ except OSError as error:
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 ledger.append(["c"], [3.0])
 """
-    assert resource.RLIM_INFINITY == -1
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert "cannot write" in done.stdout
     assert "the 2 scores stored before are kept" in done.stdout
@@ -232,7 +230,7 @@ def test_merge_adds_once_and_counts_conflicts(store, tmp_path):
     one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
     with one.ledger("f1") as ledger:
         ledger.append(KEYS[:8], VALUES[:8])
-        ledger.note({"model": "m"})
+        ledger.note({"name": "m"})
     fill(two, KEYS[6:], VALUES[6:] + np.array([0.5, 0, 0, 0, 0, 0]))
     fill(two, KEYS[:3], VALUES[:3], "f2")
     table = merge([one.folder, two.folder], store.folder)
@@ -243,7 +241,7 @@ def test_merge_adds_once_and_counts_conflicts(store, tmp_path):
     assert read(store) == dict(zip(KEYS, VALUES.tolist(), strict=True))
     assert merge([one.folder, two.folder, store.folder], store.folder)["added"].sum() == 0
     with store.ledger("f1") as ledger:
-        assert ledger.runs() == [{"model": "m"}]
+        assert ledger.runs() == [{"name": "m"}]
 
 
 def test_merge_names_folders_that_hold_nothing(store, tmp_path):

@@ -148,12 +148,12 @@ def _score_span(work: _Work, ledger: Ledger, wanted: Numbers) -> None:
     work.bar.n = len(work.leaders) - _unknown(work, ledger, work.leaders).size
     work.bar.set_postfix_str("")
     if not work.scored:
-        ledger.note({"model": work.name} | work.about() | _summary(work) | {"seconds": None})
+        ledger.note({"name": work.name} | work.about() | _summary(work) | {"seconds": None})
     for numbers, values in _batches(work, wanted):
         found = np.isfinite(values)
         ledger.append([work.keys[i] for i in numbers[found]], values[found])
         _refuse_missing(work, numbers, values)
-    ledger.note({"model": work.name} | work.about() | _summary(work))
+    ledger.note({"name": work.name} | work.about() | _summary(work))
 
 
 def _spans(work: _Work) -> list[Numbers]:
@@ -250,7 +250,7 @@ def _summary(work: _Work) -> dict[str, Any]:
 
 def _what_differs(run: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
     """One earlier run, without what is said already."""
-    return {key: value for key, value in run.items() if key != "model" and about.get(key) != value}
+    return {key: value for key, value in run.items() if key != "name" and about.get(key) != value}
 
 
 def _bar(total: int, name: str, progress: bool | None) -> Any:

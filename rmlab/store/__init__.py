@@ -63,6 +63,6 @@ def _merge_one(source: Store, target: Store, fingerprint: str) -> tuple[object, 
         if fresh:
             new.append(fresh, [theirs[key] for key in fresh])
         gaps = [abs(theirs[key] - ours[key]) for key in theirs if key in ours and theirs[key] != ours[key]]
-        model = next((str(run["model"]) for run in old.runs() if "model" in run), "")
+        model = next((str(run["name"]) for run in old.runs() if "name" in run), "")
         widest = max(gaps, default=float("nan"))
         return fingerprint, model, str(source.folder), len(theirs), len(fresh), len(gaps), widest
