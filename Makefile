@@ -10,7 +10,7 @@ demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 
 test: .venv/dev .venv/chromium check  ## everything CI runs
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 -p no:doctest notebooks
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 --override-ini addopts= notebooks
 
 check: lint typecheck
 

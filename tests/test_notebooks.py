@@ -1,0 +1,79 @@
+"""Notebooks are the product's face: form, freshness and at least one output that nbval really compares."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("**/*.ipynb"))
+COMPARED = {"text/plain", "text/html"}
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return request.param, json.loads(request.param.read_text(encoding="utf-8"))
+
+
+def code_cells(content):
+    return [c for c in content["cells"] if c["cell_type"] == "code"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def test_the_reading_order_has_no_gap():
+    numbers = [int(path.name[:2]) for path in NOTEBOOKS if path.parent.name == "notebooks"]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_run_top_to_bottom_from_a_fresh_kernel(notebook):
+    cells = code_cells(notebook[1])
+    assert [c["execution_count"] for c in cells] == list(range(1, len(cells) + 1))
+    outputs = [o for c in cells for o in c["outputs"]]
+    assert not [o for o in outputs if o["output_type"] == "error"]
+    assert not [o for o in outputs if o.get("name") == "stderr"]
+
+
+def test_opens_with_prose_then_imports(notebook):
+    first, second = notebook[1]["cells"][:2]
+    assert first["cell_type"] == "markdown"
+    for promise in ("**The question.**", "**What you need.**", "**How long.**", "**What you will have.**"):
+        assert promise in source(first)
+    assert second["cell_type"] == "code"
+    assert "import rmlab" in source(second) or "from rmlab" in source(second)
+
+
+def test_cells_are_short_and_introduced(notebook):
+    cells = notebook[1]["cells"]
+    for before, cell in pairwise(cells[1:]):
+        if cell["cell_type"] == "code":
+            assert source(cell).count("\n") < 15, source(cell)
+            assert before["cell_type"] == "markdown", f"no prose before: {source(cell)}"
+    assert cells[-1]["cell_type"] == "markdown", "no sentence after the last cell"
+
+
+def test_nothing_that_nbval_cannot_compare(notebook):
+    text = "\n".join(source(c) for c in code_cells(notebook[1]))
+    assert "%%time" not in text
+    assert "Output(" not in text
+    assert not re.search(r";\s*$", text, re.MULTILINE)
+
+
+def test_one_output_at_least_is_really_compared(notebook):
+    kept = [
+        o
+        for cell in code_cells(notebook[1])
+        for o in cell["outputs"]
+        if o["output_type"] == "stream" or (COMPARED & set(o.get("data", {})) and "image/png" not in o.get("data", {}))
+    ]
+    assert kept
+
+
+def test_small_and_free_of_machine_paths(notebook):
+    path, content = notebook
+    assert path.stat().st_size < 500_000
+    text = json.dumps([c.get("outputs", []) for c in content["cells"]]) + "".join(map(source, content["cells"]))
+    assert not re.search(r"(/home/|/root/|/work/|/tmp/|[A-Z]:\\\\)", text)
