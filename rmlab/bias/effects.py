@@ -19,7 +19,7 @@ from rmlab.bias.within import (
     repeats,
     spread,
 )
-from rmlab.tables import STYLE, DataError
+from rmlab.tables import PROMPT, STYLE, DataError
 
 __all__ = ["exchange_rate", "style_effects"]
 
@@ -99,31 +99,38 @@ def _fits(
     by = columns_of(scores, by, "scores")
     terms = _chosen_terms(scores, features, terms)
     design = _design(scores, features, terms)
+    score, inside, cluster = scores["score"].to_numpy(), prompt_index(scores, ["model", *PROMPT]), prompt_index(scores)
     y = np.full(len(scores), np.nan)
     for rows in groups_of(scores, ["model"]):
-        own = scores["score"].to_numpy()[rows]
-        unit = spread(own, prompt_index(scores.iloc[rows], ["model", *tables.PROMPT]))
-        y[rows] = own / unit if unit > 0 else own * 0
-    return [
-        _fit(scores.iloc[rows], y[rows], design[rows], terms, scores.iloc[rows[0]][by].to_dict())
-        for rows in groups_of(scores, by)
-    ]
+        unit = spread(score[rows], inside[rows])
+        y[rows] = score[rows] / unit if unit > 0 else score[rows] * 0
+    groups = [(rows, scores[by].iloc[rows[0]].to_dict()) for rows in groups_of(scores, by)]
+    return [_fit(y[rows], design[rows], inside[rows], cluster[rows], terms, group) for rows, group in groups]
 
 
-def _fit(scores: pd.DataFrame, y: Floats, design: Floats, terms: list[str], group: dict[str, Any]) -> _Fit:
+def _fit(
+    y: Floats,
+    design: Floats,
+    inside: NDArray[np.intp],
+    cluster: NDArray[np.intp],
+    terms: list[str],
+    group: dict[str, Any],
+) -> _Fit:
     there = ~np.isnan(y)
-    prompt = prompt_index(scores, ["model", *tables.PROMPT])
-    there &= np.bincount(prompt, there)[prompt] > 1  # a lone score says nothing about differences
-    cluster = np.unique(prompt_index(scores)[there], return_inverse=True)[1]
-    inside = np.unique(prompt[there], return_inverse=True)[1]
-    counts = (int(cluster.max(initial=-1)) + 1, int(there.sum()), int(scores["score"].isna().sum()))
+    missing = int((~there).sum())
+    inside = np.unique(inside, return_inverse=True)[1]
+    there &= np.bincount(inside, there)[inside] > 1  # a lone score says nothing about differences
+    cluster = np.unique(cluster[there], return_inverse=True)[1]
+    inside = np.unique(inside[there], return_inverse=True)[1]
+    counts = (int(cluster.max(initial=-1)) + 1, int(there.sum()), missing)
     effect, covariance = np.full(len(terms), np.nan), np.full((len(terms), len(terms)), np.nan)
-    y, x = y[there], demean(design[there], inside) if there.any() else design[there]
+    y, design = y[there], design[there]
     if not len(y):
         return _Fit(group, terms, effect, covariance, ["no prompt with two scores"] * len(terms), *counts)
     if not spread(y, inside):
         return _Fit(group, terms, effect, covariance, ["scores do not vary within a prompt"] * len(terms), *counts)
-    notes = repeats(x, terms, scale=np.linalg.norm(design[there], axis=0), where="within a prompt")
+    x = demean(design, inside)
+    notes = repeats(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
     kept = np.array([i for i, note in enumerate(notes) if not note], dtype=np.intp)
     if len(kept):
         effect[kept], covariance[np.ix_(kept, kept)] = _least_squares(demean(y, inside), x[:, kept], cluster)
