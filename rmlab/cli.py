@@ -43,6 +43,28 @@ def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+) -> None:
+    """Run the main job on the bundled data: scores, table, figures. Needs no network and no model.
+
+    \b
+    Example:
+      rmlab demo --out figures
+    """
+    from rmlab.demo import demo as run
+
+    table, files = run(out)
+    shown = table.loc[:, "model":"overall"].round(2).assign(interval=_interval(table))
+    typer.echo("Share of comparisons that the right answer wins, 64 prompts, 95 % interval of overall:\n")
+    typer.echo(shown.to_string(index=False))
+    typer.echo("\nFigures, each with its numbers beside it:")
+    for file in files:
+        typer.echo(f"  {file}")
+    typer.echo("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model: rmlab score --help")
+
+
 @app.command(no_args_is_help=True)
 def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
@@ -157,3 +179,7 @@ def _write(scores: Any, out: Path | None, file_format: str | None) -> None:
 def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
     """A warning on one line, without the place in our code that gave it."""
     typer.echo(f"rmlab: warning: {' '.join(str(message).split())}", err=True)
+
+
+def _interval(table: Any) -> list[str]:
+    return [f"{low:.2f} to {high:.2f}" for low, high in zip(table["low"], table["high"], strict=True)]

@@ -19,10 +19,11 @@ FORMATS = ("png", "pdf", "svg")
 def save_figure(
     figure: "Artist", path: str | Path, table: pd.DataFrame | None = None, *, formats: Sequence[str] = ("png",)
 ) -> list[Path]:
-    """Write a figure (or the figure of an Axes) as `path` with each of `formats` (png, pdf, svg), and `table`, what it draws, as CSV beside it.
+    """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
 
-    A suffix of `path` that is one of the formats is taken as the only one. Returns the files written. PDF and
-    SVG carry no date, so the same figure gives the same file. Folders are made as needed.
+    `table`, the numbers that it draws, is written beside it as CSV. A suffix of `path` that is one of the formats is
+    taken as the only one. Returns the files written. PDF and SVG carry no date, so the same figure gives the same
+    file. Folders are made as needed.
     """
     path = Path(path)
     if path.suffix.lstrip(".") in FORMATS:
