@@ -17,9 +17,8 @@ from rmlab.store import Store
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 BATCH = 7
-PROMPTS = {"kill": 600, "two": 250, "two, one killed": 250}
-# Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early:
-# at any moment up to twice the time to the first batch.
+PROMPTS = {"kill": 800, "two": 250, "two, one killed": 250}
+# Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early.
 DRIVER = f"""
 import json, os, random, signal, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -46,18 +45,25 @@ def start(pause, seed):
         os._exit(0)
     return child
 
+def logged():
+    "Batches in the log: a line has about 260 bytes."
+    return os.path.getsize(log) // 260 if os.path.exists(log) else 0
+
 score(responses(2), Streaming())
 chance = random.Random(int(seed))
 kills = 0
 if job == "kill":
-    longest = None
     for number in range(20):
-        begin = time.perf_counter()
+        before = logged()
         child = start(0.003, number)
-        while longest is None:
-            if os.path.exists(log) and os.path.getsize(log):
-                longest = 2 * (time.perf_counter() - begin)
-        time.sleep(chance.uniform(0, longest))
+        # By turns: any time after the start, or some batches later; the batches are bounded on slow machines too.
+        least, pause = (0, 0.1) if number % 2 else (chance.randrange(1, 12), 0.01)
+        last = time.perf_counter() + 30
+        while logged() < before + least and time.perf_counter() < last:
+            time.sleep(0.0005)
+        end = time.perf_counter() + chance.uniform(0, pause)
+        while time.perf_counter() < end and logged() < before + 20:
+            time.sleep(0.0005)
         os.kill(child, signal.SIGKILL)
         kills += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 else:
