@@ -131,7 +131,7 @@ def _fit(pairs: pd.DataFrame, value: Floats, x: Floats, names: list[str], confid
         effect_high=high[1:],
         n_pairs=len(y),
         n_prompts=n_prompts,
-        note="; ".join(note for note in (trouble, *notes, few) if note),
+        note="; ".join(note for note in (trouble, *notes, few) if note) if len(y) else trouble,
     )
 
 

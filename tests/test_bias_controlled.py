@@ -1,0 +1,193 @@
+"""Accuracy at equal length: the planted logistic model comes back, separation is said, never hidden."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from style_worlds import world
+
+from rmlab import metrics
+from rmlab.bias.controlled import _separated, length_controlled, style_controlled
+from rmlab.tables import DataError, check_pairs
+
+
+def _planted(n, at_zero, effect, seed=0, per_prompt=1, model="m", domain="chat", shift=400.0):
+    """Pairs whose outcomes follow the logistic model, with longer chosen answers; n prompts, their features."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(n), per_prompt)
+    slots = np.tile(np.arange(per_prompt), n)
+    keys = pd.DataFrame({"benchmark": "b", "domain": domain, "id": ids.astype(str)})
+    lengths = rng.normal(3000, 500, (2, len(keys))).round() + np.array([[shift], [0.0]])
+    difference = lengths[0] - lengths[1]
+    chance = expit(np.log(at_zero / (1 - at_zero)) + effect * np.tanh(difference / difference.std()))
+    outcome = np.where(rng.random(len(keys)) < chance, "win", "loss")
+    pairs = check_pairs(keys.assign(model=model, chosen_slot=slots, rejected_slot=slots, outcome=outcome))
+    sides = [
+        keys.assign(label=label, slot=slots, characters=side)
+        for label, side in zip(("chosen", "rejected"), lengths, strict=True)
+    ]
+    return pairs, pd.concat(sides, ignore_index=True)
+
+
+def test_planted_accuracy_at_equal_length_comes_back():
+    made = [_planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(60)]
+    table = length_controlled(pd.concat(pairs for pairs, _ in made), pd.concat(features for _, features in made))
+    assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
+    assert table["effect"].mean() == pytest.approx(1.5, rel=0.05)
+    assert table["accuracy"].mean() > 0.75  # what length adds, as the chosen answers are longer
+    inside = (table["low"] <= 0.7) & (table["high"] >= 0.7)
+    assert inside.mean() >= 0.88
+    assert ((table["effect_low"] <= 1.5) & (table["effect_high"] >= 1.5)).mean() >= 0.88
+
+
+def test_equals_statsmodels_logit():
+    import statsmodels.api as sm
+
+    pairs, features = _planted(80, 0.6, 1.0, seed=1, per_prompt=3)
+    row = length_controlled(pairs, features).iloc[0]
+    sides = features.set_index(["label", "id", "slot"])["characters"]
+    difference = sides["chosen"].to_numpy() - sides["rejected"].to_numpy()
+    x = np.column_stack([np.ones(240), np.tanh(difference / difference.std())])
+    won = (pairs["outcome"] == "win").to_numpy(dtype=float)
+    fit = sm.Logit(won, x).fit(disp=0, cov_type="cluster", cov_kwds={"groups": pairs["id"].astype(int).to_numpy()})
+    assert row["controlled"] == pytest.approx(expit(fit.params[0]), rel=1e-6)
+    assert row["effect"] == pytest.approx(fit.params[1], rel=1e-6)
+    assert row["se"] == pytest.approx(fit.bse[0] * row["controlled"] * (1 - row["controlled"]), rel=0.01)
+    assert row["accuracy"] == won.mean()
+    assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
+
+
+def test_ties_and_missing_outcomes():
+    pairs, features = _planted(60, 0.6, 1.0, seed=2)
+    outcome = pairs["outcome"].astype("object")
+    outcome[:5], outcome[5:9] = "tie", None
+    pairs = check_pairs(pairs.assign(outcome=outcome))
+    for ties, n in (("loss", 56), ("half", 56), ("drop", 51)):
+        row = length_controlled(pairs, features, ties=ties).iloc[0]
+        expected = metrics.accuracy(pairs, ties=ties).iloc[0]
+        assert row["accuracy"] == expected["accuracy"]
+        assert (row["n_pairs"], row["ties"], row["missing"]) == (n, 5, 4) == (expected["n_pairs"], 5, 4)
+        assert row["low"] < row["controlled"] < row["high"]
+        assert row["note"] == ""
+
+
+def test_perfect_separation_is_said():
+    scores, features = world(60, seed=3)
+    longest = scores.assign(score=features["characters"])
+    row = length_controlled(metrics.pairs(longest), features).iloc[0]
+    assert row["note"].startswith("perfect separation")
+    assert np.isnan(row[["se", "low", "high", "effect_low", "effect_high"]].astype(float)).all()
+    assert 5 < row["effect"] < 30
+    assert abs(row["controlled"] - 0.5) < 0.05
+    shortest = length_controlled(metrics.pairs(longest.assign(score=-longest["score"])), features).iloc[0]
+    assert shortest["effect"] == pytest.approx(-row["effect"], rel=0.01)
+    both = style_controlled(metrics.pairs(longest), features, controls=["characters", "markdown"]).iloc[0]
+    assert both["note"].startswith("perfect separation")
+    assert np.isfinite(both[["controlled", "effect_characters", "effect_markdown"]].astype(float)).all()
+
+
+def test_separation_is_found_exactly():
+    x = np.column_stack([np.ones(6), [-2.0, -1, 0, 0, 1, 2]])
+    assert _separated(np.array([0.0, 0, 0, 1, 1, 1]), x)  # both at the boundary
+    assert _separated(np.array([0.0, 0, 0.5, 0.5, 1, 1]), x)
+    assert not _separated(np.array([0.0, 1, 0, 1, 0, 1]), x)
+    assert not _separated(np.array([0.0, 0, 1, 0.5, 0, 1]), x)
+    plane = np.column_stack([np.ones(4), [0.0, 1, 0, 1], [0.0, 0, 1, 1]])
+    assert _separated(np.array([0.0, 0, 0, 1]), plane)
+    assert not _separated(np.array([0.0, 1, 1, 0]), plane)
+
+
+def test_nothing_to_fit_is_said():
+    scores, features = world(30, seed=4)
+    pairs = metrics.pairs(scores.assign(score=1.0))
+    assert length_controlled(pairs, features)["note"].item() == "every comparison is lost or tied: nothing to fit"
+    assert length_controlled(pairs, features, ties="half")["note"].item() == "every comparison is a tie: nothing to fit"
+    assert length_controlled(pairs, features, ties="drop")["note"].item() == "no outcome"
+    won = metrics.pairs(scores.assign(score=(scores["label"] == "chosen").astype(float)))
+    row = length_controlled(won, features).iloc[0]
+    assert (row["accuracy"], row["note"]) == (1.0, "every comparison is won: nothing to fit")
+    assert np.isnan(row["controlled"])
+    flat = length_controlled(metrics.pairs(scores), features.assign(characters=100)).iloc[0]
+    assert flat["note"] == "characters does not vary"
+    assert flat["controlled"] == pytest.approx(flat["accuracy"])
+    few = length_controlled(metrics.pairs(world(4, noise=3.0, seed=1)[0]), features).iloc[0]
+    assert "4 prompts" in few["note"]
+    assert np.isnan(few["low"])
+
+
+def test_style_control_takes_the_style_out():
+    scores, features = world(400, style=2.0, skill=1.0, seed=5)
+    pairs = metrics.pairs(scores)
+    tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
+    raw, level = style_controlled(tilted, controls=["style"]).iloc[0], style_controlled(pairs, controls="style").iloc[0]
+    truth = (pairs["outcome"][pairs["level"] == "normal"] == "win").mean()
+    assert raw["accuracy"] > truth + 0.08
+    assert raw["controlled"] == pytest.approx(truth, abs=0.03)
+    assert level["controlled"] == pytest.approx(truth, abs=0.03)
+    twice = style_controlled(pairs, features.assign(words=features["characters"]), controls=["characters", "words"])
+    assert np.isnan(twice["effect_words"].item())
+    assert twice["note"].item() == "words cannot be told from the terms before it"
+
+
+def test_one_row_per_group_whatever_the_row_order():
+    pairs = pd.concat([_planted(60, 0.7, 1.0, model=m, seed=s)[0] for s, m in enumerate("ab")])
+    features = _planted(60, 0.7, 1.0)[1]
+    table = length_controlled(pairs, features, by=["model", "domain"])
+    assert table[["model", "domain"]].values.tolist() == [["a", "chat"], ["b", "chat"]]
+    mixed = length_controlled(pairs.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(
+        mixed.sort_values("model", ignore_index=True), table.drop(columns="domain"), rtol=1e-6
+    )
+
+
+def test_wrong_features_and_controls_are_named():
+    pairs, features = _planted(10, 0.7, 1.0)
+    with pytest.raises(DataError, match=r"1 of 10 texts of pairs have no row, first .*'id': '3', 'label': 'rejected'"):
+        length_controlled(pairs, features[(features["id"] != "3") | (features["label"] == "chosen")])
+    with pytest.raises(DataError, match="did you mean 'characters'"):
+        length_controlled(pairs, features, measure="character")
+    with pytest.raises(DataError, match="needs styles"):
+        style_controlled(pairs, controls=["style"])
+    with pytest.raises(DataError, match="features: None"):
+        style_controlled(pairs)
+    with pytest.raises(ValueError, match="each once"):
+        style_controlled(pairs, features, controls=["characters", "characters"])
+
+
+def test_longest_wins_half_at_equal_length_on_the_real_files(shared_data):
+    rows = [
+        ("rm-bench", name, str(item["id"]), label, slot, style, len(item[label][slot]))
+        for name in ("chat", "code")
+        for item in json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(("concise", "plain", "markdown"))
+    ]
+    columns = ["benchmark", "domain", "id", "label", "slot", "style", "characters"]
+    features = pd.DataFrame(rows, columns=columns)
+    scores = features.drop(columns="characters").assign(model="longest", score=features["characters"].astype(float))
+    row = length_controlled(metrics.pairs(scores), features).iloc[0]
+    assert row["effect"] > 10
+    assert row["controlled"] == pytest.approx(0.5, abs=0.05)
+    assert row["note"].startswith("perfect separation")
+
+
+def test_real_scores_give_finite_accuracies(shared_data):
+    lines = (shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl").read_text(encoding="utf-8")
+    items = [json.loads(line) for line in lines.splitlines()]
+    rows = [
+        ("rb", "math-prm", str(item["id"]), label, 0, len("\n\n".join(item[f"{label}_steps"])))
+        for item in items
+        for label in ("chosen", "rejected")
+    ]
+    features = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "characters"])
+    both = ("chosen", "rejected")
+    scores = pd.concat(
+        features.assign(model=model, score=[item["scores"][model][label] for item in items for label in both])
+        for model in items[0]["scores"]
+    )
+    table = length_controlled(metrics.pairs(scores), features)
+    assert len(table) == 9
+    assert np.isfinite(table.drop(columns=["model", "note"]).to_numpy(dtype=float)).all()
+    assert ((table["low"] < table["controlled"]) & (table["controlled"] < table["high"])).all()
