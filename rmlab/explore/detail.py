@@ -22,7 +22,7 @@ def number(value: float) -> str:
     """
     if np.isnan(value):
         return "–"
-    shown = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    shown = "0" if value == 0 else f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:,.0f}"
     return shown.replace("-", "−")
 
 
