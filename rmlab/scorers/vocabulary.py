@@ -17,7 +17,7 @@ _CHUNK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 29}
 class Vocabulary:
     """The output layer of a causal language model, apart from its backbone.
 
-    Holds the layer's weights in float32: in bfloat16 the logits of close answers would be the same. Raises DataError
+    Logits are float32, whatever the weights: in bfloat16 those of close answers would be the same. Raises DataError
     where the model changes its logits in a way that is not known here; that is found by trying a few tokens.
     """
 
@@ -26,7 +26,7 @@ class Vocabulary:
         if layer is None:
             raise DataError(f"model={name!r} is no language model: it has no output layer over a vocabulary")
         config = model.config.get_text_config()
-        self.weight = layer.weight.float()
+        self.weight = layer.weight if _widens(layer.weight) else layer.weight.float()
         self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
         self.cap = getattr(config, "final_logit_softcapping", None)
         self.factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
@@ -41,7 +41,7 @@ class Vocabulary:
 
     def logits(self, rows: "Tensor", tokens: list[int]) -> "Tensor":
         """Logits of `tokens` after each row of hidden states, (rows, tokens) float32."""
-        found = rows.to(self.weight.device) @ self.weight[tokens].T
+        found = rows.to(self.weight.device) @ self.weight[tokens].float().T
         return self._finish(found if self.bias is None else found + self.bias[tokens])
 
     def log_probs(self, rows: "Tensor", targets: "Tensor", *, chunk: int | None = None) -> "Tensor":
@@ -70,9 +70,12 @@ class Vocabulary:
     def _product(self, rows: "Tensor", out: "Tensor") -> "Tensor":
         import torch
 
-        if self.bias is None:
-            return torch.mm(rows, self.weight.T, out=out)
-        return torch.addmm(self.bias, rows, self.weight.T, out=out)
+        if self.weight.dtype == torch.float32:
+            torch.mm(rows, self.weight.T, out=out)
+        else:
+            # The rows left the backbone in this type, so that nothing is lost on the way back to it.
+            out.copy_(torch.mm(rows.to(self.weight.dtype), self.weight.T, out_dtype=torch.float32))
+        return out if self.bias is None else out.add_(self.bias)
 
     def _finish(self, logits: "Tensor") -> "Tensor":
         if self.factor != 1.0:
@@ -94,3 +97,15 @@ class Vocabulary:
                 f"model={name!r}: its architecture {model.config.model_type!r} changes logits behind the output layer "
                 "in a way that rmlab does not know; its implicit reward cannot be computed"
             )
+
+
+def _widens(weight: "Tensor") -> bool:
+    """Can this device multiply half-precision numbers into float32 sums (CUDA, torch 2.8 or later)?"""
+    import torch
+
+    if weight.device.type != "cuda" or weight.dtype == torch.float32:
+        return False
+    try:
+        return bool(torch.mm(weight[:1], weight[:1].T, out_dtype=torch.float32).dtype == torch.float32)
+    except (TypeError, RuntimeError):
+        return False
