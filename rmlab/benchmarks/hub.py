@@ -113,6 +113,13 @@ def _offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
+def _knock() -> None:
+    """Raise at once where the hub cannot be reached: the client itself tries for half a minute."""
+    from huggingface_hub.utils import get_session
+
+    get_session().head(_endpoint(), timeout=10)
+
+
 def _listing(repo: str, revision: str, advice: str) -> dict[str, str | None]:
     """Files of a repository and their checksums; offline, the files that the cache has, verified when they came."""
     from huggingface_hub import HfApi, snapshot_download
@@ -121,6 +128,7 @@ def _listing(repo: str, revision: str, advice: str) -> dict[str, str | None]:
         if _offline():
             folder = Path(snapshot_download(repo, repo_type="dataset", revision=revision, local_files_only=True))
             return {path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+        _knock()
         api = HfApi(endpoint=_endpoint())
         entries = list(api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
     return {entry.path: _listed_checksum(entry) for entry in entries if hasattr(entry, "blob_id")}
@@ -148,9 +156,12 @@ def _data_files(source: Source, listing: dict[str, str | None]) -> list[str]:
 
 
 def _download(repo: str, revision: str, file: str, expected: str | None, advice: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     with _explained(repo, revision, file, advice):
+        cached = try_to_load_from_cache(repo, file, repo_type="dataset", revision=revision)
+        if not isinstance(cached, str) and not _offline():
+            _knock()
         path = Path(
             hf_hub_download(
                 repo, file, repo_type="dataset", revision=revision, endpoint=_endpoint(), local_files_only=_offline()

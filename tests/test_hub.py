@@ -1,0 +1,248 @@
+"""Downloads through the real hub client from a small server on this machine."""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+import huggingface_hub.constants
+import pandas as pd
+import pytest
+
+from rmlab.benchmarks import hub, load, load_pairs, rm_bench
+from rmlab.subsets import RM_BENCH
+from rmlab.tables import DataError
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+def git_id(content):
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The listing, head and download of dataset files. `damaged` files arrive changed, with the old checksum."""
+
+    files: ClassVar[dict[str, bytes]]
+    damaged: ClassVar[set[str]]
+    lfs: ClassVar[set[str]]
+    asked: ClassVar[list[str]]
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def answer(self, body):
+        path = unquote(urlsplit(self.path).path)
+        self.asked.append(f"{self.command} {path}")
+        if path.startswith("/api/") and "/tree/" in path:
+            return self.reply(200, json.dumps(self.listing()).encode(), {"Content-Type": "application/json"}, body)
+        asked, _, name = path.partition("/resolve/")[2].partition("/")
+        revision = asked if len(asked) == 40 else REVISION
+        if name not in self.files:
+            return self.reply(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": revision}, body)
+        content = self.files[name]
+        etag = hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
+        sent = content.replace(b"a", b"b") if name in self.damaged else content
+        return self.reply(200, sent, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
+
+    def listing(self):
+        rows = []
+        for name, content in self.files.items():
+            row = {"type": "file", "path": name, "size": len(content), "oid": git_id(content)}
+            if name in self.lfs:
+                row["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+            rows.append(row)
+        return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
+
+    def reply(self, status, content, headers, body):
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    handler = type("OneHub", (Hub,), {"files": {}, "damaged": set(), "lfs": set(), "asked": []})
+    running = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{running.server_port}")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    yield handler
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def rm_rows(subset, ids):
+    return [
+        {"id": i, "subset": f"from {subset}", "prompt": f"{subset} {i}?", "chosen": [f"a{i}", f"a {i}", f"**a** {i}"],
+         "rejected": [f"b{i}", f"b {i}", f"**b** {i}"]}
+        for i in ids
+    ]  # fmt: skip
+
+
+def small_rm_bench(monkeypatch):
+    rows = {subset: rm_rows(subset, [3 + 10 * place, 20 * place]) for place, subset in enumerate(RM_BENCH, start=1)}
+    source = hub.SOURCES["rm-bench"]._replace(rows=dict.fromkeys(RM_BENCH, 2))
+    monkeypatch.setitem(hub.SOURCES, "rm-bench", source)
+    return rows
+
+
+def total(rows):
+    made = [
+        {**row, "id": f"{subset}/{row['id']}", "domain": subset} for subset in rows for row in reversed(rows[subset])
+    ]
+    return json.dumps(made).encode()
+
+
+@pytest.mark.parametrize("layout", ["total_dataset.json", "data/anything.json", "per domain"])
+@pytest.mark.parametrize("lfs", [False, True])
+def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, monkeypatch, layout, lfs):
+    rows = small_rm_bench(monkeypatch)
+    per_domain = {f"{subset}_filtered.json": json.dumps(rows[subset]).encode() for subset in RM_BENCH}
+    server.files = {"README.md": b"# a card"} | (per_domain if layout == "per domain" else {layout: total(rows)})
+    server.lfs = set(server.files) if lfs else set()
+    downloaded = load("rm-bench")
+
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, content in per_domain.items():
+        (folder / name).write_bytes(content)
+    from_files = load("rm-bench", path=folder)
+    pd.testing.assert_frame_equal(downloaded, from_files)
+    assert downloaded.attrs == from_files.attrs == {"missing_domains": []}
+    revision = hub.SOURCES["rm-bench"].revision
+    assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
+
+
+def test_the_cache_is_used_again_and_offline(server, monkeypatch):
+    server.files = {"total_dataset.json": total(small_rm_bench(monkeypatch))}
+    first = load("rm-bench")
+    downloads = [asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]
+    assert len(downloads) == 1
+    pd.testing.assert_frame_equal(load("rm-bench"), first)
+    assert [asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked] == downloads
+    server.asked.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pd.testing.assert_frame_equal(load("rm-bench"), first)
+    assert server.asked == []
+
+
+def test_offline_without_a_copy_says_how_to_point_at_a_folder(server, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in hub.SOURCES:
+        with pytest.raises(DataError, match=r"HF_HUB_OFFLINE is set.*load\('" + name + r"', path='<folder>'\)"):
+            load(name)
+    assert server.asked == []
+
+
+def test_unreachable_hub(server, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(DataError, match=r"cannot reach http://127.0.0.1:9.*path='<folder>'"):
+        load("rm-bench")
+    with pytest.raises(DataError, match=r"file data/.*cannot reach http://127.0.0.1:9"):
+        load("reward-bench")
+
+
+def test_missing_file(server):
+    with pytest.raises(DataError, match=r"file data/test-00000-of-00001.parquet: not on http"):
+        load("reward-bench-2")
+    server.files = {"README.md": b"nothing else"}
+    with pytest.raises(DataError, match=r"cannot tell which file is the benchmark; found: README.md"):
+        load("rm-bench")
+
+
+@pytest.mark.parametrize("lfs", [False, True])
+def test_a_damaged_download_is_kept_aside_and_not_used(server, monkeypatch, tmp_path, lfs):
+    content = total(small_rm_bench(monkeypatch))
+    server.files, server.damaged = {"total_dataset.json": content}, {"total_dataset.json"}
+    server.lfs = {"total_dataset.json"} if lfs else set()
+    with pytest.raises(DataError, match=r"total_dataset.json: the file is not the expected one") as caught:
+        load("rm-bench")
+    damaged = content.replace(b"a", b"b")
+    good, bad = (hashlib.sha256(content), hashlib.sha256(damaged)) if lfs else (None, None)
+    assert (good.hexdigest() if lfs else git_id(content)) in str(caught.value)
+    assert (bad.hexdigest() if lfs else git_id(damaged)) in str(caught.value)
+    (kept,) = (tmp_path / "cache").rglob("*.damaged")
+    assert kept.read_bytes() == damaged
+    assert str(kept) in str(caught.value)
+    server.damaged = set()
+    assert len(load("rm-bench")) == 5 * 2 * 6
+
+
+def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
+    pytest.importorskip("pyarrow")
+    row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
+    pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
+    content = (tmp_path / "file.parquet").read_bytes()
+    source = hub.SOURCES["reward-bench"]
+    server.files = {source.file: content}
+    with pytest.raises(DataError, match=source.checksum):
+        load("reward-bench")
+    right = source._replace(checksum=f"sha256:{hashlib.sha256(content).hexdigest()}")
+    monkeypatch.setitem(hub.SOURCES, "reward-bench", right)
+    with pytest.raises(DataError, match=r"holds 2 prompts, expected 2985"):
+        load("reward-bench")
+    monkeypatch.setitem(hub.SOURCES, "reward-bench", right._replace(rows=2))
+    responses = load("reward-bench")
+    pd.testing.assert_frame_equal(responses, load("reward-bench", path=tmp_path / "file.parquet"))
+    assert responses["response"].tolist() == ["Because.", "No."] * 2
+
+
+def test_changed_row_counts_are_refused(server, monkeypatch):
+    rows = small_rm_bench(monkeypatch)
+    rows["math"] = rows["math"][:1]
+    server.files = {"total_dataset.json": total(rows)}
+    with pytest.raises(DataError, match=r"'math': 1.*expected .*'math': 2"):
+        load("rm-bench")
+
+
+def test_load_pairs_from_the_hub(server):
+    one = json.dumps({"prompt": "1?", "chosen": "yes", "rejected": "no"}).encode()
+    two = json.dumps({"prompt": "2?", "chosen": "yes", "rejected": "no"}).encode()
+    server.files = {"data/train-00000-of-00002.jsonl": one, "data/train-00001-of-00002.jsonl": two, "README.md": b"x"}
+    responses = load_pairs("someone/pairs")
+    assert responses["prompt"].tolist() == ["1?", "1?", "2?", "2?"]
+    assert set(responses["benchmark"]) == {"pairs"}
+    server.files = {**server.files, "data/test-00000-of-00001.jsonl": one}
+    with pytest.raises(DataError, match=r"several splits \(test, train\)"):
+        load_pairs("someone/pairs")
+    assert len(load_pairs("someone/pairs", split="test")) == 2
+    with pytest.raises(DataError, match=r"no split 'tets'; .*did you mean 'test'"):
+        load_pairs("someone/pairs", split="tets")
+    server.files = {"README.md": b"x"}
+    with pytest.raises(DataError, match=r"no file ending in .json"):
+        load_pairs("someone/pairs")
+
+
+def test_git_blob_ids_are_git_s(tmp_path):
+    # `printf 'hello\n' | git hash-object --stdin`
+    (tmp_path / "file").write_bytes(b"hello\n")
+    assert hub.checksum(tmp_path / "file", "git") == "git:ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+def test_the_released_files_have_the_published_blob_ids(shared_data):
+    published = {
+        "chat": "af210df0642ce1da3c8ff3678bece786edb4ad3e",
+        "code": "157b03af8afcacf880ce7cb4ba0ed907557112d2",
+        "safety-refuse": "64ff3399ffb919a258c450708ff30f52ce6ff6f0",
+        "safety-response": "7b04873a95dd8952bddd5ac3b5399732bd992c21",
+    }
+    for subset, blob in published.items():
+        file = shared_data / "rm-bench" / f"{subset}_filtered.json"
+        assert file.name in rm_bench.file_names()
+        assert hub.checksum(file, "git") == f"git:{blob}"
