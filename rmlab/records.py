@@ -64,7 +64,7 @@ def read_text(path: Path) -> str:
     """Text of a UTF-8 file (a byte-order mark is allowed). Raises DataError when missing, empty or not UTF-8."""
     require_file(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at position {error.start}); "

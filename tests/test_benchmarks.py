@@ -1,0 +1,350 @@
+"""Loading benchmarks from files: what the tables hold, and what is refused."""
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmlab.benchmarks import load
+from rmlab.subsets import REWARD_BENCH, REWARD_BENCH_2, RM_BENCH, reward_bench_subset
+from rmlab.tables import KEY, STYLES, DataError
+
+
+def row(number=1, **changes):
+    made = {
+        "id": number,
+        "subset": "here",
+        "prompt": f"Question {number}?",
+        "chosen": [f"right {number}", f"It is right {number}.", f"**right** {number}"],
+        "rejected": [f"wrong {number}", f"It is wrong {number}.", f"**wrong** {number}"],
+    }
+    return {name: value for name, value in {**made, **changes}.items() if value is not ...}
+
+
+def put(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five per-domain files with two prompts each."""
+    for place, subset in enumerate(RM_BENCH):
+        put(tmp_path / "five" / f"{subset}_filtered.json", [row(10 * place), row(10 * place + 1)])
+    return tmp_path / "five"
+
+
+def test_per_domain_files(folder):
+    responses = load("rm-bench", path=folder)
+    assert len(responses) == 5 * 2 * 6
+    assert responses["subset"].drop_duplicates().tolist() == list(RM_BENCH)
+    assert (responses["domain"] == responses["subset"].str.split("-").str[0]).all()
+    assert set(responses["benchmark"]) == {"rm-bench"}
+    assert set(responses["source"]) == {"here"}
+    first = responses[:6]
+    assert first["label"].tolist() == ["chosen"] * 3 + ["rejected"] * 3
+    assert first["slot"].tolist() == [0, 1, 2] * 2
+    assert first["style"].tolist() == list(STYLES) * 2
+    assert first["response"].tolist() == row(0)["chosen"] + row(0)["rejected"]
+    assert responses.attrs == {"missing_domains": []}
+
+
+def test_total_file_gives_the_same_table(folder, tmp_path):
+    rows = [
+        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
+        for subset in sorted(RM_BENCH)
+        for r in json.loads((folder / f"{subset}_filtered.json").read_text())
+    ]
+    expected = load("rm-bench", path=folder)
+    total = put(tmp_path / "one" / "total_dataset.json", rows)
+    pd.testing.assert_frame_equal(load("rm-bench", path=total), expected)
+    pd.testing.assert_frame_equal(load("rm-bench", path=str(total.parent)), expected)
+    lines = tmp_path / "lines.json"
+    lines.write_text("\n".join(json.dumps(r) for r in rows), encoding="utf-8")
+    pd.testing.assert_frame_equal(load("rm-bench", path=lines), expected)
+    marked = tmp_path / "marked.json"
+    marked.write_bytes(b"\xef\xbb\xbf" + total.read_bytes())
+    pd.testing.assert_frame_equal(load("rm-bench", path=marked), expected)
+
+
+def test_parquet_gives_the_same_table(folder, tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = [
+        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
+        for subset in RM_BENCH
+        for r in json.loads((folder / f"{subset}_filtered.json").read_text())
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "all.parquet")
+    pd.testing.assert_frame_equal(load("rm-bench", path=tmp_path / "all.parquet"), load("rm-bench", path=folder))
+
+
+def test_missing_domains_are_named_and_not_invented(folder):
+    (folder / "math_filtered.json").unlink()
+    (folder / "safety-refuse_filtered.json").unlink()
+    with pytest.warns(UserWarning, match="rm-bench: no rows for math, safety-refuse") as caught:
+        responses = load("rm-bench", path=folder)
+    assert caught[0].filename == __file__
+    assert responses.attrs["missing_domains"] == ["math", "safety-refuse"]
+    assert set(responses["subset"]) == {"chat", "code", "safety-response"}
+
+
+def test_the_bundled_benchmark():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        responses = load("mini")
+    prompts = responses.drop_duplicates(["subset", "id"])["subset"].value_counts()
+    for subset, least in {"chat": 16, "math": 16, "code": 12, "safety-refuse": 8, "safety-response": 8}.items():
+        assert prompts[subset] >= least
+    assert set(responses["benchmark"]) == {"mini"}
+    assert responses["note"].notna().all()
+    assert len(responses) == 6 * prompts.sum() >= 6 * 60
+
+
+def test_the_released_files(shared_data):
+    with pytest.warns(UserWarning, match="no rows for math"):
+        responses = load("rm-bench", path=shared_data / "rm-bench")
+    prompts = responses.drop_duplicates(["domain", "id"])
+    assert len(prompts) == 798
+    assert len(responses) == 4788
+    counts = {"chat": 129, "code": 228, "safety-refuse": 284, "safety-response": 157}
+    assert prompts["subset"].value_counts().to_dict() == counts
+    assert responses.attrs == {"missing_domains": ["math"]}
+    for subset in counts:
+        raw = json.loads((shared_data / "rm-bench" / f"{subset}_filtered.json").read_text(encoding="utf-8"))
+        mine = responses[responses["subset"] == subset]
+        texts = [text for r in raw for text in r["chosen"] + r["rejected"]]
+        assert mine["response"].tolist() == texts
+        assert mine["id"].tolist() == [str(r["id"]) for r in raw for _ in range(6)]
+        assert mine["source"].tolist() == [r["subset"] for r in raw for _ in range(6)]
+    assert (responses["error"].notna() == (responses["domain"] == "chat")).all()
+
+
+ODD = {
+    "emoji": "\N{GRINNING FACE}\N{ZERO WIDTH JOINER}\N{WOMAN}",
+    "right to left": "\u05e9\u05dc\u05d5\u05dd \u202eabc",
+    "one megabyte": "x" * 2**20,
+    "white space": " \n\t ",
+    "html": "<script>alert('&amp;')</script>",
+    "dollars": "cost $5 and $x^2$ \\$",
+    "line separators": "a\u2028b\x85c\r\nd",
+    "looks missing": "nan",
+    "null character": "a\0b",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("lines", [False, True])
+def test_odd_but_legal_text_passes_unchanged(tmp_path, text, lines):
+    file = tmp_path / "chat_filtered.json"
+    one, two = row(1, prompt=text, chosen=[text] * 3), row(2, prompt=text, rejected=[text] * 3)
+    dumped = [json.dumps(r, ensure_ascii=False) for r in (one, two)]
+    file.write_text("\n".join(dumped) if lines else f"[{','.join(dumped)}]", encoding="utf-8", newline="")
+    with pytest.warns(UserWarning, match="no rows for"):
+        responses = load("rm-bench", path=file)
+    assert set(responses["prompt"]) == {text}
+    assert responses["response"].tolist()[:3] == [text] * 3
+    assert responses["response"].tolist()[9:] == [text] * 3
+
+
+def test_duplicate_prompts_are_legal(tmp_path):
+    file = put(tmp_path / "chat.json", [row(1), row(2, prompt="Question 1?")])
+    with pytest.warns(UserWarning, match="no rows for"):
+        assert len(load("rm-bench", path=file)) == 12
+
+
+BAD_ROWS = {
+    "no chosen": (row(chosen=...), r"row 1 \(id 1\): 'chosen' must be a list of three strings.*no such field; found"),
+    "two responses": (row(rejected=["a", "b"]), r"'rejected' must be a list of three.*it has 2.*\['a', 'b'\]"),
+    "four responses": (row(chosen=["a", "b", "c", "d"]), r"'chosen' must be a list of three.*it has 4"),
+    "not a list": (row(chosen="a"), r"'chosen' must be a list of three.*has 'a'"),
+    "a number": (row(chosen=["a", 5, "c"]), r"non-empty strings \(answer 1 is 5\)"),
+    "null": (row(chosen=["a", "b", None]), r"non-empty strings \(answer 2 is None\)"),
+    "empty": (row(rejected=["", "b", "c"]), r"'rejected' must be a list of non-empty strings \(answer 0 is ''\)"),
+    "no prompt": (row(prompt=...), r"'prompt' must be a string"),
+    "number as prompt": (row(prompt=7), r"'prompt' must be a string; it has 7"),
+    "no id": (row(id=...), r"'id' must be a whole number or a non-empty string"),
+    "fraction as id": (row(id=1.5), r"'id' must be a whole number.*has 1.5"),
+    "repeated id": (row(0), r"row 1: 'id' '0' is already row 0 of .*chat_filtered.json; .*another id"),
+    "unknown domain": (row(domain="chatt"), r"'domain' must be a domain of RM-Bench; it has 'chatt'; .*'chat'\?"),
+    "not an object": ("text", r"row 1 is 'text', not an object"),
+}
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_refused(folder, bad, message):
+    file = put(folder / "chat_filtered.json", [row(0), bad])
+    with pytest.raises(DataError, match=message) as caught:
+        load("rm-bench", path=folder)
+    assert str(file) in str(caught.value)
+
+
+def test_the_two_safety_files_share_a_domain(folder):
+    shutil.copy(folder / "safety-refuse_filtered.json", folder / "safety-response_filtered.json")
+    with pytest.raises(DataError, match=r"already row 0 of .*safety-refuse.*unique within the domain 'safety'"):
+        load("rm-bench", path=folder)
+
+
+BAD_FILES = {
+    "empty": (b"", "the file is empty"),
+    "white space": (b" \n ", "the file is empty"),
+    "no rows": (b"[]", "no rows"),
+    "not JSON": (b"hello", r"not JSON \(line 1, column 1"),
+    "cut off": (json.dumps([row(1)]).encode()[:-30], r"the file is cut off \(line 1, column \d+"),
+    "cut off lines": (b'{"id": 1}\n{"id": 2}\n{"id', "line 3 is not JSON.*may be cut off"),
+    "latin 1": ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), r"not UTF-8 text \(byte 0xe9 at position 22\)"),
+    "utf 16": ('[{"id": 1}]'.encode("utf-16"), "not UTF-8 text"),
+    "field twice": (b'[{"id": 1, "id": 2}]', "names the field 'id' twice"),
+    "a number": (b"5", "row 0 is 5, not an object"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files_are_refused(tmp_path, content, message):
+    file = tmp_path / "chat_filtered.json"
+    file.write_bytes(content)
+    for name in ("rm-bench", "reward-bench-2"):
+        with pytest.raises(DataError, match=message) as caught:
+            load(name, path=file)
+        assert str(file) in str(caught.value)
+
+
+def test_bad_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "x.parquet"
+    file.write_bytes(b"PAR1 not really")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        load("reward-bench-2", path=file)
+
+
+def test_bad_places(tmp_path, folder):
+    with pytest.raises(
+        DataError, match=r"chat_filterd.json: no such file; in that folder: .*mean 'chat_filtered.json'"
+    ):
+        load("rm-bench", path=folder / "chat_filterd.json")
+    with pytest.raises(DataError, match=r"no such file; the folder .* does not exist either"):
+        load("rm-bench", path=tmp_path / "nowhere" / "chat.json")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"none of chat_filtered.json, .* in this folder; found: notes.txt"):
+        load("rm-bench", path=tmp_path / "other")
+    with pytest.raises(DataError, match=r"expected one data file .* in this folder, found 0"):
+        load("reward-bench", path=tmp_path / "other")
+    with pytest.raises(DataError, match=r"neither the file name nor a field 'domain'.*name the file one of chat_fil"):
+        load("rm-bench", path=put(tmp_path / "mine.json", [row(1)]))
+    with pytest.raises(DataError, match=r"no benchmark 'rm_bench'; allowed: .*did you mean 'rm-bench'\?"):
+        load("rm_bench")
+
+
+def rb2(number=1, **changes):
+    made = {"id": str(number), "prompt": "Which?", "chosen": ["a"], "rejected": ["b", "c", "d"], "subset": "Focus",
+            "num_correct": 1, "num_incorrect": 3, "total_completions": 4, "additional_metadata": None}  # fmt: skip
+    return {name: value for name, value in {**made, **changes}.items() if value is not ...}
+
+
+def rb1(number=395, **changes):
+    made = {"id": number, "prompt": "Which?", "chosen": "a", "rejected": "b", "subset": "llmbar-natural"}
+    return {name: value for name, value in {**made, **changes}.items() if value is not ...}
+
+
+def test_reward_bench_2(tmp_path):
+    rows = [rb2(1), rb2("ref:1", subset="ties", rejected=["b"], total_completions=2),
+            rb2("tied:1", subset="Ties", chosen=["a", "A"], num_correct=2, total_completions=5)]  # fmt: skip
+    responses = load("reward-bench-2", path=put(tmp_path / "x.json", rows))
+    assert responses["subset"].tolist() == responses["domain"].tolist() == ["Focus"] * 4 + ["Ties"] * 7
+    assert responses["style"].isna().all()
+    assert responses[responses["id"] == "tied:1"][["label", "slot", "response"]].values.tolist() == [
+        ["chosen", 0, "a"], ["chosen", 1, "A"], ["rejected", 0, "b"], ["rejected", 1, "c"], ["rejected", 2, "d"],
+    ]  # fmt: skip
+    assert not responses.duplicated(KEY).any()
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pd.testing.assert_frame_equal(load("reward-bench-2", path=tmp_path / "x.jsonl"), responses)
+
+
+def test_reward_bench_2_from_parquet_and_a_folder(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = [rb2(1, additional_metadata={"correct": "a", "models": ["m"]}), rb2(2, prompt="\N{GRINNING FACE}")]
+    pd.DataFrame(rows).to_parquet(tmp_path / "test.parquet")
+    expected = load("reward-bench-2", path=put(tmp_path / "json" / "x.json", rows))
+    pd.testing.assert_frame_equal(load("reward-bench-2", path=tmp_path), expected)
+
+
+def test_reward_bench_1(tmp_path):
+    file = put(tmp_path / "x.json", [rb1(395), rb1(2538, subset="math-prm"), rb1(7, subset="shp")])
+    responses = load("reward-bench", path=file)
+    assert responses["domain"].tolist() == ["llmbar-natural"] * 2 + ["math-prm"] * 2 + ["shp"] * 2
+    assert responses["response"].tolist() == ["a", "b"] * 3
+    assert responses["id"].tolist() == ["395"] * 2 + ["2538"] * 2 + ["7"] * 2
+
+
+def test_real_samples_load(shared_data):
+    ties = load("reward-bench-2", path=shared_data / "rewardbench-2" / "ties_sample_20.retyped.jsonl")
+    assert len(ties.drop_duplicates("id")) == 20
+    assert set(ties["subset"]) == {"Ties"}
+    llmbar = load("reward-bench", path=shared_data / "rewardbench" / "llmbar_419.jsonl")
+    assert len(llmbar) == 2 * 419
+    known = [reward_bench_subset(name) for name in llmbar["id"]]
+    assert known == llmbar["subset"].tolist()
+
+
+def test_reward_bench_items_are_in_the_subsets_that_the_items_name(shared_data):
+    items = pd.read_csv(shared_data / "rewardbench" / "item_content.torch_measure.csv", dtype=str)
+    named = items["content"].str.extract(r"^\[(.*?)\]")[0]
+    assert [reward_bench_subset(item) for item in items["item_id"]] == named.tolist()
+    assert set(named) == set(REWARD_BENCH)
+    assert np.isin(["-1", "2985", "x", ""], items["item_id"]).sum() == 0
+    assert [reward_bench_subset(item) for item in ("-1", "2985", "x", "")] == [None] * 4
+
+
+BAD_REWARD_BENCH = {
+    "unknown subset": ("reward-bench-2", rb2(subset="Fokus"), r"'subset' must be a subset of.*mean 'Focus'"),
+    "empty chosen": ("reward-bench-2", rb2(chosen=[]), r"'chosen' must be a list of at least one string"),
+    "no rejected": ("reward-bench-2", rb2(rejected=...), r"'rejected' must be a list of at least one"),
+    "empty text": ("reward-bench-2", rb2(rejected=["a", "", "c"]), r"non-empty strings \(answer 1 is ''\)"),
+    "wrong count": ("reward-bench-2", rb2(num_correct=2), r"'num_correct' must be 1, as many texts as are there"),
+    "wrong total": ("reward-bench-2", rb2(total_completions=9), r"'total_completions' must be 4"),
+    "same id": ("reward-bench-2", rb2(0), r"'id' must be unique within subset 'Focus'.*row 0 has it already"),
+    "bad prompt": ("reward-bench-2", rb2(prompt=[{"role": "user"}]), r"'prompt' must be a string, or a list of"),
+    "unknown subset 1": ("reward-bench", rb1(subset="llmbar-natura"), r"did you mean 'llmbar-natural'"),
+    "list as chosen": ("reward-bench", rb1(chosen=["a", "b"]), r"'chosen' must be one non-empty string"),
+    "empty chosen 1": ("reward-bench", rb1(chosen=""), r"'chosen' must be one non-empty string; it has ''"),
+}
+
+
+@pytest.mark.parametrize(("name", "bad", "message"), BAD_REWARD_BENCH.values(), ids=BAD_REWARD_BENCH)
+def test_bad_reward_bench_rows_are_refused(tmp_path, name, bad, message):
+    good = rb2(0) if name == "reward-bench-2" else rb1(0)
+    file = put(tmp_path / "x.json", [good, bad])
+    with pytest.raises(DataError, match=message) as caught:
+        load(name, path=file)
+    assert str(caught.value).startswith(f"{file}: row 1")
+
+
+FILES = {
+    "rm-bench": ({**row(1), "domain": "chat"}, r'an RM-Bench file: load\("rm-bench"'),
+    "reward-bench": (rb1(), r'a RewardBench 1 file: load\("reward-bench"'),
+    "reward-bench-2": (rb2(), r'a RewardBench 2 file: load\("reward-bench-2"'),
+    "scores": ({"id": 1, "score_chosen": [1, 2, 3], "score_rejected": [1, 2, 3]}, r"a file of scores: read_scores"),
+}
+
+
+@pytest.mark.parametrize("wanted", ["rm-bench", "reward-bench", "reward-bench-2"])
+@pytest.mark.parametrize("given", list(FILES))
+def test_a_file_of_one_benchmark_passed_as_another(tmp_path, wanted, given):
+    content, looks = FILES[given]
+    file = put(tmp_path / "x.json", [content])
+    if wanted == given:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert len(load(wanted, path=file)) > 0
+        return
+    with pytest.raises(DataError, match=rf"not a file of {wanted}; it looks like {looks}"):
+        load(wanted, path=file)
+
+
+def test_subset_names():
+    assert len(REWARD_BENCH) == len(set(REWARD_BENCH)) == 23
+    assert REWARD_BENCH_2 == ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
