@@ -22,8 +22,8 @@ def line(values: Sequence[float], *, now: int, title: str, across: str) -> str:
     ys = _TOP + (high - y) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(xs, ys, strict=True))
     dots = "".join(
-        f'<circle class="rmlab-{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{radius}"><title>{number(float(v))}</title></circle>'
-        for kind, radius, a, b, v in (
+        f'<circle class="rmlab-{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{size}"><title>{number(float(v))}</title></circle>'
+        for kind, size, a, b, v in (
             ("now", 5, *place) if k == now else ("dot", 3, *place)
             for k, place in enumerate(zip(xs, ys, y, strict=True))
         )

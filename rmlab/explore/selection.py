@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmlab.explore.index import Floats, Index, Ints
 from rmlab.tables import PROMPT, STYLES, DataError, nearest
 
-__all__ = ["Match", "Selection", "cell_shares", "check", "frame", "match"]
+__all__ = ["Match", "Selection", "cell_shares", "check", "frame", "match", "share_won"]
 
 OUTCOMES = ("win", "tie", "loss", "missing", "flip")
 ORDERS = ("worst", "best", "data")
@@ -151,6 +151,14 @@ def cell_shares(index: Index, selection: Selection, model: str) -> tuple[Floats,
     with np.errstate(invalid="ignore"):
         share = np.bincount(cell, margin[counted] > 0, 9) / n
     return share.reshape(3, 3), n.reshape(3, 3)
+
+
+def share_won(index: Index, selection: Selection, model: str) -> tuple[float, int]:
+    """Share of comparisons won and their number, counted as in `cell_shares`, with or without styles."""
+    rows = _prompts(index, selection) & index.contain(selection.text)
+    margin = index.margin(model)[rows[index.prompt]]
+    known = margin[~np.isnan(margin)]
+    return (float((known > 0).mean()) if len(known) else float("nan")), len(known)
 
 
 def frame(index: Index, selection: Selection, found: Match) -> pd.DataFrame:

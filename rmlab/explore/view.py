@@ -40,8 +40,9 @@ def explore(
 class View:
     """What `explore` returns; shows itself as the last line of a cell. `select(domain="math")` shows something else."""
 
-    def __init__(self, index: Index, selection: Selection, scorer: Any = None) -> None:
+    def __init__(self, index: Index, selection: Selection, scorer: Any = None, *, linked: bool = False) -> None:
         self.index = index
+        self._linked = linked
         self._scorer = scorer
         self._page = 0
         self._quiet = False
@@ -90,6 +91,10 @@ class View:
     def code(self) -> str:
         """The line that shows this selection again in another cell."""
         return f"rmlab.explore(scores, responses, selection=rmlab.{self._selection!r})"
+
+    def complain(self, error: Exception) -> None:
+        """Show an error above the page; the next selection that works takes it away."""
+        self._problem.value = f'<div class="rmlab-problem" role="alert">{escape(error)}</div>'
 
     def __repr__(self) -> str:
         return f"explore: {len(self._found.prompts)} of {len(self.index.prompts)} prompts, {self._selection!r}"
@@ -147,7 +152,7 @@ class View:
         try:
             self.select(**changes)
         except DataError as error:
-            self._problem.value = f'<div class="rmlab-problem" role="alert">{escape(error)}</div>'
+            self.complain(error)
 
     def _turn(self, step: int) -> None:
         self._page = min(max(self._page + step, 0), self._pages() - 1)
@@ -167,9 +172,10 @@ class View:
             self._selection = replace(self._selection, prompt=self._key(number))
             self._answer.options = self._answer_names(number)
         self._quiet = False
+        again = f"?{self._selection.query()}" if self._linked else self.code
+        shown = f'<a href="{escape(again)}">{escape(again)}</a>' if self._linked else escape(again)
         self._link.value = (
-            '<h4>This view again</h4><div class="rmlab-code" tabindex="0" aria-label="code for this view">'
-            f"{escape(self.code)}</div>"
+            f'<h4>This view again</h4><div class="rmlab-code" tabindex="0" aria-label="this view again">{shown}</div>'
         )
         self._detail()
 
@@ -203,9 +209,8 @@ class View:
                 matrix.value = -1 if cell is None else 3 * STYLES.index(cell[0]) + STYLES.index(cell[1])
 
     def _share(self, model: str) -> str:
-        margin = self.index.margin(model)
-        known = margin[~np.isnan(margin)]
-        return f"wins {np.mean(known > 0):.1%} of {len(known):,} comparisons" if len(known) else "no scores"
+        share, n = select.share_won(self.index, self._selection, model)
+        return f"wins {share:.1%} of {n:,} comparisons" if n else "no scores"
 
     def _cells(self, model: str) -> list[dict[str, Any]]:
         share, n = select.cell_shares(self.index, self._selection, model)
