@@ -11,7 +11,19 @@ these three tables.
 """
 
 from rmlab import styles
-from rmlab.benchmarks import load
+from rmlab.benchmarks import load, load_pairs
+from rmlab.bias import (
+    debias,
+    debias_change,
+    exchange_rate,
+    length_controlled,
+    style_controlled,
+    style_effects,
+    style_gap,
+    style_preference,
+)
+from rmlab.bias.probe import probe
+from rmlab.explore import explore, playground, token_rewards
 from rmlab.metrics import (
     accuracy,
     best_of,
@@ -25,12 +37,39 @@ from rmlab.metrics import (
     ties_detail,
     ties_score,
 )
-from rmlab.plots import plot_lengths, plot_matrices, plot_matrix, plot_style_gap
+from rmlab.plots import (
+    plot_calibration,
+    plot_effects,
+    plot_forest,
+    plot_lengths,
+    plot_margins,
+    plot_matrices,
+    plot_matrix,
+    plot_preference,
+    plot_rank,
+    plot_significance,
+    plot_style_gap,
+    plot_token_rewards,
+)
 from rmlab.published import audit_leaderboard, published
 from rmlab.report import save_figure
 from rmlab.score_files import read_scores, write_scores
-from rmlab.scorers import baselines
-from rmlab.scoring import prefer, score
+from rmlab.scorers import baselines, classifier
+from rmlab.scorers.implicit import implicit_reward
+from rmlab.scoring import merge, prefer, score
+from rmlab.stats import (
+    calibration,
+    compare,
+    compare_all,
+    error_clusters,
+    error_correlation,
+    flips,
+    items,
+    margins,
+    power,
+    rank,
+    sensitivity,
+)
 from rmlab.styles import audit
 from rmlab.tables import DataError, check_pairs, check_responses, check_scores
 
@@ -45,18 +84,47 @@ __all__ = [
     "baselines",
     "best_of",
     "best_of_curve",
+    "calibration",
     "check_pairs",
     "check_responses",
     "check_scores",
+    "classifier",
+    "compare",
+    "compare_all",
+    "debias",
+    "debias_change",
+    "error_clusters",
+    "error_correlation",
+    "exchange_rate",
+    "explore",
+    "flips",
+    "implicit_reward",
+    "items",
+    "length_controlled",
     "load",
+    "load_pairs",
+    "margins",
     "matrix",
+    "merge",
     "pairs",
+    "playground",
+    "plot_calibration",
+    "plot_effects",
+    "plot_forest",
     "plot_lengths",
+    "plot_margins",
     "plot_matrices",
     "plot_matrix",
+    "plot_preference",
+    "plot_rank",
+    "plot_significance",
     "plot_style_gap",
+    "plot_token_rewards",
+    "power",
     "prefer",
+    "probe",
     "published",
+    "rank",
     "read_scores",
     "reward_bench",
     "reward_bench_2",
@@ -64,8 +132,14 @@ __all__ = [
     "rm_bench",
     "save_figure",
     "score",
+    "sensitivity",
+    "style_controlled",
+    "style_effects",
+    "style_gap",
+    "style_preference",
     "styles",
     "ties_detail",
     "ties_score",
+    "token_rewards",
     "write_scores",
 ]

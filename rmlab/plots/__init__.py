@@ -1,6 +1,24 @@
 """Tables to figures: every function takes a table first, draws it, and returns the Axes (a Figure for grids)."""
 
+from rmlab.plots.comparison import plot_forest, plot_rank, plot_significance
+from rmlab.plots.effects import plot_effects, plot_preference
+from rmlab.plots.margin import plot_calibration, plot_margins
 from rmlab.plots.matrix import plot_matrices, plot_matrix
 from rmlab.plots.style import lengths, plot_lengths, plot_style_gap
+from rmlab.plots.tokens import plot_token_rewards
 
-__all__ = ["lengths", "plot_lengths", "plot_matrices", "plot_matrix", "plot_style_gap"]
+__all__ = [
+    "lengths",
+    "plot_calibration",
+    "plot_effects",
+    "plot_forest",
+    "plot_lengths",
+    "plot_margins",
+    "plot_matrices",
+    "plot_matrix",
+    "plot_preference",
+    "plot_rank",
+    "plot_significance",
+    "plot_style_gap",
+    "plot_token_rewards",
+]
