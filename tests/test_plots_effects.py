@@ -79,3 +79,12 @@ def test_another_table_is_refused():
         plot_effects(frame)
     with pytest.raises(DataError, match="style_preference"):
         plot_preference(frame)
+
+
+def test_a_rate_beyond_the_axis_is_an_arrow_with_its_number(scores):
+    table = exchange_rate(scores[scores["model"] != "flat"], terms=["correct", "step"])
+    table.loc[0, ["rate", "low", "high"]] = [-46.6, -980.0, -24.0]
+    ax = plot_effects(table)
+    assert [line.get_marker() for line in ax.lines if line.get_marker() in "<>"] == ["<"]
+    assert any(text.get_text().strip() == "-46.6" for text in ax.texts)
+    assert -5 < ax.get_xlim()[0] < -4

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from rmlab import toy
+from rmlab import benchmarks, styles, toy
+from rmlab.bias import exchange_rate
+from rmlab.tables import KEY
 
 
 def _responses(n=40):
@@ -67,3 +70,15 @@ def test_conversations_are_known_too():
     dial = toy.scorer(texts, skill=1.0, style=0.0, noise=0.0, name="mine")
     assert dial.name == "mine"
     np.testing.assert_array_equal(dial(list(texts["prompt"]), texts["response"]), texts["label"] == "chosen")
+
+
+def test_the_price_put_in_is_the_price_found():
+    texts = benchmarks.load("mini")
+    features = styles.features(texts)
+    keys = texts[[*KEY, "subset", "style"]]
+    dials = [toy.scorer(texts, style=0.5, length=0.25, seed=seed, name=f"dial {seed}") for seed in range(30)]
+    scores = pd.concat(keys.assign(model=dial.name, score=dial(texts["prompt"], texts["response"])) for dial in dials)
+    rates = exchange_rate(scores, features, terms=["correct", "step", "characters"]).groupby("term")["rate"]
+    for term, price in (("step", 0.5), ("characters", 0.25)):
+        assert abs(rates.mean()[term] - price) < 3 * rates.sem()[term]
+        assert rates.mean()[term] == pytest.approx(price, rel=0.2)

@@ -11,6 +11,7 @@ from rmlab import tables
 from rmlab.bias.within import (
     MIN_PROMPTS,
     columns_of,
+    counts_of,
     demean,
     groups_of,
     interval_note,
@@ -44,7 +45,7 @@ def style_effects(
     `features` as log2 of the count (log2(1 + count) where it can be 0), so its effect is that of a doubling.
     By default: correct; step_plain and step_markdown where the scores have styles; characters and markdown where
     `features` are given. Without features a step has its whole price; with them, what is left at equal length and
-    marks.
+    marks; style, length and marks rise together, so with few prompts these parts have wide intervals.
 
     Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, note. Errors are robust
     and clustered by prompt (CR1; the prompt intercepts lie inside the clusters and cost no degrees of freedom), t with
@@ -152,7 +153,7 @@ def _chosen_terms(scores: pd.DataFrame, features: pd.DataFrame | None, terms: Se
         style = ["step_plain", "step_markdown"] if styled else []
         return ["correct", *style, *(["characters", "markdown"] if features is not None else [])]
     terms = [terms] if isinstance(terms, str) else list(terms)
-    columns = [] if features is None else [c for c in features.columns if c not in tables.KEY]
+    columns = [] if features is None else counts_of(features)
     for term in terms:
         if term not in (*_OWN, *columns):
             raise DataError(f"terms: {term!r}; {tables.nearest(term, [*_OWN, *columns])}")

@@ -11,6 +11,7 @@ from rmlab.tables import KEY, PROMPT, DataError, nearest
 __all__ = [
     "MIN_PROMPTS",
     "columns_of",
+    "counts_of",
     "demean",
     "groups_of",
     "interval_note",
@@ -109,8 +110,8 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
     if absent:
         raise DataError(f"features: no column {absent[0]!r}; make them with rmlab.styles.features(responses)")
     for column in columns:
-        if column not in features.columns:
-            raise DataError(f"features: no column {column!r}; {nearest(column, _counts(features))}")
+        if column not in counts_of(features):
+            raise DataError(f"features: no counts {column!r}; {nearest(column, counts_of(features))}")
     known = pd.MultiIndex.from_frame(features[KEY].astype({"label": "str"}))
     if known.has_duplicates:
         raise DataError(f"features: {int(known.duplicated().sum())} rows repeat a key {KEY}; drop the repeats")
@@ -130,5 +131,6 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
     return result
 
 
-def _counts(features: pd.DataFrame) -> list[str]:
-    return [c for c in features.columns if c not in KEY]
+def counts_of(features: pd.DataFrame) -> list[str]:
+    """The columns of `features` that count something: numbers that are no part of the key."""
+    return [c for c in features.select_dtypes("number").columns if c not in KEY]

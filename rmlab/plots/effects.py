@@ -26,6 +26,7 @@ _AXES = {
     "preference": "share of comparisons that the fancier answer wins",
 }
 _COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#762a83", "#b35806", "#4d4d4d")  # one per group of rows, repeated
+_WIDEST_RATE = 4.0  # beyond this a model looks at style alone, and its number would squeeze all others
 
 
 def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -33,7 +34,7 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
 
     `table`: what `style_effects` or `exchange_rate` returned. The line at 0 is "does not move the score"; the line at 1
     of an exchange rate is "worth as much as being right". An unbounded interval is a dashed line across the figure, a
-    row without an estimate says why.
+    rate beyond 4 an arrow with its number, and a row without an estimate says why.
     """
     value = next((column for column in ("effect", "rate") if column in table.columns), None)
     if value is None or "term" not in table.columns:
@@ -102,13 +103,20 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
         ax.text(ax.get_xlim()[1], y, "unbounded ", va="bottom", ha="right", fontsize="x-small", color="#808080")
     elif not np.isnan(low):
         ax.hlines(y, low, high, color=colour, lw=1.8, zorder=2)
-    ax.plot(at, y, "o", color=colour, ms=5.5, zorder=3)
+    left, right = ax.get_xlim()
+    if left <= at <= right:
+        ax.plot(at, y, "o", color=colour, ms=5.5, zorder=3)
+        return
+    edge, marker, side = (left, "<", "left") if at < left else (right, ">", "right")
+    ax.plot(edge, y, marker, color=colour, ms=6, zorder=3, clip_on=False)
+    ax.text(edge, y, f"   {at:.3g}   ", va="center", ha=side, fontsize="x-small", color=colour)
 
 
 def _limits(table: pd.DataFrame, value: str) -> tuple[float, float]:
-    """All finite numbers and the reference lines, with a margin; estimates of unbounded ratios do not stretch it."""
+    """All finite numbers and the reference lines, with a margin; ratios end at 4, and unbounded ones do not count."""
     bounded = table[~np.isinf(table["low"].to_numpy(dtype=float))]
     values = bounded[[value, "low", "high"]].to_numpy(dtype=float)
     seen = np.append(values[np.isfinite(values)], [0.0, 1.0] if value == "rate" else [0.0])
+    seen = np.clip(seen, -_WIDEST_RATE, _WIDEST_RATE) if value == "rate" else seen
     margin = 0.06 * max(float(np.ptp(seen)), 0.1)
     return float(seen.min()) - margin, float(seen.max()) + margin
