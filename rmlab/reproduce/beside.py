@@ -1,0 +1,199 @@
+"""Published numbers beside one's own: the difference, and the rule of counting that explains it when one does."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from rmlab import metrics, subsets, tables
+from rmlab.metrics.reward_bench import SECTIONS
+from rmlab.reproduce.agreeing import agreeing, shared
+from rmlab.reproduce.rules import QUANTITIES, RULES
+from rmlab.tables import DataError
+
+__all__ = ["reproduce"]
+
+_OTHER_NAMES = {"score": "overall", "average": "overall", "avg": "overall", "total": "overall"}
+_MOST_DECIMALS = 9
+_COLUMNS = [
+    "model", "quantity", "published", "computed", "difference", "rule", "by_rule", "agreement", "n_pairs",
+]  # fmt: skip
+
+
+def reproduce(
+    ours: pd.DataFrame,
+    published: pd.DataFrame,
+    *,
+    names: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+) -> pd.DataFrame:
+    """Compare published numbers with those computed from scores or pairs: one row per model and number.
+
+    `ours`: scores or pairs of RM-Bench or RewardBench 1, scores of RewardBench 2. `published`: a table with `model` and
+    columns such as chat, math, overall, in shares (as `rmlab.published` gives, or a leaderboard's own with "Chat Hard"
+    and "Score"); or somebody else's scores or pairs. `names` maps our model names to theirs. Numbers that are not
+    printed have no row; models that are not in both are in `attrs["only_ours"]` and `attrs["only_published"]`.
+
+    Columns: model, quantity, published, computed (by the benchmark's own rules), difference (published minus
+    computed), rule, by_rule, agreement, n_pairs. `rule` says what explains the number, and `by_rule` is the value it
+    gives:
+
+    - "equal", or "rounding": within half a unit of the last printed digit (`decimals`; by default as many as the most
+      precise number of the table has, as shares); "cut off": the digits agree before rounding;
+    - another rule of counting: the tie policy, safety averaged over its two files, section weights, the xstest counts
+      swapped, prior sets left out, Ties left out, and so on. Where several rules fit a number, the one that explains
+      most of the model's numbers is named;
+    - "math and code are swapped", and the like for any two columns;
+    - empty: nothing known explains it.
+
+    `agreement` is the share of the comparisons behind a number that have the same outcome in both, and `n_pairs` how
+    many those are; with printed numbers only it is missing.
+    """
+    kind, scored, compared = _read(ours)
+    theirs, items = _theirs(published, kind)
+    theirs, missing = _matched(theirs, list(dict.fromkeys(ours["model"])), names or {})
+    tolerance = 0.5 * 10.0 ** -(_decimals(theirs) if decimals is None else decimals)
+    values = {rule.words: rule.make(scored, compared) for rule in RULES[kind]}
+    both = None if items is None else shared(compared, items, names or {})
+    rows = [row for model in theirs.index for row in _rows(model, theirs.loc[model], values, tolerance)]
+    frame = pd.DataFrame(rows, columns=_COLUMNS[:7])
+    counted = [agreeing(both, kind, model, quantity) for model, quantity in frame[["model", "quantity"]].to_numpy()]
+    frame[["agreement", "n_pairs"]] = pd.DataFrame(counted, columns=_COLUMNS[7:], index=frame.index)
+    frame.attrs = missing
+    return frame.astype({"n_pairs": "int64", "agreement": "float64"})
+
+
+def _read(ours: pd.DataFrame) -> tuple[str, pd.DataFrame | None, pd.DataFrame]:
+    """Benchmark, scores (None where pairs were given) and pairs."""
+    scores = tables.check_scores(ours, allow_missing=True) if "score" in ours.columns else None
+    pairs = tables.check_pairs(ours) if scores is None else metrics.pairs(scores)
+    found = set(pairs["subset"].unique())
+    known = {
+        "rm-bench": {*subsets.RM_BENCH, "safety"},
+        "reward-bench-2": set(subsets.REWARD_BENCH_2),
+        "reward-bench": {*subsets.REWARD_BENCH, *subsets.PRIOR_SETS},
+    }
+    kinds = [kind for kind, names in known.items() if found <= names]
+    if not kinds:
+        raise DataError(
+            f"reproduce: subsets {sorted(found)[:4]} are not those of one of {', '.join(known)}; "
+            "pass the scores or pairs of one of these benchmarks"
+        )
+    if kinds[0] == "reward-bench-2" and scores is None:
+        raise DataError("reproduce: RewardBench 2 is best of four, which pairs do not say; pass the scores")
+    return kinds[0], scores, pairs
+
+
+def _theirs(published: pd.DataFrame, kind: str) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Published quantities (index: model), and the pairs behind them where items were given."""
+    if not isinstance(published, pd.DataFrame):
+        raise TypeError(f"published: a table such as rmlab.published({kind!r}), not {type(published).__name__}")
+    if {"id", "domain"} <= set(published.columns):
+        other, scored, compared = _read(published)
+        if other != kind:
+            raise DataError(f"published: these are results of {other}, ours of {kind}; compare the same benchmark")
+        table = RULES[kind][0].make(scored, compared)
+        return table.reindex(columns=list(QUANTITIES[kind])).dropna(axis=1, how="all"), compared
+    plain = {column: str(column).split("(")[0].strip().lower().replace(" ", "_") for column in published.columns}
+    table = published.rename(columns={c: _OTHER_NAMES.get(name, name) for c, name in plain.items()})
+    table = table.loc[:, ~table.columns.duplicated()]
+    columns = [name for name in QUANTITIES[kind] if name in table.columns]
+    if "model" not in table.columns or not columns:
+        raise DataError(
+            f"published: no column 'model', or none of {', '.join(QUANTITIES[kind])}, which {kind} prints; "
+            f"found: {', '.join(map(str, published.columns))[:200]}; rename the columns"
+        )
+    double = table["model"].duplicated()
+    if double.any():
+        raise DataError(
+            f"published: {table['model'][double].iloc[0]!r} has several rows; keep one version of the table"
+        )
+    numbers = table.set_index("model")[columns].astype("float64")
+    if (numbers.abs() > 1.5).any(axis=None):
+        largest = numbers.max(axis=None)
+        raise DataError(f"published: {largest:g} is not a share; divide the numbers by 100 if they are in percent")
+    return numbers, None
+
+
+def _matched(
+    theirs: pd.DataFrame, models: list[str], names: Mapping[str, str]
+) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """Their rows under our names, and the models that only one side has."""
+    there = {names.get(model, model): model for model in models}
+    common = [model for model in theirs.index if model in there]
+    if not common:
+        raise DataError(
+            f"published: none of our models is in it; ours: {', '.join(models[:3])}; theirs: "
+            f"{', '.join(map(str, theirs.index[:3]))}; say which is which with names={{ours: theirs}}"
+        )
+    missing = {
+        "only_ours": [model for name, model in there.items() if name not in theirs.index],
+        "only_published": [str(model) for model in theirs.index if model not in there],
+    }
+    return theirs.loc[common].rename(index=there), missing
+
+
+def _decimals(theirs: pd.DataFrame) -> int:
+    """Digits after the point of the most precise number, up to nine."""
+    numbers = theirs.to_numpy(float)
+    numbers = numbers[~np.isnan(numbers)]
+    fits = (bool((np.abs(numbers - numbers.round(d)) < 1e-11).all()) for d in range(_MOST_DECIMALS))
+    return next((d for d, fit in enumerate(fits) if fit), _MOST_DECIMALS)
+
+
+def _rows(
+    model: str, printed: pd.Series, values: dict[str, pd.DataFrame], tolerance: float
+) -> list[tuple[object, ...]]:
+    printed = printed.dropna()
+    computed = {
+        words: table.loc[model].reindex(printed.index).astype("float64") if model in table.index else printed * np.nan
+        for words, table in values.items()
+    }
+    fits = pd.DataFrame({words: (row - printed).abs() <= tolerance + 1e-9 for words, row in computed.items()})
+    order = fits[~fits[""]].sum().sort_values(ascending=False, kind="stable").index
+    swapped = _swapped(printed, computed[""], fits.any(axis=1), tolerance)
+    rows: list[tuple[object, ...]] = []
+    for quantity, number in printed.items():
+        words, value = _explained(str(quantity), number, computed, fits.loc[quantity], list(order), tolerance)
+        if quantity == "overall" and words not in ("equal", "rounding"):
+            prior = _with_printed_prior_sets(printed, computed[""], tolerance)
+            words, value = prior if prior[0] else (words, value)
+        if not words and quantity in swapped:
+            other = swapped[quantity]
+            first, second = sorted([str(quantity), other], key=list(printed.index).index)
+            words, value = f"{first} and {second} are swapped", computed[""][other]
+        rows.append((model, quantity, number, computed[""][quantity], number - computed[""][quantity], words, value))
+    return rows
+
+
+def _with_printed_prior_sets(printed: pd.Series, computed: pd.Series, tolerance: float) -> tuple[str, float]:
+    """The overall score of RewardBench 1 with the prior sets as printed, where their items are not at hand."""
+    if "prior_sets" not in printed.index or not np.isnan(computed["prior_sets"]):
+        return "", np.nan
+    value = float((computed.reindex(list(SECTIONS)).sum(skipna=False) + 0.5 * printed["prior_sets"]) / 4.5)
+    fits = abs(value - printed["overall"]) <= tolerance * 4 / 3 + 1e-9  # the prior sets are themselves rounded
+    return ("with the prior sets as printed", value) if fits else ("", np.nan)
+
+
+def _explained(
+    quantity: str, number: float, computed: dict[str, pd.Series], fits: pd.Series, order: list[str], tolerance: float
+) -> tuple[str, float]:
+    own = computed[""][quantity]
+    if np.isnan(own):
+        return "not computed: items are missing", np.nan
+    if fits[""]:
+        return ("equal" if abs(own - number) <= 1e-9 else "rounding"), own
+    if 0 <= own - number < 2 * tolerance:
+        return "cut off", own
+    rule = next((words for words in order if words and fits[words]), "")
+    return rule, computed[rule][quantity] if rule else np.nan
+
+
+def _swapped(printed: pd.Series, computed: pd.Series, fits: pd.Series, tolerance: float) -> dict[object, str]:
+    """Quantities that stand under each other's names."""
+    open_ = [name for name in printed.index if not fits[name]]
+
+    def under(one: str, other: str) -> bool:
+        return bool(abs(printed[one] - computed[other]) <= tolerance + 1e-9)
+
+    return {a: b for a in open_ for b in open_ if a != b and under(a, b) and under(b, a)}
