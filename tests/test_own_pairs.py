@@ -242,6 +242,9 @@ def test_bad_arguments(tmp_path):
         load_pairs(frame, columns={"winner": "chosen"})
     with pytest.raises(DataError, match="the frame has no rows"):
         load_pairs(frame[:0])
+    (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
+    with pytest.raises(DataError, match=r"cut.csv: line 2 is not CSV .*may be cut off"):
+        load_pairs(tmp_path / "cut.csv")
     with pytest.raises(DataError, match="no such file"):
         load_pairs(tmp_path / "nothing.jsonl")
     with pytest.raises(DataError, match="no such file"):

@@ -45,7 +45,8 @@ def from_rows(files: Iterable[tuple[Path, list[dict[str, Any]]]], *, benchmark: 
     prompts.sort(key=lambda prompt: (SUBSETS.index(prompt["subset"]), _natural(prompt["id"])))
     extra = ["source", *(name for name in EXTRA if any(name in prompt for prompt in prompts))]
     frame = pd.DataFrame([answer for prompt in prompts for answer in _answers(prompt, benchmark, extra)])
-    frame = tables.check_responses(frame.astype(dict.fromkeys(extra, "str")))
+    frame = tables.check_responses(frame)
+    frame = frame.assign(**{name: frame[name].astype("str").where(frame[name].notna()) for name in extra})
     present = set(frame["subset"])
     frame.attrs["missing_domains"] = [subset for subset in SUBSETS if subset not in present]
     return frame
@@ -65,7 +66,8 @@ def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     """One checked row: subset, id, prompt, chosen, rejected, source and the extra fields it has."""
     kinds.refuse_other(file, row, "rm-bench")
     subset = _subset(file, number, row)
-    name = kinds.row_id(file, number, row).rsplit("/", 1)[-1]
+    name = kinds.row_id(file, number, row)
+    name = name.split("/", 1)[-1] if "domain" in row else name
     if not isinstance(row.get("prompt"), str):
         records.fail(file, number, row, "prompt", "a string", "repair the row or drop it")
     for label in tables.LABELS:

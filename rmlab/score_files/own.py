@@ -1,6 +1,7 @@
 """rmlab's own files of scores and pairs: CSV, Parquet or JSON lines, with a provenance file beside."""
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.tables import DataError
 
-__all__ = ["SIDECAR", "read", "sha256", "write", "write_file", "write_sidecar"]
+__all__ = ["SIDECAR", "check_provenance", "read", "sha256", "write", "write_file", "write_sidecar"]
 
 SIDECAR = ".provenance.json"
 
@@ -62,6 +63,16 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
         part.unlink(missing_ok=True)
 
 
+def check_provenance(frame: pd.DataFrame) -> None:
+    """Raise DataError where `attrs["provenance"]` cannot be written as JSON."""
+    try:
+        json.dumps(frame.attrs.get("provenance"))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"attrs['provenance']: {error}; use plain dicts, lists, strings, numbers, True, False and None"
+        ) from None
+
+
 def write_sidecar(frame: pd.DataFrame, path: Path) -> None:
     """Write `attrs["provenance"]` beside the file, with the file's checksum; remove a stale one where there is none."""
     beside = path.with_name(path.name + SIDECAR)
@@ -80,22 +91,29 @@ def sha256(path: Path) -> str:
 
 
 def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
-    import io
-
     text = records.read_text(path)
     header = list(pd.read_csv(io.StringIO(text), nrows=0).columns)
     names = [name for name in _TEXT[table] if name in header]
+    numbers = [name for name in ("score", "margin") if name in header]
     blank = [name for name in header if name not in names or name in _BLANK_IS_MISSING]
     try:
-        return pd.read_csv(
+        frame = pd.read_csv(
             io.StringIO(text),
-            dtype=dict.fromkeys(names, "str"),
+            dtype=dict.fromkeys([*names, *numbers], "str"),
             keep_default_na=False,
             na_values={name: [""] for name in blank},
-            float_precision="round_trip",
         )
-    except pd.errors.ParserError as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise DataError(f"{path}: not a readable CSV file ({error}); write it again") from None
+    return frame.assign(**{name: _floats(frame[name]) for name in numbers})
+
+
+def _floats(cells: pd.Series) -> pd.Series:
+    """Cells as floats, read by Python's exact parser; unchanged where one is not a number, for the check to name it."""
+    try:
+        return pd.Series([float(cell) for cell in cells], index=cells.index, dtype="float64")
+    except ValueError:
+        return cells
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

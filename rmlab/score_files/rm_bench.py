@@ -68,7 +68,8 @@ def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any
     subset = _subset(path, number, row)
     if not isinstance(row.get("id"), int | str):
         records.fail(path, number, row, "id", "a whole number or a string", "add the benchmark's id")
-    shared = {"domain": subset.split("-")[0], "id": str(row["id"]).rsplit("/", 1)[-1], "subset": subset}
+    name = str(row["id"]).split("/", 1)[-1] if "domain" in row else str(row["id"])
+    shared = {"domain": subset.split("-")[0], "id": name, "subset": subset}
     made = []
     for label in tables.LABELS:
         values = row.get(f"score_{label}")

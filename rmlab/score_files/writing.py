@@ -30,6 +30,7 @@ def write_scores(
     A file is written whole or not at all. Missing scores are blank in CSV and null in JSON.
     """
     scores = tables.check_scores(scores, allow_missing=True)
+    own.check_provenance(scores)
     target, kind = Path(path).expanduser(), _format(format)
     if responses is not None:
         tables.check_match(scores, responses)
@@ -52,6 +53,7 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str |
     1 win, 0.5 tie, 0 loss, blank missing; one comparison per item). Provenance as in `write_scores`.
     """
     pairs = tables.check_pairs(pairs)
+    own.check_provenance(pairs)
     target, kind = Path(path).expanduser(), _format(format)
     if kind == "rmlab":
         own.write(pairs, target)
