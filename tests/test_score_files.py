@@ -52,7 +52,7 @@ def test_own_files_read_back_the_same(tmp_path, make_scores, suffix):
     assert sorted(p.name for p in path.parent.iterdir()) == [path.name, f"{path.name}.provenance.json"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_every_finite_float_survives(tmp_path, values):
     frame = pd.DataFrame(
