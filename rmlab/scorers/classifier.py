@@ -117,7 +117,7 @@ class Classifier:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
 
-        sequences, reads = self._places(prepared, wanted)
+        sequences, reads = self.places(prepared, wanted)
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
             for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.budget):
@@ -130,12 +130,21 @@ class Classifier:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
         from rmlab.inference.forward import Batch, alone
 
-        sequences, reads = self._places(prepared, wanted)
+        sequences, reads = self.places(prepared, wanted)
         found = []
         for ids, positions in zip(sequences, reads, strict=True):
             rows = alone(self.backbone, ids, positions)
             found.append(self._scores(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
         return np.concatenate(found) if found else np.zeros(0)
+
+    def in_float32(self) -> "Classifier":
+        """The same model in float32, to see what half precision costs; its weights are loaded anew."""
+        import torch
+
+        return Classifier(
+            self.checkpoint, self.head, name=self.name, mix=self.mix, place=self.place, kind=torch.float32,
+            reading=self.reading, budget=self.budget,
+        )  # fmt: skip
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -202,7 +211,7 @@ class Classifier:
         weights = {key: tensor.to(backbone.device) for key, tensor in held.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
 
-    def _places(self, prepared: Prepared, wanted: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
+    def places(self, prepared: Prepared, wanted: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
         """Token ids of the wanted texts and the positions that the head reads in each."""
         encoded = prepared.encoded
         sequences = [self._ended(encoded.ids[text]) for text in wanted]

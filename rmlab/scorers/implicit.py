@@ -155,6 +155,20 @@ class ImplicitReward:
             self._leave(number)
         return parts[0] if len(parts) == 1 else parts[0] - parts[1]
 
+    def places(self, prepared: Prepared, wanted: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
+        """Token ids of the wanted texts and the positions whose states predict the response."""
+        parts = [_response(prepared, int(text)) for text in wanted]
+        return [part[0] for part in parts], [part[1] for part in parts]
+
+    def in_float32(self) -> "ImplicitReward":
+        """The same models in float32, to see what half precision costs; their weights are loaded anew."""
+        import torch
+
+        return ImplicitReward(
+            self.checkpoints, name=self.name, mode=self.mode, place=self.place, kind=torch.float32,
+            reading=self.reading, running=self.running,
+        )  # fmt: skip
+
     @cached_property
     def tokenizer(self) -> Any:
         """The policy's tokenizer."""

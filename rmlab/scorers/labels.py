@@ -104,6 +104,6 @@ def _read(run: "Callable[[Tensor], Tensor]", width: int, name: str) -> str:
     found = run(states)
     candidates = {"last": states[:, -1:], "first": states[:, :1], "mean": states.mean(1, keepdim=True)}
     for read, state in candidates.items():
-        if torch.allclose(run(state), found, atol=1e-4):
+        if torch.allclose(run(state), found, atol=1e-4, equal_nan=True):
             return read
     raise DataError(f"model={name!r}: its class reads neither the first nor the last token nor the mean of all")

@@ -35,7 +35,7 @@ def trace(scorer: Any, prompt: Any, response: str) -> Trace | None:
     from rmlab.inference.forward import Batch, hidden
 
     prepared = scorer.prepare([prompt], [response])
-    (ids,), (reads,) = scorer._places(prepared, np.arange(1))
+    (ids,), (reads,) = scorer.places(prepared, np.arange(1))
     start = int(prepared.encoded.response_start[0])
     last = len(ids) - 1
     looks = scorer._model[2]

@@ -1,0 +1,189 @@
+"""How pairwise models are asked: the text they read for a prompt and two answers, and what makes a logit of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.tables import DataError, nearest
+
+__all__ = ["FORMS", "Form", "Texts", "choose_form", "letters"]
+
+Prompt = str | list[dict[str, str]]
+Ids = NDArray[np.int32]
+Reads = NDArray[np.intp]
+
+_MARKS = {
+    "<|source|>": "source_prefix_id",
+    "<|candidate1|>": "cand1_prefix_id",
+    "<|candidate2|>": "cand2_prefix_id",
+}
+_PUBLISHED = {"maywell/Better-PairRM": "better-pairrm"}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Comparisons in one order: token ids, the positions to read in each, and which of them had to be cut."""
+
+    ids: list[Ids]
+    reads: list[Reads]
+    cut: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to ask. `task`: the transformers class that loads the model. `encode`: comparisons to Texts."""
+
+    name: str
+    models: str
+    task: str
+    encode: Callable[[Any, Checkpoint, Sequence[Prompt], Sequence[str], Sequence[str]], Texts]
+    longest: int | None
+
+
+def choose_form(checkpoint: Checkpoint, name: str | None) -> Form:
+    """The form called `name`, or the one that the checkpoint's keys and configuration ask for.
+
+    PairRM and Better-PairRM have the same keys: a copy of the latter must be named. Raises DataError for another name
+    and for a model that is not pairwise.
+    """
+    rows = {form.name: form for form in FORMS}
+    if name is not None and name not in rows:
+        raise DataError(f"form={name!r}; {nearest(name, list(rows))}")
+    if name is not None:
+        return rows[name]
+    if any(key.startswith("head_layer.") for key in checkpoint.files):
+        return rows[_PUBLISHED.get(checkpoint.name, "pairrm")]
+    if getattr(checkpoint.config, "is_encoder_decoder", False):
+        return rows["steamshp"]
+    if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
+        return rows["letters"]
+    raise DataError(
+        f"model={checkpoint.name!r} is no pairwise model that rmlab knows (no head_layer, no encoder and decoder, no "
+        "language model); a model that scores single answers goes to rmlab.classifier"
+    )
+
+
+def letters(tokenizer: Any, name: str) -> list[int]:
+    """The tokens that stand for the first and the second answer, "A" and "B"."""
+    found = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
+    if any(len(ids) != 1 for ids in found):
+        raise DataError(f"model={name!r}: its tokenizer splits 'A' or 'B' into {found}; one token each is needed")
+    return [ids[0] for ids in found]
+
+
+def _turns(prompt: Prompt) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+
+
+def _pairrm_source(prompt: Prompt) -> str:
+    """The conversation with the assistant's turns left open, which the candidates fill in."""
+    users = [turn["content"] for turn in _turns(prompt) if turn["role"] != "assistant"]
+    asked = "\n".join(f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1))
+    return f"Finish the following coversation in each i-th turn by filling in <Response i> with your response.{asked}"
+
+
+def _pairrm_candidate(prompt: Prompt, response: str) -> str:
+    earlier = [turn["content"] for turn in _turns(prompt) if turn["role"] == "assistant"]
+    return "\n".join(f"<Response {i}>: {text}" for i, text in enumerate([*earlier, response], 1))
+
+
+def _better_source(prompt: Prompt) -> str:
+    names = {"system": "SYSTEM MESSAGE", "assistant": "ASSISTANT"}
+    said = [f"{names.get(turn['role'], 'USER')}: {turn['content'].strip()}" for turn in _turns(prompt)]
+    return "\n\n\n".join([*said, "ASSISTANT: "])
+
+
+def _encode_pairrm(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+    parts = [
+        (_pairrm_source(prompt), _pairrm_candidate(prompt, first), _pairrm_candidate(prompt, second))
+        for prompt, first, second in zip(*texts, strict=True)
+    ]
+    return _join(tokenizer, checkpoint, parts, source_longest=1224, longest=2048, keep_end=False)
+
+
+def _encode_better(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+    parts = [(_better_source(prompt), first, second) for prompt, first, second in zip(*texts, strict=True)]
+    return _join(tokenizer, checkpoint, parts, source_longest=2030, longest=3370, keep_end=True)
+
+
+def _join(
+    tokenizer: Any,
+    checkpoint: Checkpoint,
+    parts: Sequence[tuple[str, str, str]],
+    *,
+    source_longest: int,
+    longest: int,
+    keep_end: bool,
+) -> Texts:
+    """Source and two candidates, each with marker and special tokens, read at the markers (LLM-Blender's layout)."""
+    ids, reads, cut = [], [], []
+    for part in parts:
+        coded = [tokenizer.encode(mark + text) for mark, text in zip(_MARKS, part, strict=True)]
+        source = _clip(coded[0], source_longest, keep_end)
+        room = (longest - len(source)) // 2
+        kept = [source, _clip(coded[1], room, False), _clip(coded[2], room, False)]
+        starts = np.cumsum([0, *map(len, kept[:2])])
+        ids.append(np.concatenate([np.array(one, np.int32) for one in kept]))
+        reads.append(np.asarray(starts + _mark_places(kept, checkpoint), np.intp))
+        cut.append(sum(map(len, kept)) < sum(map(len, coded)))
+    return Texts(ids, reads, np.array(cut, bool))
+
+
+def _mark_places(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
+    """Where in each part its marker stands."""
+    places = []
+    for (mark, setting), part in zip(_MARKS.items(), parts, strict=True):
+        token = checkpoint.settings.get(setting)
+        if token not in part[:3]:
+            raise DataError(
+                f"model={checkpoint.name!r}: its tokenizer does not write {mark} as the token {setting}={token} of its "
+                "configuration; use the tokenizer and the configuration that were published with the model"
+            )
+        places.append(part.index(token))
+    return places
+
+
+def _clip(ids: list[int], longest: int, keep_end: bool) -> list[int]:
+    """At most `longest` tokens: special tokens at both ends and the marker stay, the text loses its end or start."""
+    if len(ids) <= longest:
+        return ids
+    return ids[:2] + ids[len(ids) - longest + 2 :] if keep_end else ids[: longest - 1] + ids[-1:]
+
+
+def _encode_letters(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+    """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
+    ids = []
+    for prompt, first, second in zip(*texts, strict=True):
+        said = "".join(
+            f"\n<turn> {'assistant' if turn['role'] == 'assistant' else 'user'}\n {turn['content']}"
+            for turn in _turns(prompt)
+        )
+        asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
+        chat = tokenizer.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
+        chat = chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat
+        ids.append(np.array(tokenizer.encode(chat, add_special_tokens=False), np.int32))
+    return Texts(ids, [np.array([len(one) - 1]) for one in ids], np.zeros(len(ids), bool))
+
+
+def _encode_steamshp(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+    """SteamSHP: post and answers without line breaks, then the question."""
+    ids = []
+    for prompt, first, second in zip(*texts, strict=True):
+        post = " ".join(turn["content"] for turn in _turns(prompt))
+        post, first, second = (" ".join(text.splitlines()) for text in (post, first, second))
+        asked = f"POST: {post} \n\n RESPONSE A: {first}\n\n RESPONSE B: {second}\n\n Which response is better? RESPONSE"
+        ids.append(np.array(tokenizer.encode(asked), np.int32))
+    return Texts(ids, [np.zeros(1, np.intp) for _ in ids], np.zeros(len(ids), bool))
+
+
+FORMS: tuple[Form, ...] = (
+    Form("pairrm", "PairRM-hf", "AutoModel", _encode_pairrm, None),
+    Form("better-pairrm", "Better-PairRM", "AutoModel", _encode_better, None),
+    Form("steamshp", "SteamSHP on Flan-T5", "AutoModelForSeq2SeqLM", _encode_steamshp, 512),
+    Form("letters", "RLHFlow pair-preference models", "AutoModelForCausalLM", _encode_letters, None),
+)
+"""Every form. `longest`: the tokens that the model was trained on, where its configuration does not say so."""

@@ -1,0 +1,261 @@
+"""Pairwise models: which of two answers to a prompt is better, asked in both orders."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers import backbone as backbones
+from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.forms import Form, Prompt, Texts, choose_form, letters
+from rmlab.scorers.heads import layers
+from rmlab.scorers.streaming import Stream, fingerprint, gather, refuse_nan, versions
+from rmlab.scorers.vocabulary import Vocabulary
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = ["Pairwise", "pairwise"]
+
+Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Comparisons as token ids, in both orders. `keys`: one content key per comparison."""
+
+    orders: tuple[Texts, Texts]
+    groups: Ints
+    first: Sequence[str]
+    keys: list[str]
+
+
+def pairwise(
+    model: str | Path,
+    *,
+    form: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    max_length: int | None = None,
+    truncate: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    revision: str | None = None,
+    budget: int | None = None,
+    name: str | None = None,
+) -> "Pairwise":
+    """A model that sees two answers at once and says which is better; for `rmlab.prefer`.
+
+    `form`: how it is asked, "pairrm", "better-pairrm", "steamshp" or "letters" (a language model that answers A or B);
+    by default what its keys and configuration show. `truncate="right"` cuts long texts as PairRM's authors do; the
+    other forms only refuse them. `max_length`: by default the model's window (SteamSHP: the 512 tokens it was trained
+    on). Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
+    """
+    if truncate not in (None, "right"):
+        raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
+    checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
+    place = backbones.device(device)
+    return Pairwise(
+        checkpoint,
+        choose_form(checkpoint, form),
+        name=name or (Path(model).name if Path(model).is_dir() else str(model)),
+        place=place,
+        kind=backbones.dtype(dtype, place),
+        reading={"max_length": max_length, "truncate": truncate},
+        budget=budget,
+    )
+
+
+class Pairwise:
+    """A pairwise model; made by `pairwise`. The weights are loaded when the first pair is compared."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        form: Form,
+        *,
+        name: str,
+        place: "torch.device",
+        kind: "torch.dtype",
+        reading: dict[str, Any],
+        budget: int | None,
+    ) -> None:
+        self.checkpoint, self.form, self.name = checkpoint, form, name
+        self.place, self.kind, self.reading, self.budget = place, kind, reading, budget
+        self._cut = 0
+
+    def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
+        """Logit that each answer of `first` is better than that of `second`, averaged over both orders, shape (n,).
+
+        PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
+        log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
+        """
+        prepared = self.prepare(prompts, first, second)
+        return gather(self.stream(prepared, np.arange(len(first))), len(first))
+
+    def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
+        """Token ids and content keys of the comparisons; needs the tokenizer, not the weights."""
+        if not len(prompts) == len(first) == len(second):
+            raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+        empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
+        if empty:
+            raise DataError(f"responses: {len(empty)} comparisons have an empty answer, first number {empty[0]}")
+        there = self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
+        back = self.form.encode(self.tokenizer, self.checkpoint, prompts, second, first)
+        self._refuse_long(there)
+        self._refuse_long(back)
+        self._cut = int(np.sum(there.cut | back.cut))
+        keys = [
+            hashlib.blake2b(a.tobytes() + b"\0" + b.tobytes(), digest_size=16).hexdigest()
+            for a, b in zip(there.ids, back.ids, strict=True)
+        ]
+        numbers: dict[str, int] = {}
+        groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
+        return Comparisons((there, back), groups, first, keys)
+
+    def stream(self, prepared: Comparisons, wanted: Ints) -> Stream:
+        """Logits of the comparisons numbered `wanted`, as both orders of each are there."""
+        wanted = np.asarray(wanted, np.intp)
+        n = len(wanted)
+        if not n:
+            return
+        both = [prepared.orders[order] for order in (0, 1) for _ in wanted]
+        which = np.tile(wanted, 2)
+        ids = [texts.ids[i] for texts, i in zip(both, which, strict=True)]
+        reads = [texts.reads[i] for texts, i in zip(both, which, strict=True)]
+        found = np.full(2 * n, np.nan)
+        waiting = np.full(n, 2)
+        for texts, logits in self._logits(ids, reads, prepared.groups[which]):
+            refuse_nan(logits, which[texts], prepared.first, self.name)
+            found[texts] = logits
+            np.subtract.at(waiting, texts % n, 1)
+            done = np.unique(texts % n)
+            done = done[waiting[done] == 0]
+            if len(done):
+                yield wanted[done], self._average(found[done], found[done + n])
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return backbones.tokenizer(self.checkpoint)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides a logit."""
+        parts = {"content": self.checkpoint.content, "form": self.form.name, "dtype": str(self.kind)}
+        return fingerprint(parts | {"chat_template": self.tokenizer.chat_template} | self.reading)
+
+    def provenance(self) -> dict[str, Any]:
+        """Where the preferences come from, as plain values."""
+        return {
+            "model": self.checkpoint.name,
+            "revision": self.checkpoint.revision,
+            "content": self.checkpoint.content,
+            "form": self.form.name,
+            "dtype": str(self.kind).removeprefix("torch."),
+            "device": str(self.place),
+            "truncated": self._cut,
+            "versions": versions(),
+            "fingerprint": self.fingerprint,
+        }
+
+    def _average(self, there: Floats, back: Floats) -> Floats:
+        if self.form.task == "AutoModel":
+            return (there - back) / 2
+        # Log-odds of the mean of two probabilities, without leaving log space.
+        better = np.logaddexp(_log_sigmoid(there), _log_sigmoid(-back))
+        worse = np.logaddexp(_log_sigmoid(-there), _log_sigmoid(back))
+        return np.asarray(better - worse, np.float64)
+
+    def _refuse_long(self, texts: Texts) -> None:
+        if texts.cut.any() and self.reading["truncate"] is None:
+            raise DataError(
+                f"{int(texts.cut.sum())} of {len(texts.cut)} comparisons are longer than {self.form.name} reads, first "
+                f"number {int(texts.cut.argmax())}; pass truncate='right' to cut them as its authors do, or drop them"
+            )
+        longest = self.reading["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
+        lengths = np.array([len(ids) for ids in texts.ids])
+        if longest is not None and (lengths > longest).any():
+            raise DataError(
+                f"{int((lengths > longest).sum())} of {len(lengths)} comparisons are longer than {longest} tokens, the "
+                f"longest, number {int(lengths.argmax())}, has {lengths.max()}; drop these rows, or raise max_length "
+                "where the model can read more than it was trained on"
+            )
+
+    def _logits(self, ids: list[Any], reads: list[Ints], groups: Ints) -> Stream:
+        """Logit that the answer written first is better, for texts in one order each."""
+        from rmlab.inference.forward import hidden
+
+        model, head = self._model
+        if self.form.task == "AutoModelForSeq2SeqLM":
+            yield from _generated(model, head, ids, self.budget or 4096)
+            return
+        for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.budget):
+            yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
+
+    @cached_property
+    def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
+        """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
+        model = backbones.load(self.checkpoint, self.form.task, place=self.place, kind=self.kind)
+        if self.form.task == "AutoModel":
+            return model, self._candidates(model)
+        pair = letters(self.tokenizer, self.checkpoint.name)
+        if self.form.task == "AutoModelForSeq2SeqLM":
+            weight = model.get_output_embeddings().weight[pair].float()
+            return model, lambda states: states[:, 0] @ (weight[0] - weight[1])
+        vocabulary = Vocabulary(model, self.checkpoint.name)
+
+        def prefer_first(states: "Tensor") -> "Tensor":
+            logits = vocabulary.logits(states[:, 0], pair)
+            return logits[:, 0] - logits[:, 1]
+
+        return model.base_model, prefer_first
+
+    def _candidates(self, backbone: Any) -> "Callable[[Tensor], Tensor]":
+        """PairRM's head: each candidate's marker beside the source's, through two layers; the mean over its tasks."""
+        import torch
+
+        keys = [key for key in self.checkpoint.files if key.startswith("head_layer.")]
+        weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
+        run = layers(weights, "head_layer", "tanh")
+
+        def prefer_first(states: "Tensor") -> "Tensor":
+            source, first, second = states.unbind(1)
+            return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
+
+        return prefer_first
+
+
+def _generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Any], budget: int) -> Iterator[Any]:
+    """Logits of an encoder-decoder's first generated token, in length-sorted batches."""
+    import torch
+
+    from rmlab.inference.batches import pad
+
+    caught: list[Tensor] = []
+    # What enters the output layer, after whatever scaling the model does before it.
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
+    try:
+        for part in pad([len(one) for one in ids], budget):
+            rows = [torch.from_numpy(ids[text].astype(np.int64)) for text in part.texts]
+            tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
+            lengths = torch.tensor([len(one) for one in rows], device=model.device)
+            mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
+            start = torch.full((len(rows), 1), int(model.config.decoder_start_token_id), device=model.device)
+            with torch.inference_mode():
+                model(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=start, use_cache=False)
+                yield part.texts, head(caught.pop().float()).double().cpu().numpy()
+    finally:
+        hook.remove()
+
+
+def _log_sigmoid(x: Floats) -> Floats:
+    return np.asarray(-np.logaddexp(0, -x), np.float64)

@@ -1,0 +1,283 @@
+"""Sequence classifiers against transformers' own forward, labels with weights, and everything that must be refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rmlab import toy
+from rmlab.scorers import backbone, checkpoint
+from rmlab.scorers.classifier import classifier
+from rmlab.tables import DataError
+
+PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
+RESPONSES = [
+    "Paris, a city on the river Seine.",
+    "Paris, a city on the river Rhone.",
+    "No.",
+    "7 + 8 = 15",
+    "I am sorry.",
+]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    torch.set_num_threads(1)
+    return toy.save_model(tmp_path_factory.mktemp("models") / "llama")
+
+
+def own_logits(folder, scorer):
+    """Logits of transformers' class, each text alone."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    ids = scorer.prepare(PROMPTS, RESPONSES).encoded.ids
+    with torch.no_grad():
+        return np.array([model(input_ids=torch.tensor(one[None].astype(int))).logits[0].numpy() for one in ids])
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_scores_are_the_raw_logits_of_transformers(tmp_path, architecture):
+    folder = toy.save_model(tmp_path / "m", architecture)
+    scorer = classifier(folder)
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, own_logits(folder, scorer)[:, 0], atol=1e-5 * found.std() + 1e-6)
+    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), found, atol=1e-5)
+    assert found.dtype == np.float64
+
+
+def test_a_head_that_reads_the_mean_of_all_tokens(tmp_path):
+    folder = toy.save_model(tmp_path / "m", "modernbert", classifier_pooling="mean")
+    scorer = classifier(folder)
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own_logits(folder, scorer)[:, 0], atol=1e-6)
+
+
+def test_pad_and_end_may_be_the_same_token(tmp_path):
+    """The usual runners take the last token that is no pad, and so read one token early."""
+    words = toy.tokenizer()
+    folder = toy.save_model(tmp_path / "m", words=words)
+    expected = classifier(folder)(PROMPTS, RESPONSES)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": words.eos_token_id}))
+    words.pad_token = words.eos_token
+    words.save_pretrained(folder)
+    np.testing.assert_allclose(classifier(folder)(PROMPTS, RESPONSES), expected, atol=1e-6)
+
+
+def test_several_labels_need_weights(tmp_path):
+    names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
+    folder = toy.save_model(tmp_path / "m", num_labels=3, id2label=names, label2id={v: k for k, v in names.items()})
+    with pytest.raises(DataError, match=r"3 labels \(helpfulness, correctness, verbosity\); pass weights="):
+        classifier(folder)
+    with pytest.raises(DataError, match=r"no label 'helpfullness'.*did you mean 'helpfulness'"):
+        classifier(folder, weights={"helpfullness": 1})
+    with pytest.raises(DataError, match="2 values for 3 labels"):
+        classifier(folder, weights=[1, 2])
+    scorer = classifier(folder, weights={"helpfulness": 0.65, "verbosity": -0.4})
+    found = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, own_logits(folder, scorer) @ [0.65, 0, -0.4], atol=1e-5)
+    np.testing.assert_allclose(classifier(folder, weights=[0.65, 0, -0.4])(PROMPTS, RESPONSES), found)
+
+
+def test_weights_for_one_label_are_refused(llama):
+    with pytest.raises(DataError, match="has one output"):
+        classifier(llama, weights=[1.0])
+
+
+def test_streaming_part_of_the_texts(llama):
+    scorer = classifier(llama, budget=64)
+    prepared = scorer.prepare(PROMPTS, RESPONSES)
+    whole = scorer(PROMPTS, RESPONSES)
+    streamed = list(scorer.stream(prepared, np.array([4, 1, 2])))
+    assert sorted(np.concatenate([texts for texts, _ in streamed])) == [1, 2, 4]
+    for texts, scores in streamed:
+        np.testing.assert_allclose(scores, whole[texts], atol=1e-5)
+    assert list(scorer.stream(prepared, np.array([], np.intp))) == []
+
+
+def test_nothing_is_loaded_before_the_first_score(llama):
+    scorer = classifier(llama)
+    assert scorer.fingerprint
+    assert scorer.prepare(PROMPTS, RESPONSES).keys
+    assert "_model" not in scorer.__dict__
+
+
+def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, tmp_path):
+    first = classifier(llama).fingerprint
+    assert classifier(llama, budget=99, name="other").fingerprint == first
+    assert classifier(llama, dtype="bfloat16").fingerprint != first
+    assert classifier(llama, template="tulu").fingerprint != first
+    assert classifier(llama, max_length=64, truncate="left").fingerprint != first
+    assert classifier(toy.save_model(tmp_path / "a", seed=1)).fingerprint != first
+    assert classifier(toy.save_model(tmp_path / "b", seed=0)).fingerprint == first
+
+
+def test_provenance_is_plain_and_complete(llama):
+    scorer = classifier(llama, max_length=24, truncate="left")
+    scorer(PROMPTS, RESPONSES)
+    about = json.loads(json.dumps(scorer.provenance()))
+    assert about["dtype"] == "float32"
+    assert about["truncated"] > 0
+    assert about["versions"]["transformers"]
+    assert about["head"] == "labels"
+    assert {"revision", "template", "template_hash", "attention", "device"} <= set(about)
+
+
+def test_nan_names_the_texts(llama, tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    weights["score.weight"][:] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"5 of 5 scores .* NaN .*text 0: 'Paris, a city"):
+        classifier(folder)(PROMPTS, RESPONSES)
+
+
+def test_a_missing_head_is_an_error_not_a_score(tmp_path):
+    for task in ("backbone", "causal"):
+        folder = toy.save_model(tmp_path / task, task=task, num_labels=1)
+        with pytest.raises(DataError, match=r"not in the checkpoint \(score.weight\).*would be random"):
+            classifier(folder)
+
+
+def test_a_backbone_that_is_not_whole_is_refused(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"layers\.1\.mlp\.up_proj.*would be random"):
+        classifier(folder)(PROMPTS, RESPONSES)
+
+
+def test_labels_that_do_not_fit_the_weights(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match="could not load it"):
+        classifier(folder, weights=[1, 1])(PROMPTS, RESPONSES)
+
+
+def test_folders_without_what_is_needed(tmp_path):
+    with pytest.raises(DataError, match="no such folder; pass an existing folder or a model id"):
+        classifier(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no config\.json.*base="):
+        classifier(tmp_path / "empty")
+    folder = toy.save_model(tmp_path / "m")
+    (folder / "model.safetensors").rename(tmp_path / "away")
+    with pytest.raises(DataError, match="no weights in"):
+        classifier(folder)
+    (folder / "model.safetensors").write_bytes((tmp_path / "away").read_bytes()[:-100])
+    with pytest.raises(DataError, match="not a whole safetensors file; download it again"):
+        classifier(folder)
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    index = {"metadata": {}, "weight_map": {"score.weight": "model-00002-of-00002.safetensors", "x": "y"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=r"files that are not there or not whole: \['y'\]"):
+        classifier(folder)
+
+
+def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "model.safetensors").write_bytes((llama / "model.safetensors").read_bytes())
+    found = classifier(tmp_path / "weights", base=llama)(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(found, classifier(llama)(PROMPTS, RESPONSES))
+
+
+def test_no_tokenizer(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(DataError, match="no tokenizer that transformers can read"):
+        classifier(folder)(PROMPTS, RESPONSES)
+
+
+def test_hub_troubles_say_what_to_do(monkeypatch):
+    import httpx
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    def fails(error):
+        def snapshot_download(*_, **__):
+            raise error
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+
+    answer = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
+    for error, told in [
+        (
+            errors.GatedRepoError("x", response=answer),
+            r"is gated: accept its terms at https://huggingface.co/a/b.*hf auth",
+        ),
+        (errors.RepositoryNotFoundError("x", response=answer), "no such model on the hub; check the spelling"),
+        (errors.RevisionNotFoundError("x", response=answer), "no revision 'v9'"),
+        (errors.LocalEntryNotFoundError("x"), "the hub cannot be reached; connect, or download it"),
+    ]:
+        fails(error)
+        with pytest.raises(DataError, match=told):
+            classifier("a/b", revision="v9")
+
+
+def test_a_hub_model_is_read_from_its_snapshot(llama, monkeypatch):
+    import huggingface_hub
+
+    asked = {}
+
+    def snapshot_download(model, *, revision, allow_patterns):
+        asked.update(model=model, patterns=allow_patterns)
+        return str(llama)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    scorer = classifier("owner/name")
+    assert scorer.name == "owner/name"
+    assert scorer.provenance()["revision"] == "llama"
+    assert "*.bin" not in asked["patterns"]
+    assert "*.py" not in asked["patterns"]
+
+
+def test_devices_and_types(llama):
+    if not torch.cuda.is_available():
+        with pytest.raises(DataError, match=r"device='cuda': torch sees 0 CUDA GPUs"):
+            classifier(llama, device="cuda")
+        assert backbone.device().type == "cpu"
+    with pytest.raises(DataError, match="device='gpu' is no device"):
+        classifier(llama, device="gpu")
+    with pytest.raises(DataError, match="dtype='fp16'; allowed: 'float32'"):
+        classifier(llama, dtype="fp16")
+    assert backbone.dtype(None, torch.device("cpu")) == torch.float32
+
+
+def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
+    found = checkpoint.find(llama)
+    need = 4 * sum(found.sizes.values())
+    place = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * need, 2 * need))
+    assert backbone.fits(found, place, torch.float32)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (need, need))
+    assert not backbone.fits(found, place, torch.float32)
+    assert backbone.fits(found, place, torch.bfloat16)
+    asked = {}
+
+    def from_pretrained(*_, **options):
+        asked.update(options)
+        raise OSError("stop here")
+
+    monkeypatch.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", from_pretrained)
+    with pytest.raises(DataError, match="stop here"):
+        backbone.load(found, "AutoModelForSequenceClassification", place=place, kind=torch.float32)
+    assert asked["device_map"] == "auto"
+    assert asked["use_safetensors"]
+    assert asked["trust_remote_code"] is False
+
+
+def test_a_text_longer_than_the_window(tmp_path):
+    folder = toy.save_model(tmp_path / "m", max_position_embeddings=40)
+    with pytest.raises(DataError, match="longer than max_length=40"):
+        classifier(folder)(["What?"], ["Paris " * 60])
+    with pytest.raises(DataError, match="are empty"):
+        classifier(folder)(["What?"], [" "])

@@ -1,0 +1,221 @@
+"""Pairwise models against hand-written forwards of tiny checkpoints in their published layouts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from rmlab import toy
+from rmlab.scorers.classifier import classifier
+from rmlab.scorers.pairwise import pairwise
+from rmlab.tables import DataError
+
+HIDDEN = 32
+TURNS = [
+    {"role": "user", "content": "Add two numbers."},
+    {"role": "assistant", "content": "7 + 8 = 15"},
+    {"role": "user", "content": "Why?"},
+]
+PROMPTS = ["What is the capital of France?", "What is the capital of France?", TURNS]
+FIRST = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15."]
+SECOND = ["Rome.", "The capital of France is Paris.", "I cannot help with that."]
+MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>"]
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def pairrm(tmp_path):
+    """PairRM-hf's layout: backbone under pretrained_model, two layers under head_layer, markers in the tokenizer."""
+    words = toy.tokenizer(chat_template=None)
+    words.add_special_tokens({"additional_special_tokens": MARKS})
+    folder = toy.save_model(tmp_path / "m", "deberta-v2", task="backbone", words=words, position_biased_input=False)
+    weights = {f"pretrained_model.{key}": t for key, t in load_file(folder / "model.safetensors").items()}
+    head = nn.Sequential(
+        nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
+    ).eval()  # fmt: skip
+    save_file(weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()}, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    ids = words.convert_tokens_to_ids(MARKS)
+    settings = dict(zip(["source_prefix_id", "cand1_prefix_id", "cand2_prefix_id"], ids, strict=True))
+    config |= settings | {"architectures": ["DebertaV2PairRM"], "n_tasks": 3, "drop_out": 0.1}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder, head, words
+
+
+def pairrm_logit(folder, head, words, source, first, second):
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.from_pretrained(folder)
+    backbone = AutoModel.from_config(config).eval()
+    held = load_file(folder / "model.safetensors")
+    prefix = "pretrained_model."
+    backbone.load_state_dict({k.removeprefix(prefix): t for k, t in held.items() if k.startswith(prefix)})
+    parts = [words.encode(mark + text) for mark, text in zip(MARKS, [source, first, second], strict=True)]
+    ids = torch.tensor([[token for part in parts for token in part]])
+    with torch.no_grad():
+        states = backbone(input_ids=ids).last_hidden_state[0]
+        at = [states[(ids[0] == token).nonzero()[0, 0]] for token in words.convert_tokens_to_ids(MARKS)]
+        left, right = head(torch.cat([at[0], at[1]])), head(torch.cat([at[0], at[2]]))
+    return (left - right).mean().item()
+
+
+def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
+    folder, head, words = pairrm
+    start = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
+    one = f"{start}USER: {PROMPTS[0]}\nAssistant: <Response 1>"
+    two = f"{start}USER: Add two numbers.\nAssistant: <Response 1>\nUSER: Why?\nAssistant: <Response 2>"
+    expected = []
+    for source, earlier, a, b in zip(
+        [one, one, two], ["", "", "<Response 1>: 7 + 8 = 15\n"], FIRST, SECOND, strict=True
+    ):
+        n = 2 if earlier else 1
+        texts = [f"{earlier}<Response {n}>: {answer}" for answer in (a, b)]
+        there, back = (pairrm_logit(folder, head, words, source, *pair) for pair in (texts, texts[::-1]))
+        expected.append((there - back) / 2)
+    model = pairwise(folder)
+    found = model.prefer(PROMPTS, FIRST, SECOND)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(found).min() > 1e-4
+    np.testing.assert_allclose(model.prefer(PROMPTS, SECOND, FIRST), -found, atol=1e-6)
+
+
+def test_better_pairrm_asks_in_its_own_words(pairrm):
+    folder, head, words = pairrm
+    source = "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\nASSISTANT: "
+    there, back = (
+        pairrm_logit(folder, head, words, source, *pair) for pair in ((FIRST[2], SECOND[2]), (SECOND[2], FIRST[2]))
+    )
+    found = pairwise(folder, form="better-pairrm").prefer([TURNS], FIRST[2:], SECOND[2:])
+    np.testing.assert_allclose(found, [(there - back) / 2], atol=1e-5)
+
+
+def test_pairrm_cuts_only_when_told(pairrm):
+    model, long = pairwise(pairrm[0]), "Paris is a city. " * 1500
+    with pytest.raises(DataError, match=r"1 of 2 comparisons are longer than pairrm reads, first number 1.*'right'"):
+        model.prefer(PROMPTS[:2], FIRST[:2], ["Rome.", long])
+    cutting = pairwise(pairrm[0], truncate="right")
+    prepared = cutting.prepare(PROMPTS[:2], FIRST[:2], ["Rome.", long])
+    assert max(len(ids) for ids in prepared.orders[0].ids) <= 2048
+    assert cutting.provenance()["truncated"] == 1
+    ids, reads = prepared.orders[0].ids[1], prepared.orders[0].reads[1]
+    assert pairrm[2].convert_ids_to_tokens(ids[reads].tolist()) == MARKS
+
+
+def test_pairrm_without_its_markers_is_refused(pairrm):
+    folder = pairrm[0]
+    toy.tokenizer(chat_template=None).save_pretrained(folder)
+    with pytest.raises(DataError, match=r"does not write <\|source\|> as the token source_prefix_id"):
+        pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
+
+
+def log_odds(p):
+    return np.log(p) - np.log1p(-p)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architecture):
+    from transformers import AutoModelForCausalLM
+
+    folder = toy.save_model(tmp_path / "m", architecture, task="causal")
+    words, model = toy.tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
+    plain = toy.tokenizer(chat_template=(
+        "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> user\n {{ message['content'] }}"
+        "{% else %}\n\n<turn> assistant\n {{ message['content'] }}{% endif %}{% endfor %}\n\n\n"
+    ))  # fmt: skip
+    pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
+    expected = []
+    for prompt, a, b in zip(PROMPTS, FIRST, SECOND, strict=True):
+        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        context = plain.apply_chat_template(chat, tokenize=False)
+        odds = []
+        for x, y in ((a, b), (b, a)):
+            asked = f"[CONTEXT] {context} [RESPONSE A] {x} [RESPONSE B] {y} \n"
+            text = words.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
+            ids = words.encode(text.replace(words.bos_token, ""), add_special_tokens=False)
+            with torch.no_grad():
+                odds.append(model(input_ids=torch.tensor([ids])).logits[0, -1, pair].double().softmax(0).numpy())
+        expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
+    model = pairwise(folder)
+    assert model.form.name == "letters"
+    found = model.prefer(PROMPTS, FIRST, SECOND)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(model.prefer(PROMPTS, SECOND, FIRST), -found, atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
+    from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+
+    words = toy.tokenizer(chat_template=None)
+    config = T5Config(
+        vocab_size=len(words), d_model=HIDDEN, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=tied, decoder_start_token_id=words.pad_token_id, pad_token_id=words.pad_token_id,
+        initializer_factor=1.8,
+    )  # fmt: skip
+    T5ForConditionalGeneration(config).save_pretrained(tmp_path / "m")
+    words.save_pretrained(tmp_path / "m")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "m").eval()
+    pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
+    expected = []
+    for post, a, b in zip([*PROMPTS[:2], "Add two numbers. 7 + 8 = 15 Why?"], FIRST, SECOND, strict=True):
+        odds = []
+        for x, y in ((a, b), (b, a)):
+            text = f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which response is better? RESPONSE"
+            out = model.generate(
+                torch.tensor([words.encode(text)]), max_new_tokens=1, output_scores=True, return_dict_in_generate=True,
+                do_sample=False,
+            )  # fmt: skip
+            odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
+        expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
+    steam = pairwise(tmp_path / "m", budget=200)
+    np.testing.assert_allclose(steam.prefer(PROMPTS, FIRST, SECOND), expected, atol=1e-5)
+    assert np.std(expected) > 1e-3
+    with pytest.raises(DataError, match="longer than 512 tokens"):
+        steam.prefer(PROMPTS, FIRST, ["Rome, Paris, Madrid, " * 100, *SECOND[1:]])
+    with pytest.raises(DataError, match=r"pairwise one \(SteamSHP\) goes to rmlab.pairwise"):
+        classifier(tmp_path / "m")
+
+
+def test_streaming_in_any_order_gives_each_comparison_once(tmp_path):
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    model = pairwise(folder, budget=128)
+    prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
+    first, second = [f"answer {i % 3} " * 4 for i in range(n)], [f"other {i // 3 % 3} " * 4 for i in range(n)]
+    prepared = model.prepare(prompts, first, second)
+    whole = model.prefer(prompts, first, second)
+    wanted = np.random.default_rng(0).permutation(n)[:20]
+    streamed = list(model.stream(prepared, wanted))
+    assert len(streamed) > 1
+    assert sorted(np.concatenate([texts for texts, _ in streamed])) == sorted(wanted)
+    for texts, values in streamed:
+        np.testing.assert_allclose(values, whole[texts], atol=1e-5)
+    assert len(set(prepared.keys)) == n
+
+
+def test_what_is_no_pairwise_model(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    with pytest.raises(DataError, match="is no pairwise model"):
+        pairwise(folder)
+    with pytest.raises(DataError, match=r"form='pair-rm'; allowed.*did you mean 'pairrm'"):
+        pairwise(folder, form="pair-rm")
+    with pytest.raises(DataError, match="truncate='left'"):
+        pairwise(folder, truncate="left")
+
+
+def test_fingerprint_and_provenance(tmp_path):
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    model = pairwise(folder, name="mine")
+    assert model.fingerprint != pairwise(folder, dtype="bfloat16").fingerprint
+    assert json.loads(json.dumps(model.provenance()))["form"] == "letters"
+    assert model.name == "mine"
+    with pytest.raises(DataError, match="1 comparisons have an empty answer, first number 0"):
+        model.prefer(PROMPTS[:1], [" "], ["Rome."])
