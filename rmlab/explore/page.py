@@ -90,7 +90,14 @@ def read(scores: str | Path, responses: str | Path | None = None) -> tuple[pd.Da
 def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) -> Path:
     """Write the one-cell notebook of the page and its template."""
     source = f"from rmlab.explore.page import page\npage({_place(scores)!r}, {_place(responses)!r})"
-    cell = {"cell_type": "code", "id": "page", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "id": "page",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": source,
+    }
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     template = folder / "voila" / "templates" / "rmlab"

@@ -90,7 +90,8 @@ class View:
     @property
     def code(self) -> str:
         """The line that shows this selection again in another cell."""
-        return f"rmlab.explore(scores, responses, selection=rmlab.{self._selection!r})"
+        fields = repr(self._selection).removeprefix("Selection")
+        return f"rmlab.explore(scores, responses).select{fields}"
 
     def complain(self, error: Exception) -> None:
         """Show an error above the page; the next selection that works takes it away."""
@@ -171,6 +172,7 @@ class View:
             self._list.value = int(np.flatnonzero(self._on_page() == number)[0]) if number in self._on_page() else -1
             self._selection = replace(self._selection, prompt=self._key(number))
             self._answer.options = self._answer_names(number)
+            self._answer.value = self.index.rows(number).start
         self._quiet = False
         again = f"?{self._selection.query()}" if self._linked else self.code
         shown = f'<a href="{escape(again)}">{escape(again)}</a>' if self._linked else escape(again)
