@@ -9,8 +9,8 @@ demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
 
 test: .venv/dev .venv/chromium check  ## everything CI runs
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 --override-ini addopts= notebooks
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 --override-ini addopts= -n 2 --dist loadfile notebooks
 
 check: lint typecheck
 

@@ -65,6 +65,8 @@ def test_version_is_told_once():
     assert f"version: {rmlab.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize("name", ["LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "environment.yml"])
+@pytest.mark.parametrize(
+    "name", ["LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "environment.yml"]
+)
 def test_the_files_a_newcomer_looks_for_are_there(name):
     assert (ROOT / name).stat().st_size > 100
