@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmlab.inference.trie import Layout, Run
+from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
     from transformers import PreTrainedModel
 
-__all__ = ["BLOCK", "Call", "block_mask", "mask_mod", "path_attention", "paths"]
+__all__ = ["BLOCK", "ROWS", "Call", "block_mask", "mask_mod", "path_attention", "paths"]
 
 BLOCK = 128
 """Rows and columns of one block of the block mask: what flex attention's kernels expect."""
+
+ROWS = 64
+"""Queries of one attention call off the GPU: few, so that little is computed above the diagonal only to be masked."""
 
 _NAME = "rmlab_paths"
 _UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
@@ -90,15 +93,18 @@ def path_attention(
         mask = _block_mask_on(state, query.device, sliding_window)
         flex = ALL_ATTENTION_FUNCTIONS["flex_attention"]
         return flex(module, query, key, value, mask, scaling=scaling, softcap=softcap)[0], None
-    one_run = _capped if softcap else _plain
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
     for run in state.layout.runs:
         before = [*run.before, (run.start, run.stop)]
-        mask = _run_mask(state, run, query, sliding_window)
-        rows = one_run(
-            query[:, :, run.start : run.stop], _rows(key, before), _rows(value, before), mask, scaling, softcap
-        )
-        out[:, run.start : run.stop] = rows.transpose(1, 2)
+        keys, values = _rows(key, before), _rows(value, before)
+        for start in range(run.start, run.stop, ROWS):
+            stop = min(start + ROWS, run.stop)
+            last = run.offset + stop - run.start
+            first = 0 if sliding_window is None else max(last - (stop - start) - sliding_window + 1, 0)
+            mask = _mask(state, query, stop - start, first, last, sliding_window)
+            seen = keys[:, :, first:last], values[:, :, first:last]
+            one = _attend(query[:, :, start:stop], *seen, mask, scaling, softcap)
+            out[:, start:stop] = one.transpose(1, 2)
     return out, None
 
 
@@ -187,49 +193,41 @@ def _rows(states: "torch.Tensor", slices: list[tuple[int, int]]) -> "torch.Tenso
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
-def _run_mask(state: _State, run: Run, query: "torch.Tensor", window: int | None) -> "torch.Tensor | None":
-    """Additive mask of one run against its path, or None where it is simply causal.
+def _mask(state: _State, query: "torch.Tensor", rows: int, first: int, last: int, window: int | None) -> "torch.Tensor":
+    """Additive mask of a path's last `rows` of `last` tokens against its tokens first..last.
 
     Which keys a query sees depends only on how far apart they are, so all runs share one table, cut to size.
     """
-    rows, offset = run.stop - run.start, run.offset
-    if offset == 0 and (window is None or rows <= window):
-        return None
     table = state.masks.get((query.dtype, window))
     if table is None:
-        runs = state.layout.runs
-        deepest = max(run.offset for run in runs)
-        table = _distance_table(max(run.stop - run.start for run in runs), deepest, query, window)
-        state.masks[query.dtype, window] = table
-    deepest = table.shape[1] - table.shape[0]
-    return table[:rows, deepest - offset : deepest + rows]
+        longest = max(len(path) for path in state.layout.paths)
+        table = state.masks[query.dtype, window] = _distances(longest, query, window)
+    end = table.shape[1] - (ROWS - rows)
+    return table[:rows, end - (last - first) : end]
 
 
-def _distance_table(rows: int, offset: int, query: "torch.Tensor", window: int | None) -> "torch.Tensor":
+def _distances(longest: int, query: "torch.Tensor", window: int | None) -> "torch.Tensor":
+    """ROWS rows against themselves and the `longest` columns before them: 0 where seen, minus infinity where not."""
     import torch
 
-    back = offset + torch.arange(rows)[:, None] - torch.arange(offset + rows)[None, :]
+    back = longest + torch.arange(ROWS)[:, None] - torch.arange(longest + ROWS)[None, :]
     seen = back >= 0 if window is None else (back >= 0) & (back < window)
     return torch.zeros(seen.shape, dtype=query.dtype).masked_fill_(~seen, -torch.inf).to(query.device)
 
 
-def _plain(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
+def _attend(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
     from torch.nn.functional import scaled_dot_product_attention
 
-    grouped = q.shape[1] != k.shape[1]
-    return scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=grouped
-    )
+    if softcap:
+        return _capped(q, k, v, mask, scaling, softcap)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def _capped(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
+def _capped(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float) -> Any:
     """Attention whose logits are bent into -softcap..softcap (Gemma 2, arXiv 2408.00118); softmax in float32."""
     import torch
 
-    if mask is None:
-        mask = _distance_table(q.shape[2], 0, q, None)
-    heads = k.shape[1]
-    grouped = q.unflatten(1, (heads, -1))
+    grouped = q.unflatten(1, (k.shape[1], -1))
     scores = grouped @ k[:, :, None].transpose(3, 4) * (q.shape[3] ** -0.5 if scaling is None else scaling)
     scores = torch.tanh(scores / softcap) * softcap + mask
     weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
