@@ -22,6 +22,20 @@ app = typer.Typer(
 )
 
 
+_Path = Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")]
+_Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else chosen for the device.")]
+_Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one.")]
+_Template = Annotated[str | None, typer.Option(help="Named format, for a tokenizer without a template.")]
+_MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
+_Truncate = Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")]
+_Head = Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")]
+_Weight = Annotated[list[str] | None, typer.Option(help="label=0.5 for a model of several labels; repeat.")]
+_Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
+_Budget = Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at once.")]
+_TrustRemoteCode = Annotated[bool, typer.Option(help="Run code that comes with the model.")]
+_AllowPickle = Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")]
+
+
 def main() -> None:
     """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
     from rmlab.tables import DataError
@@ -69,22 +83,22 @@ def demo(
 def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
-    path: Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")] = None,
+    path: _Path = None,
     store: Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to go on.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. rm-bench.")] = None,
     shard: Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; else the best there is.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else by device.")] = None,
-    template: Annotated[str | None, typer.Option(help="Legacy format for tokenizers without a template.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Tokens per text; else the model's window.")] = None,
-    truncate: Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")] = None,
-    head: Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")] = None,
-    weight: Annotated[list[str] | None, typer.Option(help="label=0.5 for a model of several labels; repeat.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at once.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option(help="Run code that comes with the model.")] = False,
-    allow_pickle: Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")] = False,
+    device: _Device = None,
+    dtype: _Dtype = None,
+    template: _Template = None,
+    max_length: _MaxLength = None,
+    truncate: _Truncate = None,
+    head: _Head = None,
+    weight: _Weight = None,
+    revision: _Revision = None,
+    budget: _Budget = None,
+    trust_remote_code: _TrustRemoteCode = False,
+    allow_pickle: _AllowPickle = False,
     allow_missing: Annotated[bool, typer.Option(help="Count NaN scores as missing instead of stopping.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
 ) -> None:
@@ -134,6 +148,46 @@ def merge(
     from rmlab.store import merge as merge_stores
 
     merge_stores(folders, into).to_csv(sys.stdout, index=False)
+
+
+@app.command(no_args_is_help=True)
+def doctor(
+    model: Annotated[str, typer.Argument(help="Model id or folder.")],
+    benchmark: Annotated[str, typer.Argument(help="The benchmark it is to score, or a file of pairs.")] = "mini",
+    path: _Path = None,
+    dtype: _Dtype = None,
+    device: _Device = None,
+    template: _Template = None,
+    max_length: _MaxLength = None,
+    truncate: _Truncate = None,
+    head: _Head = None,
+    weight: _Weight = None,
+    revision: _Revision = None,
+    budget: _Budget = None,
+    trust_remote_code: _TrustRemoteCode = False,
+    allow_pickle: _AllowPickle = False,
+) -> None:
+    """Examine a model before a long run: one line per check, the remedy below. Exit code 1 if a check fails.
+
+    \b
+    Examples:
+      rmlab doctor ./my-model
+      rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
+    """
+    from rmlab.doctor import doctor as examine
+
+    options = _given(
+        head=head, weights=_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None,
+    )  # fmt: skip
+    checks = examine(model, _load(benchmark, path), **options)
+    for row in checks.itertuples(index=False):
+        typer.echo(f"{row.status:<5} {row.check:<11} {row.found}")
+        if row.remedy:
+            typer.echo(f"{'':17} -> {row.remedy}")
+    if checks["status"].max() == "fail":
+        raise typer.Exit(1)
 
 
 def _load(benchmark: str, path: Path | None) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.baselines import Baseline
+from rmlab.scoring.check import LONG, self_check
 from rmlab.scoring.texts import Texts
 from rmlab.store import Ledger, Store
 from rmlab.tables import DataError
@@ -62,10 +63,11 @@ def run(
     stored = store is not None and not isinstance(scorer, Baseline)
     if stored:
         _check_storable(name, scorer)
-    keys, order, stream = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1))
+    check: dict[str, Any] = {}
+    keys, order, stream = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
     leaders = _leaders(keys, order)
     with _bar(len(leaders), name, progress) as bar:
-        work = _Work(name, texts, keys, leaders, stream, lambda: _about(scorer), allow_missing, bar, start)
+        work = _Work(name, texts, keys, leaders, stream, lambda: _about(scorer) | check, allow_missing, bar, start)
         runs: dict[str, Any] = {}
         if store is not None and stored:
             with store.ledger(scorer.fingerprint) as ledger:
@@ -78,9 +80,12 @@ def run(
 
 
 def _source(
-    name: str, scorer: Any, call: Callable[..., Any], texts: Texts, batch: int
+    name: str, scorer: Any, call: Callable[..., Any], texts: Texts, batch: int, check: dict[str, Any]
 ) -> tuple[list[str], Numbers, Stream]:
-    """Key of each text, the order in which neighbours go together, and the stream of scores."""
+    """Key of each text, the order in which neighbours go together, and the stream of scores.
+
+    The first long stream of a scorer that can score texts alone begins with the self-check, which goes into `check`.
+    """
     order = np.argsort(texts.groups, kind="stable")
     if not (hasattr(scorer, "prepare") and hasattr(scorer, "stream")):
         return texts.content_keys(), order, _in_batches(name, call, texts, batch)
@@ -91,7 +96,13 @@ def _source(
             f"scorer {name!r}: prepare gave {len(keys)} keys for {len(texts)} texts; one per text is needed"
         )
     order = np.asarray(getattr(prepared, "order", order), np.intp)
-    return keys, order, lambda wanted: scorer.stream(prepared, wanted)
+
+    def stream(wanted: Numbers) -> Iterable[tuple[Any, Any]]:
+        if not check and len(wanted) >= LONG and hasattr(scorer, "alone"):
+            check["self_check"] = self_check(name, scorer, prepared, wanted)
+        return scorer.stream(prepared, wanted)  # type: ignore[no-any-return]
+
+    return keys, order, stream
 
 
 def _in_batches(name: str, call: Callable[..., Any], texts: Texts, batch: int) -> Stream:

@@ -1,0 +1,86 @@
+"""Checks of scores: finite, the same alone and together, the same in float32, told apart."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import metrics
+from rmlab.doctor.report import Row
+from rmlab.scoring.check import apart
+
+__all__ = ["Sample", "finite", "packing", "precision", "saturation"]
+
+Floats = NDArray[np.float64]
+
+
+class Sample(NamedTuple):
+    """Rows of responses and the scores of each: forwarded alone, and together as in a long run."""
+
+    rows: pd.DataFrame
+    alone: Floats
+    together: Floats
+
+    def flips(self, left: Floats, right: Floats) -> tuple[int, int]:
+        """How many comparisons of a chosen with a rejected answer change their outcome, and how many there are."""
+        first, second = (_margins(self.rows, values) for values in (left, right))
+        return int((np.sign(first) != np.sign(second)).sum()), len(first)
+
+
+def finite(sample: Sample) -> Row:
+    """No score is NaN or infinite."""
+    bad = ~(np.isfinite(sample.alone) & np.isfinite(sample.together))
+    if not bad.any():
+        return Row("nan", "pass", f"{len(bad)} of {len(bad)} scores are finite")
+    first = sample.rows.iloc[int(bad.argmax())]
+    where = ", ".join(f"{column} {first[column]}" for column in ("domain", "id", "label", "slot"))
+    remedy = "score with dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
+    return Row("nan", "fail", f"{bad.sum()} of {len(bad)} scores are not finite, first: {where}", remedy)
+
+
+def packing(sample: Sample, tolerance: float) -> Row:
+    """Each text alone gets the score that it gets among others; `tolerance` in standard deviations."""
+    far = apart(sample.alone, sample.together)
+    flipped, n = sample.flips(sample.alone, sample.together)
+    found = f"at most {far:.1g} standard deviations apart on {len(sample.alone)} texts; {_flips(flipped, n)}"
+    if far <= tolerance:
+        return Row("alone", "pass", found)
+    remedy = "score with dtype='float32'" if tolerance > 1e-3 else "set budget= to the longest text's tokens"
+    return Row("alone", "fail" if far > 10 * tolerance else "warn", found, remedy)
+
+
+def precision(sample: Sample, exact: Floats, dtype: str) -> Row:
+    """How far half precision is from float32, and how many comparisons it turns."""
+    far = apart(exact, sample.together)
+    flipped, n = sample.flips(exact, sample.together)
+    found = f"{dtype} is at most {far:.2g} standard deviations from float32 on {len(exact)} texts; {_flips(flipped, n)}"
+    if flipped == 0 and far <= 0.2:
+        return Row("dtype", "pass", found)
+    status = "fail" if flipped > max(0.1 * n, 1) or not far <= 1 else "warn"
+    return Row("dtype", status, found, "score with dtype='float32', or report this noise with the results")
+
+
+def saturation(sample: Sample, keys: list[str]) -> Row:
+    """Different texts get different scores."""
+    first = pd.Series(sample.together).groupby(keys, sort=False).first()
+    distinct, n = first.nunique(), len(first)
+    tied = int((_margins(sample.rows, sample.together) == 0).sum())
+    found = f"{distinct} distinct scores for {n} distinct texts, {tied} tied comparisons"
+    if distinct == n:
+        return Row("saturation", "pass", found)
+    remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
+    return Row("saturation", "fail" if distinct <= n // 2 else "warn", found, remedy)
+
+
+def _margins(rows: pd.DataFrame, scores: Floats) -> Floats:
+    frame = rows.assign(model="doctor", score=scores)
+    both = frame.groupby(["benchmark", "domain", "id"])["label"].transform("nunique") == 2
+    if not both.any():
+        return np.zeros(0)
+    margins: Floats = metrics.pairs(frame[both])["margin"].to_numpy(np.float64)
+    return margins
+
+
+def _flips(flipped: int, n: int) -> str:
+    return f"{flipped} of {n} comparisons flip" if n else "no prompt with both labels in the sample"

@@ -1,0 +1,55 @@
+"""Before a long run: a few texts scored alone must come out as they do among others."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.tables import DataError
+
+__all__ = ["LONG", "alone_and_together", "apart", "self_check", "tolerance"]
+
+LONG = 256
+"""Texts asked for at once from which on the self-check is made; its six texts are then 2 % of the work."""
+
+Floats = NDArray[np.float64]
+
+
+def self_check(name: str, scorer: Any, prepared: Any, wanted: NDArray[np.intp]) -> dict[str, float]:
+    """Score six of the wanted texts alone and together; how many, and how far apart in standard deviations.
+
+    Raises DataError where they are further apart than number types explain.
+    """
+    middle = [len(wanted) // 4 + i for i in range(3)] + [3 * len(wanted) // 4 + i for i in range(3)]
+    found = apart(*alone_and_together(scorer, prepared, wanted[sorted({min(i, len(wanted) - 1) for i in middle})]))
+    if not found <= 10 * tolerance(scorer):
+        raise DataError(
+            f"scorer {name!r}: texts scored alone and together differ by {found:.2g} standard deviations; look at "
+            "rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
+        )
+    return {"texts": len(middle), "apart": float(f"{found:.2g}")}
+
+
+def alone_and_together(scorer: Any, prepared: Any, texts: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Scores of the texts, each forwarded by itself, and packed or batched with the others."""
+    place = {int(text): i for i, text in enumerate(texts)}
+    together = np.full(len(texts), np.nan)
+    for numbers, values in scorer.stream(prepared, texts):
+        together[[place[int(number)] for number in numbers]] = values
+    return np.asarray(scorer.alone(prepared, texts), np.float64), together
+
+
+def apart(left: Floats, right: Floats) -> float:
+    """The largest difference of two scorings of the same texts, in standard deviations of the first.
+
+    >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
+    0.1
+    """
+    # Scores that hardly vary are compared by their size: their own spread may be rounding.
+    scale = max(float(np.std(left)), 1e-3 * float(np.abs(left).max()), 1e-12)
+    return float(np.abs(left - right).max()) / scale
+
+
+def tolerance(scorer: Any) -> float:
+    """How far apart, in standard deviations, is explained by the scorer's number type."""
+    return 1e-4 if scorer.provenance().get("dtype") == "float32" else 0.1

@@ -1,0 +1,312 @@
+"""Each check of the doctor made to pass and to fail, on tiny models."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from rmlab import cli, toy
+from rmlab.doctor import STATUS, doctor, memory, numbers, texts
+from rmlab.scorers.classifier import classifier
+from rmlab.scorers.implicit import implicit_reward
+from rmlab.tables import DataError
+
+CHECKS = ["head", "memory", "template", "truncated", "bos", "read", "pad", "nan", "alone", "dtype", "saturation"]
+
+
+@pytest.fixture(scope="module")
+def responses():
+    words = " ".join(toy.TEXTS).split()
+    rng = np.random.default_rng(0)
+    rows = [
+        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
+        for prompt in range(8)
+        for label in ("chosen", "rejected")
+        for slot in range(3)
+    ]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    torch.set_num_threads(1)
+    return toy.save_model(tmp_path_factory.mktemp("models") / "healthy")
+
+
+def model(folder, *, template="llama3", pad=None, architecture="llama", **config):
+    """A tiny reward model with another tokenizer."""
+    words = toy.tokenizer(chat_template=template)
+    if pad:
+        words.pad_token = pad
+    return toy.save_model(folder, architecture, words=words, **config)
+
+
+def change(folder, **weights):
+    """Exchange weights of a saved model."""
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | weights, path, metadata={"format": "pt"})
+    return folder
+
+
+def found(report, check):
+    return report.set_index("check").loc[check]
+
+
+def test_a_healthy_model_passes_everything(healthy, responses):
+    report = doctor(healthy, responses)
+    assert report.columns.tolist() == ["check", "status", "found", "remedy"]
+    assert report["check"].tolist() == CHECKS
+    assert report["status"].dtype == STATUS
+    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
+    assert (report["remedy"] == "").all()
+    assert "score.weight" in found(report, "head")["found"]
+    assert "<|eot_id|>" in found(report, "read")["found"]
+    pd.testing.assert_frame_equal(report, doctor(str(healthy), responses))
+    pd.testing.assert_frame_equal(report, doctor(classifier(healthy), responses))
+
+
+def test_every_warning_has_a_remedy(tmp_path, responses):
+    folder = model(tmp_path / "m", pad="<|eot_id|>", max_position_embeddings=40)
+    report = doctor(folder, responses)
+    assert (report.loc[report["status"] > "pass", "remedy"].str.len() > 10).all()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt2", "qwen3"])
+def test_other_architectures(tmp_path, responses, architecture):
+    report = doctor(toy.save_model(tmp_path / "m", architecture), responses)
+    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
+    where = "first" if architecture == "bert" else "last"
+    assert f"the {where} token" in found(report, "read")["found"]
+
+
+def test_a_missing_head_fails_and_ends_the_examination(tmp_path, responses):
+    report = doctor(toy.save_model(tmp_path / "m", task="causal"), responses)
+    assert report["check"].tolist() == ["head"]
+    assert report["status"].tolist() == ["fail"]
+    assert "score.weight" in report["found"][0]
+    assert "trained reward model" in report["remedy"][0]
+
+
+def test_a_missing_weight_of_the_backbone_fails(tmp_path, responses):
+    folder = toy.save_model(tmp_path / "m")
+    path = folder / "model.safetensors"
+    save_file({k: t for k, t in load_file(path).items() if "layers.1.mlp" not in k}, path, metadata={"format": "pt"})
+    report = doctor(folder, responses)
+    assert report["status"].tolist() == ["fail"]
+    assert "3 weights are not in the checkpoint" in report["found"][0]
+
+
+def test_several_labels_need_weights(tmp_path, responses):
+    folder = toy.save_model(tmp_path / "m", num_labels=3)
+    report = doctor(folder, responses)
+    assert "3 labels" in report["found"][0]
+    assert "weights=" in report["remedy"][0]
+    assert doctor(folder, responses, weights=[1.0, 0.0, 0.5])["status"].max() == "pass"
+
+
+def test_the_template(tmp_path, responses):
+    folder = model(tmp_path / "m", template=None)
+    report = doctor(folder, responses)
+    assert report["check"].tolist()[-1] == "template"
+    assert found(report, "template")["status"] == "fail"
+    assert "'zephyr'" in found(report, "template")["remedy"]
+    report = doctor(folder, responses, template="zephyr")
+    assert found(report, "template")["status"] == "pass"
+    assert "'zephyr', as you asked" in found(report, "template")["found"]
+
+
+def test_double_bos_is_written_once(tmp_path, responses):
+    twice = "{{ bos_token }}" + toy.CHAT_TEMPLATES["llama3"]
+    report = doctor(model(tmp_path / "m", template=twice), responses)
+    assert found(report, "bos")["status"] == "pass"
+    assert "once in" in found(report, "bos")["found"]
+
+
+def test_bos_checks():
+    words = toy.tokenizer()
+    once, twice, without = (np.array([*[1] * n, 50, 60], np.int32) for n in (1, 2, 0))
+    assert texts.beginning(words, [once, once]).status == "pass"
+    assert texts.beginning(words, [without, without]).status == "pass"
+    assert texts.beginning(words, [once, twice]).status == "fail"
+    assert "twice in 1 texts" in texts.beginning(words, [once, twice]).found
+    assert texts.beginning(words, [once, without]).status == "fail"
+    assert texts.beginning(words, [once, np.array([1, 50, 1], np.int32)]).status == "warn"
+    words.bos_token = None
+    assert texts.beginning(words, [without]).status == "pass"
+
+
+def test_bos_inside_an_answer_is_a_warning(healthy, responses):
+    spoiled = responses.assign(response=responses["response"] + " <|begin_of_text|> again")
+    assert found(doctor(healthy, spoiled), "bos")["status"] == "warn"
+
+
+def test_the_token_that_is_read(tmp_path, responses):
+    open_end = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+    folder = model(tmp_path / "m", template=open_end)
+    report = doctor(folder, responses)
+    assert found(report, "read")["status"] == "warn"
+    assert "eos=True" in found(report, "read")["remedy"]
+    assert found(doctor(folder, responses, eos=True), "read")["status"] == "pass"
+    twice = toy.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
+    report = doctor(model(tmp_path / "twice", template=twice), responses)
+    assert found(report, "read")["status"] == "fail"
+    assert "2 times" in found(report, "read")["found"]
+    assert found(doctor(tmp_path / "twice", responses, eos=True), "read")["status"] == "pass"
+
+
+def test_pad_is_eos(tmp_path, responses):
+    report = doctor(model(tmp_path / "m", pad="<|eot_id|>"), responses)
+    assert found(report, "pad")["status"] == "warn"
+    n = found(report, "pad")["found"]
+    assert "24 of 24 texts end with it" in n
+    assert found(report, "alone")["status"] == "pass"
+    words = toy.tokenizer()
+    words.pad_token = None
+    assert texts.pad(words, []).status == "pass"
+
+
+def test_texts_beyond_the_window(tmp_path, responses):
+    folder = model(tmp_path / "m", max_position_embeddings=60)
+    report = doctor(folder, responses)
+    assert found(report, "truncated")["status"] == "fail"
+    assert "truncate='left'" in found(report, "truncated")["remedy"]
+    assert found(report, "alone")["status"] == "pass"  # the texts that fit are examined all the same
+    report = doctor(folder, responses, max_length=60, truncate="left")
+    assert found(report, "truncated")["status"] == "warn"
+    assert "cut at the left" in found(report, "truncated")["found"]
+    report = doctor(model(tmp_path / "tiny", max_position_embeddings=4), responses)
+    assert report["check"].tolist()[-1] == "truncated"
+
+
+def test_nan_weights(tmp_path, responses):
+    folder = change(toy.save_model(tmp_path / "m"), **{"model.norm.weight": torch.full((32,), float("nan"))})
+    report = doctor(folder, responses)
+    assert found(report, "nan")["status"] == "fail"
+    assert report["check"].tolist()[-1] == "nan"
+    assert "float32" in found(report, "nan")["remedy"]
+
+
+def test_nan_is_named():
+    rows = pd.DataFrame({"domain": ["chat"] * 2, "id": "7", "label": ["chosen", "rejected"], "slot": 0})
+    row = numbers.finite(numbers.Sample(rows, np.array([0.0, np.nan]), np.zeros(2)))
+    assert row.status == "fail"
+    assert "id 7, label rejected" in row.found
+
+
+def test_bfloat16_is_compared_with_float32(healthy, responses):
+    report = doctor(healthy, responses, dtype="bfloat16")
+    row = found(report, "dtype")
+    assert row["status"] == "pass"
+    assert row["found"].startswith("bfloat16 is at most 0.")
+    assert "0 of 36 comparisons flip" in row["found"]
+    assert found(doctor(healthy, responses), "dtype")["found"].startswith("float32")
+
+
+def sample(*scores, prompts=2):
+    n = len(scores) // prompts
+    rows = pd.DataFrame(
+        {"benchmark": "b", "domain": "d", "id": np.repeat(np.arange(prompts), n).astype(str)}
+        | {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * prompts, "slot": [0, 1, 0, 1] * prompts}
+    )
+    return numbers.Sample(rows, np.array(scores, float), np.array(scores, float))
+
+
+def test_flips_ties_and_distances():
+    same = sample(4, 3, 2, 1, 8, 7, 6, 5)
+    assert same.flips(same.alone, same.alone) == (0, 8)
+    assert same.flips(same.alone, -same.alone) == (8, 8)
+    assert numbers.packing(same, 1e-4).status == "pass"
+    assert numbers.packing(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
+    assert numbers.packing(same._replace(together=-same.alone), 1e-4).status == "fail"
+    assert numbers.precision(same, same.alone, "bfloat16").status == "pass"
+    one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
+    assert numbers.precision(same, one_flip, "bfloat16").status == "warn"
+    assert "1 of 8" in numbers.precision(same, one_flip, "bfloat16").found
+    assert numbers.precision(same, -same.alone, "bfloat16").status == "fail"
+    keys = list("abcdefgh")
+    assert numbers.saturation(same, keys).status == "pass"
+    assert numbers.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
+    assert "2 tied comparisons" in numbers.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).found
+    assert numbers.saturation(sample(*[1] * 8), keys).status == "fail"
+    assert numbers.saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
+
+
+def test_a_head_that_always_says_the_same(tmp_path, responses):
+    folder = change(toy.save_model(tmp_path / "m"), **{"score.weight": torch.zeros(1, 32)})
+    assert found(doctor(folder, responses), "saturation")["status"] == "fail"
+
+
+def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
+    scorer = classifier(healthy)
+    honest = scorer.alone
+    scorer.alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
+    assert found(doctor(scorer, responses), "alone")["status"] == "fail"
+
+
+def test_memory(healthy, monkeypatch):
+    scorer = classifier(healthy)
+    weights, activations = memory.need(scorer)
+    held = sum(tensor.numel() for tensor in load_file(healthy / "model.safetensors").values())
+    assert weights == 4 * held
+    assert memory.need(classifier(healthy, budget=8192))[1] == 2 * activations
+    assert memory.need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
+    for have, status in [(1e12, "pass"), ((weights + activations) * 1.05, "warn"), (1e3, "fail"), (None, "warn")]:
+        monkeypatch.setattr(memory, "_have", lambda place, have=have: have)
+        assert memory.row(scorer).status == status
+
+
+def test_implicit_rewards(tmp_path, responses):
+    policy, reference = (toy.save_model(tmp_path / name, task="causal", seed=i) for i, name in enumerate("ab"))
+    report = doctor(implicit_reward(policy, reference), responses)
+    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
+    assert "policy and reference" in found(report, "head")["found"]
+    both = memory.need(implicit_reward(policy, reference, together=True))[0]
+    assert both == 2 * memory.need(implicit_reward(policy, reference, together=False))[0]
+    half = doctor(implicit_reward(policy, dtype="bfloat16"), responses)
+    assert found(half, "dtype")["found"].startswith("bfloat16")
+
+
+def test_the_sample_is_whole_prompts_from_short_to_long():
+    groups = np.repeat(np.arange(100), 6)
+    lengths = np.random.default_rng(0).permutation(100)[groups] * 10 + np.tile(np.arange(6), 100)
+    rows = texts.spread(lengths, groups, 24)
+    assert np.bincount(groups[rows])[np.unique(groups[rows])].tolist() == [6] * 4
+    rank = np.sort(lengths[rows] // 10)[::6]
+    assert rank.tolist() == [12, 37, 62, 87]
+    assert len(texts.spread(lengths[:6], groups[:6], 1)) == 6
+
+
+def test_what_cannot_be_examined(tmp_path, responses, healthy):
+    with pytest.raises(TypeError, match="no tokens and weights"):
+        doctor(len, responses)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no config\.json"):
+        doctor(tmp_path / "empty", responses)
+    with pytest.raises(DataError, match="head='nonsense'"):
+        doctor(healthy, responses, head="nonsense")
+    with pytest.raises(DataError, match="give them to the scorer"):
+        doctor(classifier(healthy), responses, dtype="bfloat16")
+    with pytest.raises(ValueError, match="sample=0"):
+        doctor(healthy, responses, sample=0)
+    strange = toy.save_model(tmp_path / "m")
+    settings = json.loads((strange / "config.json").read_text())
+    (strange / "config.json").write_text(json.dumps(settings | {"model_type": "strange"}))
+    with pytest.raises(DataError, match="does not know its architecture 'strange'"):
+        doctor(strange, responses)
+
+
+def test_command_line(tmp_path, healthy):
+    done = CliRunner().invoke(cli.app, ["doctor", str(healthy)])
+    assert done.exit_code == 0
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["pass", check] for check in CHECKS]
+    headless = toy.save_model(tmp_path / "m", task="causal")
+    done = CliRunner().invoke(cli.app, ["doctor", str(headless), "mini"])
+    assert done.exit_code == 1
+    first, second = done.stdout.splitlines()
+    assert first.startswith("fail  head")
+    assert second.strip().startswith("-> ")
+    assert "rmlab doctor ./my-model" in CliRunner().invoke(cli.app, ["doctor", "--help"]).stdout
