@@ -15,6 +15,7 @@ __all__ = [
     "resample_counts",
     "share_interval",
     "stratified_error",
+    "stratified_interval",
     "weighted_mean",
 ]
 
@@ -28,12 +29,14 @@ class WeightedMean(NamedTuple):
     """A weighted sum of cell means, one entry per row of values, and what each cluster does to it.
 
     `value` (rows,). `contribution` (rows, clusters) adds up to the value; `influence` is the same around the cell
-    means, so it adds up to zero and its spread is the error of the value. NaN where a cluster has nothing to count.
+    means, so it adds up to zero and its spread is the error of the value; `share` is the weight of the cluster, what
+    it would contribute if all its items were 1. NaN (share: 0) where a cluster has nothing to count.
     """
 
     value: Floats
     contribution: Floats
     influence: Floats
+    share: Floats
 
 
 def weighted_mean(values: Floats, cells: Codes, weights: Floats, clusters: Codes, n_clusters: int) -> WeightedMean:
@@ -59,12 +62,12 @@ def weighted_mean(values: Floats, cells: Codes, weights: Floats, clusters: Codes
         mean = (filled @ member) / count
         scale = np.where(used & (count > 0), weights / count, 0.0)
     value = mean[:, used] @ weights[used]
-    share = scale[:, cells]
-    counted = _by_cluster(present & used[cells], clusters, n_clusters) > 0
-    contribution = _by_cluster(filled * share, clusters, n_clusters)
-    expected = _by_cluster(np.where(present, np.nan_to_num(mean)[:, cells] * share, 0.0), clusters, n_clusters)
-    blank = np.where(counted, 0.0, np.nan)
-    return WeightedMean(value, contribution + blank, contribution - expected + blank)
+    weight = np.where(present, scale[:, cells], 0.0)
+    share = _by_cluster(weight, clusters, n_clusters)
+    contribution = _by_cluster(filled * weight, clusters, n_clusters)
+    expected = _by_cluster(np.nan_to_num(mean)[:, cells] * weight, clusters, n_clusters)
+    blank = np.where(share > 0, 0.0, np.nan)
+    return WeightedMean(value, contribution + blank, contribution - expected + blank, share)
 
 
 def stratified_error(influence: Floats, strata: Codes) -> tuple[Floats, Floats]:
@@ -84,6 +87,27 @@ def stratified_error(influence: Floats, strata: Codes) -> tuple[Floats, Floats]:
         plain = (n - (n > 0)).sum(axis=1)
         freedom = np.where(total > _ROUNDING**2, total**2 / spent, plain)
     return np.sqrt(total), freedom
+
+
+def stratified_interval(mean: WeightedMean, strata: Codes, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Interval of each row of a weighted mean of shares (values from 0 to 1), from the intervals of its strata.
+
+    Every stratum has its own clustered Wilson interval (`share_interval`); their distances from the estimate are
+    combined as independent errors are, upwards and downwards apart: MOVER, Zou and Donner (2008). With one stratum
+    this is its Wilson interval. It stays honest where some strata are nearly all right, where the normal
+    interval is too short. NaN where a stratum that counts has one cluster only.
+    """
+    member = (strata[:, None] == np.arange(strata.max(initial=-1) + 1)).astype(np.float64)
+    present = ~np.isnan(mean.influence)
+    n = present.astype(np.float64) @ member
+    weight = mean.share @ member
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (np.nan_to_num(mean.contribution) @ member) / weight
+        se = np.sqrt((np.nan_to_num(mean.influence) ** 2 @ member) * n / (n - 1)) / weight
+    low, high = share_interval(share, np.where(n > 1, se, np.nan), n, confidence=confidence)
+    below, above = (np.where(n == 0, 0.0, weight * (end - share)) ** 2 for end in (low, high))
+    down, up = np.sqrt(below.sum(axis=1)), np.sqrt(above.sum(axis=1))
+    return np.clip(mean.value - down, 0, 1), np.clip(mean.value + up, 0, 1)
 
 
 def resample_counts(
@@ -166,7 +190,10 @@ def share_interval(mean: Floats, se: Floats, clusters: Floats, *, confidence: fl
         n_eff = np.where((se > _ROUNDING) & (spread > _ROUNDING), spread / se**2, clusters)
         centre = (mean + t**2 / (2 * n_eff)) / (1 + t**2 / n_eff)
         half = t / (1 + t**2 / n_eff) * np.sqrt(np.maximum(spread, 0) / n_eff + t**2 / (4 * n_eff**2))
-    return np.clip(np.minimum(centre - half, mean), 0, 1), np.clip(np.maximum(centre + half, mean), 0, 1)
+    blank = np.where(np.isnan(se), np.nan, 0.0)
+    return np.clip(np.minimum(centre - half, mean), 0, 1) + blank, np.clip(
+        np.maximum(centre + half, mean), 0, 1
+    ) + blank
 
 
 def normal_interval(mean: Floats, se: Floats, clusters: Floats, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
@@ -184,7 +211,7 @@ def difference_interval(
     Wilson limit of a share of which none was seen in n prompts. NaN below two clusters.
     """
     t = _quantile(clusters, confidence)
-    half = np.where(se > _ROUNDING, t * se, t**2 / (clusters + t**2))
+    half = np.where(se <= _ROUNDING, t**2 / (clusters + t**2), t * se)
     return np.clip(mean - half, -1, 1), np.clip(mean + half, -1, 1)
 
 

@@ -13,7 +13,7 @@ from rmlab.stats.permutation import holm, mcnemar, sign_flip
 from rmlab.stats.targets import Average, Target, groups, target_of, too_few
 from rmlab.tables import DataError
 
-__all__ = ["compare", "compare_all", "flips"]
+__all__ = ["Options", "compare", "compare_all", "flips", "paired"]
 
 Mask = NDArray[np.bool_]
 
@@ -51,11 +51,11 @@ def compare(
     """
     table = grid(_models(pairs, a, b), common=common)
     worth = credit(table.outcome, ties)
-    options = _Options(confidence, resamples, seed, ties != "half")
+    options = Options(confidence, resamples, seed, ties != "half")
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
     one, other = np.array([table.models.index(a)]), np.array([table.models.index(b)])
     rows = [
-        pd.DataFrame(_paired(table, worth, target, chosen, one, other, options)).assign(**key)
+        pd.DataFrame(paired(table, worth, target, chosen, one, other, options)).assign(**key)
         for key, chosen, target in groups(table, columns, average)
     ]
     frame = pd.concat(rows, ignore_index=True).assign(model_a=a, model_b=b)
@@ -80,13 +80,13 @@ def compare_all(
     table = grid(pairs, common=common, fewest_models=2)
     worth = credit(table.outcome, ties)
     target = target_of(table, [], average)
-    options = _Options(confidence, resamples, seed, ties != "half")
+    options = Options(confidence, resamples, seed, ties != "half")
     everything = np.ones(len(table.prompt), bool)
     first, second = np.triu_indices(len(table.models), 1)
     parts = []
     for start in range(0, len(first), _BLOCK):
         a, b = first[start : start + _BLOCK], second[start : start + _BLOCK]
-        parts.append(pd.DataFrame(_paired(table, worth, target, everything, a, b, options)))
+        parts.append(pd.DataFrame(paired(table, worth, target, everything, a, b, options)))
     names = np.array(table.models, dtype=object)
     frame = pd.concat(parts, ignore_index=True)
     return _finished(frame.assign(model_a=names[first], model_b=names[second]), [])
@@ -111,15 +111,17 @@ def flips(pairs: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     return both.loc[differ, order].reset_index(drop=True)
 
 
-class _Options(NamedTuple):
+class Options(NamedTuple):
+    """How a comparison is made."""
+
     confidence: float
     resamples: int
     seed: int
     exact: bool  # McNemar's test is allowed: no half credit
 
 
-def _paired(
-    table: Grid, worth: Floats, target: Target, chosen: Mask, first: Codes, second: Codes, options: _Options
+def paired(
+    table: Grid, worth: Floats, target: Target, chosen: Mask, first: Codes, second: Codes, options: Options
 ) -> dict[str, object]:
     """The columns of `compare` for some pairs of models on some comparisons."""
     cells, prompt = target.cells[chosen], table.prompt[chosen]
@@ -150,7 +152,7 @@ def _interval(gap: intervals.WeightedMean, target: Target, confidence: float) ->
     return {"difference": gap.value, "se": se, "low": low, "high": high, "reason": reason}
 
 
-def _p(contribution: Floats, target: Target, single: bool, options: _Options) -> Floats:
+def _p(contribution: Floats, target: Target, single: bool, options: Options) -> Floats:
     if single:
         return mcnemar((contribution > 0).sum(axis=1), (contribution < 0).sum(axis=1))
     return sign_flip(contribution, target.strata, resamples=options.resamples, seed=options.seed)

@@ -14,7 +14,7 @@ from rmlab.stats.reported import estimate
 from rmlab.stats.targets import Average, overall
 from rmlab.tables import DataError
 
-__all__ = ["letters", "rank"]
+__all__ = ["letters", "rank", "rank_columns"]
 
 _DECIMALS = 7  # resampled scores that differ by less are equal: far below the worth of one comparison
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -54,7 +54,7 @@ def rank(
         se=one.se,
         low=one.low,
         high=one.high,
-        **_rank_columns(one.value, drawn, scored, confidence),
+        **rank_columns(one.value, drawn, scored, confidence),
         group=_groups(table.models, one.value, contests, alpha),
         n_prompts=one.n_prompts,
         ties=(table.outcome == 1).sum(axis=1),
@@ -111,9 +111,10 @@ def _groups(models: list[str], value: Floats, contests: pd.DataFrame, alpha: flo
     return [by_model.get(i, "") for i in range(len(models))]
 
 
-def _rank_columns(
+def rank_columns(
     value: Floats, drawn: NDArray[np.float32], scored: NDArray[np.bool_], confidence: float
 ) -> dict[str, pd.Series]:
+    """Rank and the limits of its interval, from the values of the models and their resamples."""
     from scipy.stats import rankdata
 
     if not scored.any():

@@ -13,9 +13,9 @@ from rmlab.stats.grid import Codes, Floats, Grid, allowed, credit, grid
 from rmlab.stats.targets import Average, Target, overall, scheme, styled, too_few
 from rmlab.tables import LEVELS, STYLES
 
-__all__ = ["Estimate", "estimate", "intervals"]
+__all__ = ["Estimate", "estimate", "intervals", "quantities"]
 
-QUANTITIES = ("overall", "domain", "level", "cell")
+_ROUNDING = 1e-6  # resampled values that spread less do not spread
 
 
 class Estimate(NamedTuple):
@@ -50,7 +50,8 @@ def intervals(
     `average`: how domains combine into overall, levels and cells. "benchmark": the mean of RM-Bench's four domains
     where comparisons have styles (missing if a domain is), all prompts alike elsewhere; "domains": the mean of the
     domains there are; "prompts": all prompts alike; or a mapping of domains to weights.
-    `method`: "analytic" is the Wilson interval with the effective sample size of the clustered error; "bootstrap"
+    `method`: "analytic" combines the domains' Wilson intervals, which have the effective sample size that the
+    clustered error implies (`rmlab.intervals.stratified_interval`); "bootstrap"
     resamples prompts inside their domain and takes percentiles (the Wilson limits where the spread is zero).
     A domain of fewer than 5 prompts has no interval, nor has any number that needs it. All or none right never gives
     an interval of zero width. Miller (arXiv 2411.00640); Korn and Graubard (1998).
@@ -59,7 +60,7 @@ def intervals(
     table = grid(pairs, common=common)
     worth = credit(table.outcome, ties)
     found = []
-    for quantity, name, target, chosen in _targets(table, average):
+    for quantity, name, target, chosen in quantities(table, average):
         one = estimate(worth, table, target, chosen=chosen, confidence=confidence)
         if method == "bootstrap":
             one = _percentiles(one, target.strata, confidence, resamples, seed)
@@ -96,18 +97,18 @@ def estimate(
     )
     if target.absent:
         mean = mean._replace(value=np.full_like(mean.value, np.nan))
-    se, freedom = errors.stratified_error(mean.influence, target.strata)
+    se, _ = errors.stratified_error(mean.influence, target.strata)
     n_prompts = (~np.isnan(mean.influence)).sum(axis=1)
     reason = [
         target.absent or ("a domain is blank" if np.isnan(value) else few)
         for value, few in zip(mean.value, too_few(mean.influence, target), strict=True)
     ]
     blank = np.where([r == "" for r in reason], 0.0, np.nan)
-    low, high = errors.share_interval(mean.value, se + blank, freedom + 1, confidence=confidence)
-    return Estimate(mean.value, se + blank, low, high, n_prompts, reason, mean)
+    low, high = errors.stratified_interval(mean, target.strata, confidence=confidence)
+    return Estimate(mean.value, se + blank, low + blank, high + blank, n_prompts, reason, mean)
 
 
-def _targets(table: Grid, average: Average) -> Iterator[tuple[str, str, Target, NDArray[np.bool_]]]:
+def quantities(table: Grid, average: Average) -> Iterator[tuple[str, str, Target, NDArray[np.bool_]]]:
     """Every reported number: quantity, name, target, and which comparisons it is made of."""
     yield "overall", "overall", overall(table, average), np.ones(len(table.prompt), bool)
     full = styled(table)
@@ -133,7 +134,7 @@ def _percentiles(one: Estimate, strata: Codes, confidence: float, resamples: int
     drawn = errors.bootstrap(one.mean, strata, resamples=resamples, seed=seed)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     low, high = np.quantile(drawn, tails, axis=0).astype(np.float64)
-    spread = np.ptp(drawn, axis=0) > 0
+    spread = np.ptp(drawn, axis=0) > _ROUNDING
     known = spread & ~np.isnan(one.low)
     return one._replace(
         se=np.where(np.isnan(one.se), np.nan, drawn.std(axis=0, ddof=1)),

@@ -116,7 +116,6 @@ def too_few(influence: Floats, target: Target) -> list[str]:
     """For each row of influence, the strata that count with fewer than 5 prompts, as a reason; else empty."""
     member = (target.strata[:, None] == np.arange(len(target.names))).astype(float)
     n = (~np.isnan(influence)).astype(float) @ member
-    return [
-        "; ".join(f"{s}: fewer than {FEWEST} prompts" for s, k in zip(target.names, row, strict=True) if 0 < k < FEWEST)
-        for row in n
-    ]
+    few = f"fewer than {FEWEST} prompts"
+    reasons = [few] if len(target.names) == 1 else [f"{name}: {few}" for name in target.names]
+    return ["; ".join(r for r, k in zip(reasons, row, strict=True) if 0 < k < FEWEST) for row in n]

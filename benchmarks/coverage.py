@@ -1,0 +1,235 @@
+"""How often the intervals hold the truth and the tests cry wolf, by simulation at the benchmarks' real sizes.
+
+Scores come from tests/designs.py: six answers a prompt, a prompt effect, true accuracies known in closed form. Every
+interval and test is the one that `rmlab.intervals`, `compare`, `compare_all` and `rank` use, run on many draws at once.
+
+    python benchmarks/coverage.py [--draws 2000] [--out benchmarks/results/coverage.csv]
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import designs
+from designs import SIZES, Design
+
+from rmlab import intervals
+from rmlab.stats import comparing, permutation, ranking, reported, targets
+from rmlab.stats.grid import credit
+
+BATCH = 100
+Row = dict[str, object]
+DESIGNS = {
+    "typical": Design(),
+    "strong model": Design(advantage=(1.5, 2.4, 1.3, 2.8)),
+    "near the ceiling": Design(advantage=(3.0, 3.4, 2.8, 3.8)),
+    "strong style": Design(style=1.5),
+}
+
+
+def batches(draws: int) -> Iterator[int]:
+    for start in range(0, draws, BATCH):
+        yield min(BATCH, draws - start)
+
+
+def numbers(name: str, design: Design, draws: int, seed: int) -> list[Row]:
+    """Coverage of cells, levels, domains, overall; and of naive intervals: binomial, every comparison independent.
+
+    `worst` is the lowest coverage of a single domain, level or cell. (A cell has one comparison a prompt: the naive
+    interval fails there only because it overlooks that small domains count as much as large ones.)
+    """
+    rng = np.random.default_rng(seed)
+    single: dict[tuple[str, str, str], list[np.ndarray]] = {}
+    for rows in batches(draws):
+        table = designs.grid(designs.margins(design, rows, designs.prompts_in_common(rows, rng), rng))
+        worth = credit(table.outcome, "loss")
+        for quantity, label, target, chosen in reported.quantities(table, "benchmark"):
+            one = reported.estimate(worth, table, target, chosen=chosen)
+            true = designs.truth(design, quantity, label)
+            n = int(chosen.sum())
+            share = worth[:, chosen].mean(axis=1)
+            half = 1.96 * np.sqrt(share * (1 - share) / n)
+            inside = (one.low <= true) & (true <= one.high)
+            single.setdefault((quantity, "clustered", label), []).append(inside)
+            single.setdefault((quantity, "naive", label), []).append(np.abs(one.value - true) <= half)
+    held: dict[tuple[str, str], list[np.ndarray]] = {}
+    for (quantity, method, _), inside in single.items():
+        held.setdefault((quantity, method), []).append(np.concatenate(inside))
+    worst = {kind: min(inside.mean() for inside in found) for kind, found in held.items()}
+    return [
+        {"what": f"coverage: {quantity}", "design": name, "method": method, "share": np.concatenate(inside).mean(),
+         "draws": len(np.concatenate(inside)), "worst": worst[quantity, method]}
+        for (quantity, method), inside in held.items()
+    ]  # fmt: skip
+
+
+def pairs_of_models(design: Design, other: Design, draws: int, seed: int, sizes: dict = SIZES) -> Iterator[tuple]:
+    """Grids that hold two models on the same prompts: rows 0 ... n - 1 of one, n ... 2 n - 1 of the other."""
+    rng = np.random.default_rng(seed)
+    for rows in batches(draws):
+        common = designs.prompts_in_common(rows, rng, sizes)
+        both = [designs.margins(d, rows, common, rng, sizes) for d in (design, other)]
+        yield designs.grid(np.concatenate(both), sizes), np.arange(rows), np.arange(rows) + rows
+
+
+def differences(draws: int, seed: int) -> list[Row]:
+    """Coverage of paired differences, and of the interval that forgets the pairing and the clusters."""
+    design, other = Design(), Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
+    rows = []
+    for by in ([], ["level"], ["domain"]):
+        held, naive = [], []
+        for table, a, b in pairs_of_models(design, other, draws, seed):
+            worth = credit(table.outcome, "loss")
+            for key, chosen, target in targets.groups(table, by, "benchmark"):
+                quantity, label = next(iter(key.items()), ("overall", "overall"))
+                true = designs.truth(design, quantity, label) - designs.truth(other, quantity, label)
+                found = comparing.paired(table, worth, target, chosen, a, b, comparing.Options(0.95, 1, 0, False))
+                held.append((found["low"] <= true) & (true <= found["high"]))
+                one, two = found["accuracy_a"], found["accuracy_b"]
+                half = 1.96 * np.sqrt((one * (1 - one) + two * (1 - two)) / chosen.sum())
+                naive.append(np.abs(found["difference"] - true) <= half)
+        name = by[0] if by else "overall"
+        for method, inside in (("clustered", held), ("naive", naive)):
+            share = np.concatenate(inside).mean()
+            rows.append({"what": f"coverage: difference, {name}", "design": "two models", "method": method,
+                         "share": share, "draws": len(np.concatenate(inside))})  # fmt: skip
+    return rows
+
+
+def ranks(models: int, gap: float, draws: int, seed: int, resamples: int = 2000) -> list[Row]:
+    """Coverage of the rank intervals of models whose neighbours lie `gap` standard errors of a difference apart."""
+    rng = np.random.default_rng(seed)
+    step = gap * 0.0095 / 0.24  # 0.0095: error of a paired difference here; 0.24: slope of overall by advantage
+    ladder = [Design(advantage=tuple(a + step * m for a in (0.3, 0.1, 0.0, 0.2))) for m in range(models)]
+    true = models - np.argsort(np.argsort([d.overall() for d in ladder]))
+    held, width = [], []
+    for draw in range(draws):
+        common = designs.prompts_in_common(1, rng)
+        table = designs.grid(np.concatenate([designs.margins(d, 1, common, rng) for d in ladder]))
+        target = targets.overall(table, "benchmark")
+        mean = reported.estimate(credit(table.outcome, "loss"), table, target).mean
+        drawn = intervals.bootstrap(mean, target.strata, resamples=resamples, seed=draw)
+        found = ranking.rank_columns(mean.value, drawn, np.ones(models, bool), 0.95)
+        low, high = found["rank_low"].to_numpy(int), found["rank_high"].to_numpy(int)
+        held.append((low <= true) & (true <= high))
+        width.append(high - low)
+    design = f"{models} models, neighbours {gap} errors apart (mean width {np.mean(width):.1f})"
+    return [{"what": "coverage: rank", "design": design, "method": "bootstrap", "share": np.mean(held),
+             "draws": np.size(held)}]  # fmt: skip
+
+
+def best_of_four(draws: int, seed: int) -> list[Row]:
+    """Coverage of best-of-four subsets and of their mean; 1/k for ties, scores on a grid so that ties happen."""
+    rng = np.random.default_rng(seed)
+
+    def score(rows: int, n: int, advantage: float) -> np.ndarray:
+        chosen = advantage + rng.standard_normal((rows, n, 1)) + rng.standard_normal((rows, n, 1))
+        values = np.round(2 * np.concatenate([chosen, rng.standard_normal((rows, n, 3))], axis=2))
+        top = values.max(axis=2, keepdims=True)
+        return np.where(values[..., 0] == top[..., 0], 1 / (values == top).sum(axis=2), 0.0)
+
+    advantages = dict(zip(designs.BEST_OF_FOUR, (0.5, -0.4, 0.8, 2.5, 1.2), strict=True))
+    true = {name: score(1, 4_000_000, a).mean() for name, a in advantages.items()}
+    strata = np.repeat(np.arange(5), list(designs.BEST_OF_FOUR.values()))
+    held: dict[str, list[np.ndarray]] = {"subset": [], "mean of subsets": []}
+    for rows in batches(draws):
+        values = np.concatenate([score(rows, n, advantages[name]) for name, n in designs.BEST_OF_FOUR.items()], axis=1)
+        aims = [(np.eye(5)[i], t) for i, t in enumerate(true.values())] + [
+            (np.full(5, 0.2), np.mean(list(true.values())))
+        ]
+        for weights, aim in aims:
+            mean = intervals.weighted_mean(values, strata, weights, np.arange(len(strata)), len(strata))
+            low, high = intervals.stratified_interval(mean, strata)
+            held["subset" if weights.max() == 1 else "mean of subsets"].append((low <= aim) & (aim <= high))
+    return [
+        {"what": f"coverage: best of four, {name}", "design": "RewardBench 2 sizes", "method": "clustered",
+         "share": np.concatenate(inside).mean(), "draws": len(np.concatenate(inside))}
+        for name, inside in held.items()
+    ]  # fmt: skip
+
+
+def type_one(draws: int, seed: int) -> list[Row]:
+    """Share of significant differences at 5 % between models of equal merit."""
+    same = Design(advantage=(0.3, 0.1, 0.0, 0.2))
+    up, down = (Design(advantage=(0.0, 0.0, sign * 0.4, -sign * 0.4), style=0.0) for sign in (1, -1))
+    cases = {
+        "sign-flip, overall": (same, same, SIZES, 9),
+        "sign-flip, overall equal but not the domains": (up, down, SIZES, 9),
+        "sign-flip, 129 prompts": (same._replace(advantage=(0.3,)),) * 2 + ({"chat": 129}, 9),
+        "sign-flip, 30 prompts": (same._replace(advantage=(0.3,)),) * 2 + ({"chat": 30}, 9),
+        "mcnemar, 2985 prompts": (same._replace(advantage=(0.6,)),) * 2 + ({"all": 2985}, 1),
+        "mcnemar, 450 prompts": (same._replace(advantage=(0.6,)),) * 2 + ({"all": 450}, 1),
+    }
+    rows = []
+    for name, (one, other, sizes, per) in cases.items():
+        p = []
+        for table, a, b in pairs_of_models(one, other, draws, seed, sizes):
+            if per == 1:
+                table = designs.grid(table.margin[:, ::9], sizes)
+            average = "domains" if per == 9 else "prompts"
+            target = targets.overall(table, average)
+            everything = np.ones(len(table.prompt), bool)
+            options = comparing.Options(0.95, 10_000, seed, True)
+            p.append(comparing.paired(table, credit(table.outcome, "loss"), target, everything, a, b, options)["p"])
+        share = (np.concatenate(p) < 0.05).mean()
+        rows.append({"what": "type I error", "design": "equal models", "method": name, "share": share,
+                     "draws": len(np.concatenate(p))})  # fmt: skip
+    return rows
+
+
+def family(models: int, draws: int, seed: int) -> list[Row]:
+    """Share of draws in which any of all the pairs of equal models differs after Holm; without Holm beside it."""
+    rng = np.random.default_rng(seed)
+    same = Design(advantage=(0.3, 0.1, 0.0, 0.2))
+    first, second = np.triu_indices(models, 1)
+    any_raw, any_holm = [], []
+    for _ in range(draws):
+        common = designs.prompts_in_common(1, rng)
+        table = designs.grid(np.concatenate([designs.margins(same, 1, common, rng) for _ in range(models)]))
+        target = targets.overall(table, "benchmark")
+        options = comparing.Options(0.95, 2000, 0, True)
+        everything = np.ones(len(table.prompt), bool)
+        p = comparing.paired(table, credit(table.outcome, "loss"), target, everything, first, second, options)["p"]
+        any_raw.append((p < 0.05).any())
+        any_holm.append((permutation.holm(p) < 0.05).any())
+    return [
+        {"what": "family-wise error", "design": f"{models} equal models, {len(first)} pairs", "method": method,
+         "share": np.mean(found), "draws": draws}
+        for method, found in (("no correction", any_raw), ("Holm", any_holm))
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    draws, start = options.draws, time.perf_counter()
+    rows: list[Row] = []
+    for number, (name, design) in enumerate(DESIGNS.items()):
+        rows += numbers(name, design, draws, seed=number)
+    rows += differences(draws, seed=10)
+    for gap in (0.25, 0.5, 1.0):
+        rows += ranks(10, gap, max(draws // 5, 10), seed=20)
+    rows += best_of_four(draws, seed=30)
+    rows += type_one(draws, seed=40)
+    rows += family(6, max(draws // 2, 10), seed=50)
+    table = pd.DataFrame(rows)
+    table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
+    table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
+    print(table.drop(columns=["date", "machine"]).to_string(index=False))
+    print(f"{time.perf_counter() - start:.0f} s")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(options.out, index=False)
+
+
+if __name__ == "__main__":
+    main()

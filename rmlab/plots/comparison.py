@@ -1,0 +1,197 @@
+"""Figures of sureness: numbers with intervals, ranks with intervals, and who differs from whom."""
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rmlab import tables
+from rmlab.plots.canvas import canvas
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_forest", "plot_rank", "plot_significance"]
+
+POINT = "#2166ac"
+PALE = "#bbbbbb"
+_VALUES = ("value", "difference", "accuracy", "overall")
+_NAMED = ("model", "quantity", "name", "domain", "subset", "level", "chosen_style", "rejected_style")
+_MOST_LETTERS = 40
+_MOST_NUMBERS = 14  # models up to which the differences are written into the cells
+
+
+def plot_forest(
+    table: pd.DataFrame,
+    *,
+    value: str | None = None,
+    label: str | list[str] | None = None,
+    reference: float | None = None,
+    sort: bool = False,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Forest plot: one line per row of a table, its value and its interval; returns the Axes.
+
+    `table`: any table with a value, low and high, such as `intervals`, `accuracy`, `rm_bench` or `compare` return;
+    it holds the numbers drawn. `value` names the column (default: value, difference, accuracy or overall),
+    `label` the column or columns that name a row (default: those that tell the rows apart). `reference` draws a
+    dotted line (default: 0 for differences, else chance, 0.5). A row without an interval is drawn hollow.
+    """
+    value = _value_column(table, value)
+    rows = table.sort_values(value, na_position="first", kind="stable") if sort else table.iloc[::-1]
+    names = _names(rows, label)
+    ax = canvas(ax, (6.4, 0.28 * len(rows) + 1.1))
+    place = np.arange(len(rows))
+    low, high = rows["low"].to_numpy(float), rows["high"].to_numpy(float)
+    known = ~np.isnan(low)
+    if reference is None:
+        reference = 0.0 if value == "difference" else 0.5
+    ax.axvline(reference, color="black", lw=0.8, ls=":", zorder=0)
+    ax.hlines(place[known], low[known], high[known], color=POINT, lw=1.6, zorder=1)
+    points = rows[value].to_numpy(float)
+    ax.scatter(points[known], place[known], color=POINT, s=26, zorder=2)
+    ax.scatter(points[~known], place[~known], facecolor="white", edgecolor=POINT, s=26, zorder=2)
+    ax.set(yticks=place, yticklabels=names, xlabel=_axis_label(table, value))
+    _bare(ax, len(rows))
+    return ax
+
+
+def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | None" = None) -> "Axes":
+    """Ranks with their intervals, best on top, as `rank` returns them; returns the Axes.
+
+    The number behind a name is the score. `groups` writes the letters at the right (default: up to 40 models): models
+    that share a letter are not significantly different (Holm). Models without a rank are left out.
+    """
+    _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rank(pairs)")
+    from matplotlib.ticker import MaxNLocator
+
+    shown = ranks.dropna(subset=["rank"]).iloc[::-1]
+    ax = canvas(ax, (6.4, 0.28 * len(shown) + 1.1))
+    place = np.arange(len(shown))
+    centre, low, high = (shown[c].to_numpy(float) for c in ("rank", "rank_low", "rank_high"))
+    ax.hlines(place, low, high, color=POINT, lw=5, alpha=0.35, zorder=1)
+    ax.scatter(centre, place, color=POINT, s=26, zorder=2)
+    if groups or (groups is None and len(shown) <= _MOST_LETTERS):
+        for y, text in zip(place, shown["group"], strict=True):
+            ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+    labels = [f"{name}  {score:.3f}" for name, score in zip(_short(shown["model"]), shown["value"], strict=True)]
+    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, len(shown) + 0.5))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _bare(ax, len(shown))
+    return ax
+
+
+def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes | None" = None) -> "Axes":
+    """Square of differences between models, row minus column, as `compare_all` returns them; returns the Axes.
+
+    Blue: the row is better; red: worse. A cell whose difference does not survive Holm at `alpha` is left blank.
+    Models are sorted by their mean difference from the others, best first. Differences are in points (hundredths).
+    """
+    _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
+    import seaborn as sns
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, Normalize
+
+    square = differences(contests, alpha=alpha)
+    ax = canvas(ax, (0.42 * len(square) + 2.8, 0.42 * len(square) + 1.6) if len(square) <= 30 else (9.5, 8.5))
+    largest = np.nanmax(np.abs(square.to_numpy()), initial=1e-9)
+    few = len(square) <= _MOST_NUMBERS
+    shades = colormaps["RdBu"]  # without its white middle: only a blank cell is white
+    sns.heatmap(
+        100 * square,
+        cmap=ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))])),
+        norm=Normalize(-100 * largest, 100 * largest),
+        annot=few,
+        fmt=".1f",
+        annot_kws={"fontsize": "small"},
+        square=True,
+        linewidths=0.5 if len(square) <= 30 else 0,
+        linecolor="#eeeeee",
+        cbar_kws={"label": "row minus column (points)", "shrink": 0.7},
+        ax=ax,
+    )
+    ax.set(xlabel="", ylabel="")
+    _name_both(ax, list(square.index))
+    return ax
+
+
+def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
+    """The numbers of `plot_significance`: row minus column, NaN unless p_holm is below `alpha`; best model first."""
+    models = list(dict.fromkeys([*contests["model_a"], *contests["model_b"]]))
+    place = {name: i for i, name in enumerate(models)}
+    a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))
+    full, shown = np.full((2, len(models), len(models)), np.nan)
+    gap = contests["difference"].to_numpy(float)
+    kept = np.where(contests["p_holm"].to_numpy(float) < alpha, gap, np.nan)
+    full[a, b], full[b, a], shown[a, b], shown[b, a] = gap, -gap, kept, -kept
+    known = ~np.isnan(full)
+    lead = np.where(known, full, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    order = np.argsort(-lead, kind="stable")
+    names = [models[i] for i in order]
+    return pd.DataFrame(shown[np.ix_(order, order)], index=names, columns=names)
+
+
+def _name_both(ax: "Axes", names: list[str]) -> None:
+    """Model names along both sides; where there are too many to read, only some."""
+    step = -(-len(names) // 60)
+    ticks = np.arange(0, len(names), step)
+    size = "small" if len(names) <= 30 else 5
+    short = _short([names[i] for i in ticks])
+    ax.set_xticks(ticks + 0.5, short, rotation=45, ha="right", rotation_mode="anchor", fontsize=size)
+    ax.set_yticks(ticks + 0.5, short, rotation=0, fontsize=size)
+    ax.tick_params(length=0)
+
+
+def _value_column(table: pd.DataFrame, value: str | None) -> str:
+    candidates = [value] if value is not None else [c for c in _VALUES if c in table.columns]
+    absent = [c for c in (*candidates[:1], "low", "high") if c not in table.columns]
+    if absent or not candidates:
+        raise DataError(
+            f"table: no column {(absent or ['value'])[0]!r} in {list(table.columns)}; pass a table with a value, low "
+            "and high, such as intervals(pairs), accuracy(pairs) or compare(pairs, a, b, by=...)"
+        )
+    return candidates[0]
+
+
+def _names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
+    columns = [label] if isinstance(label, str) else label
+    if columns is None:
+        found = [c for c in _NAMED if c in rows.columns]
+        columns = [c for c in found if len(set(rows[c])) > 1] or found[:1]
+        if "name" in columns and "quantity" in columns:
+            columns = [c for c in columns if c != "quantity"]
+    strange = [c for c in columns if c not in rows.columns]
+    if strange:
+        raise DataError(f"label: {strange[0]!r} is no column; {tables.nearest(strange[0], list(rows.columns))}")
+    if not columns:
+        return [str(i) for i in rows.index]
+    parts = [_short(rows[c]) if c == "model" else rows[c].astype(str).tolist() for c in columns]
+    return ["  ".join(words) for words in zip(*parts, strict=True)]
+
+
+def _short(models: "pd.Series | list[str]") -> list[str]:
+    """Names of at most 40 characters; the end is kept, where models of a family differ."""
+    return [name if len(name) <= 40 else "…" + name[-39:] for name in map(str, models)]
+
+
+def _axis_label(table: pd.DataFrame, value: str) -> str:
+    if value != "difference":
+        return "share of comparisons won" if value == "accuracy" or "quantity" in table.columns else value
+    a, b = (sorted(set(table[c])) if c in table.columns else [] for c in ("model_a", "model_b"))
+    if len(a) == len(b) == 1:
+        return textwrap.fill(f"difference in accuracy: {a[0]} minus {b[0]}", 70)
+    return "difference in accuracy"
+
+
+def _bare(ax: "Axes", rows: int) -> None:
+    ax.set_ylim(-0.6, rows - 0.4)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _require(table: pd.DataFrame, columns: list[str], argument: str, source: str) -> None:
+    absent = [c for c in columns if c not in table.columns]
+    if absent:
+        raise DataError(f"{argument}: no column {absent[0]!r}; pass the table of {source}")
