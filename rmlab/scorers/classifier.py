@@ -12,7 +12,7 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.heads import Head, choose
 from rmlab.scorers.labels import head_keys, split
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, refuse_nan, versions
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Classifier:
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
         """Scores of `responses` to `prompts`, one each, shape (n,)."""
         prepared = self.prepare(prompts, responses)
-        return gather(self.stream(prepared, np.arange(len(responses))), len(responses))
+        return gather(self.stream(prepared, np.arange(len(responses))), responses, self.name)
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
         """Token ids and content keys of the texts; needs the tokenizer, not the weights."""
@@ -123,7 +123,6 @@ class Classifier:
             for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.budget):
                 texts = np.asarray(wanted)[batch.texts]
                 scores = self._scores(batch)
-                refuse_nan(scores, texts, prepared.responses, self.name)
                 yield texts, scores
 
     def alone(self, prepared: Prepared, wanted: Ints) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, refuse_nan, versions
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
 from rmlab.scorers.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
 
@@ -103,7 +103,7 @@ class ImplicitReward:
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Rewards of `responses` to `prompts`, one each, shape (n,)."""
         prepared = self.prepare(prompts, responses)
-        return gather(self.stream(prepared, np.arange(len(responses))), len(responses))
+        return gather(self.stream(prepared, np.arange(len(responses))), responses, self.name)
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
         """Token ids and content keys of the texts; needs the tokenizers, not the weights."""
@@ -126,16 +126,13 @@ class ImplicitReward:
         if not len(wanted):
             return
         if len(self.checkpoints) == 1:
-            for texts, values in self._one(0, prepared, wanted):
-                refuse_nan(values, texts, prepared.responses, self.name)
-                yield texts, values
+            yield from self._one(0, prepared, wanted)
             return
         for block in self._blocks(prepared, wanted):
             values = self._all(0, prepared, block)
             self._leave(0)
             values = values - self._all(1, prepared, block)
             self._leave(1)
-            refuse_nan(values, block, prepared.responses, self.name)
             yield block, values
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:

@@ -14,7 +14,7 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.forms import Form, Prompt, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
-from rmlab.scorers.streaming import Stream, fingerprint, gather, refuse_nan, versions
+from rmlab.scorers.streaming import Stream, fingerprint, gather, versions
 from rmlab.scorers.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
@@ -99,7 +99,7 @@ class Pairwise:
         log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
         """
         prepared = self.prepare(prompts, first, second)
-        return gather(self.stream(prepared, np.arange(len(first))), len(first))
+        return gather(self.stream(prepared, np.arange(len(first))), first, self.name)
 
     def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
         """Token ids and content keys of the comparisons; needs the tokenizer, not the weights."""
@@ -134,7 +134,6 @@ class Pairwise:
         found = np.full(2 * n, np.nan)
         waiting = np.full(n, 2)
         for texts, logits in self._logits(ids, reads, prepared.groups[which]):
-            refuse_nan(logits, which[texts], prepared.first, self.name)
             found[texts] = logits
             np.subtract.at(waiting, texts % n, 1)
             done = np.unique(texts % n)

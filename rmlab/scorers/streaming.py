@@ -15,7 +15,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
 
-__all__ = ["Prepared", "Stream", "fingerprint", "gather", "refuse_nan", "versions"]
+__all__ = ["Prepared", "Stream", "fingerprint", "gather", "versions"]
 
 Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
 """Text numbers and their scores, as they come."""
@@ -34,23 +34,19 @@ class Prepared:
         return self.encoded.keys
 
 
-def gather(stream: Stream, n: int) -> NDArray[np.float64]:
-    """All scores of a stream in the order of the texts."""
-    scores = np.full(n, np.nan)
+def gather(stream: Stream, responses: Sequence[str], name: str) -> NDArray[np.float64]:
+    """All scores of a stream in the order of the texts; DataError naming those that are not a finite number."""
+    scores = np.full(len(responses), np.nan)
     for texts, values in stream:
         scores[texts] = values
-    return scores
-
-
-def refuse_nan(values: NDArray[np.float64], texts: NDArray[np.intp], responses: Sequence[str], name: str) -> None:
-    """Raise DataError naming the texts whose score is not a finite number."""
-    bad = texts[~np.isfinite(values)]
+    bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         shown = "; ".join(f"text {i}: {responses[i][:60]!r}" for i in bad[:3])
         raise DataError(
-            f"model={name!r}: {len(bad)} of {len(texts)} scores in this batch are NaN or infinite ({shown}); an "
-            "overflow in half precision is the usual cause: score with dtype='float32', or drop these texts"
+            f"model={name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({shown}); an overflow in half "
+            "precision is the usual cause: score with dtype='float32', or drop these texts"
         )
+    return scores
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
