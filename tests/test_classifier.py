@@ -281,3 +281,18 @@ def test_a_text_longer_than_the_window(tmp_path):
         classifier(folder)(["What?"], ["Paris " * 60])
     with pytest.raises(DataError, match="are empty"):
         classifier(folder)(["What?"], [" "])
+
+
+def test_a_run_may_count_nan_scores_as_missing(tmp_path):
+    import rmlab
+
+    folder = toy.save_model(tmp_path / "broken", "llama")
+    weights = load_file(folder / "model.safetensors")
+    weights["score.weight"][:] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    responses = rmlab.load("mini").head(6)
+    with pytest.raises(DataError, match="broken"):
+        rmlab.score(responses, folder)
+    scores = rmlab.score(responses, folder, allow_missing=True)
+    assert scores["score"].isna().all()
+    assert scores.attrs["provenance"]["broken"]["missing"] == 6
