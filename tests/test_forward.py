@@ -207,16 +207,16 @@ class Small(torch.nn.Module):
     device = torch.device("cpu")
     dtype = torch.float32
 
-    def __init__(self, limit):
+    def __init__(self, limit, error):
         super().__init__()
-        self.limit, self.sizes = limit, []
+        self.limit, self.error, self.sizes = limit, error, []
         self.config = SimpleNamespace(is_encoder_decoder=False, pad_token_id=0)
         self.config.get_text_config = lambda: self.config
 
     def forward(self, input_ids, attention_mask=None):
         self.sizes.append(input_ids.numel())
         if input_ids.numel() > self.limit:
-            raise torch.OutOfMemoryError(f"{input_ids.numel()} tokens")
+            raise self.error
         return SimpleNamespace(last_hidden_state=input_ids[:, :, None].double())
 
 
@@ -247,8 +247,9 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load, world, caplog, monkey
     assert_halved(sizes, 400, caplog)
 
 
-def test_out_of_memory_halves_batches_too(caplog):
-    backbone = Small(400)
+@pytest.mark.parametrize("words", [None, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"])
+def test_out_of_memory_halves_batches_too(caplog, words):
+    backbone = Small(400, torch.OutOfMemoryError() if words is None else RuntimeError(words))
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
     found = {}
     for batch in hidden(backbone, texts, [np.array([39])] * 70, groups=np.zeros(70, int), budget=2000):
@@ -261,8 +262,16 @@ def test_a_text_that_never_fits_is_named(world):
     texts, groups = world
     longest = int(np.argmax([len(ids) for ids in texts]))
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        list(hidden(Small(50), texts, [np.array([0])] * len(texts), groups=groups, budget=400))
+        list(
+            hidden(Small(50, torch.OutOfMemoryError()), texts, [np.array([0])] * len(texts), groups=groups, budget=400)
+        )
     assert caught.value.__notes__ == [f"text {longest} alone, {len(texts[longest])} tokens, does not fit into memory"]
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory(world):
+    texts, groups = world
+    with pytest.raises(RuntimeError, match="shapes"):
+        list(hidden(Small(50, RuntimeError("shapes")), texts, [np.array([0])] * len(texts), groups=groups))
 
 
 def test_models_that_cannot_pack_say_why(load, monkeypatch):

@@ -138,7 +138,9 @@ def _attempt(
 
     try:
         return _forward(backbone, part, kept, reads, copies)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
         if len(part.texts) == 1:
             error.add_note(f"text {copies[part.texts[0]][0]} alone, {part.tokens} tokens, does not fit into memory")
             raise
