@@ -33,8 +33,9 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     """Effects with intervals, grouped by term, one row per model; returns the Axes.
 
     `table`: what `style_effects` or `exchange_rate` returned. The line at 0 is "does not move the score"; the line at 1
-    of an exchange rate is "worth as much as being right". An unbounded interval is a dashed line across the figure, a
-    rate beyond 4 an arrow with its number, and a row without an estimate says why.
+    of an exchange rate is "worth as much as being right". An unbounded interval is a dashed line across the figure (its
+    rate a dot only where it lies inside), another rate beyond 4 an arrow with its number, and a row without an estimate
+    says why.
     """
     value = next((column for column in ("effect", "rate") if column in table.columns), None)
     if value is None or "term" not in table.columns:
@@ -98,12 +99,14 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
         where = 0.5 if left < 0.5 < right and value == "preference" else 0.0
         ax.text(where, y, f"  {row['note']}", va="center", fontsize="x-small", color="#808080")
         return
+    left, right = ax.get_xlim()
     if np.isinf(low) or np.isinf(high):
         ax.axhline(y, color=colour, lw=1.2, ls="--", alpha=0.6, zorder=1)
-        ax.text(ax.get_xlim()[1], y, "unbounded ", va="bottom", ha="right", fontsize="x-small", color="#808080")
+        ax.text(right, y, " unbounded", va="center", ha="left", fontsize="x-small", color="#808080")
+        if not left <= at <= right:
+            return
     elif not np.isnan(low):
         ax.hlines(y, low, high, color=colour, lw=1.8, zorder=2)
-    left, right = ax.get_xlim()
     if left <= at <= right:
         ax.plot(at, y, "o", color=colour, ms=5.5, zorder=3)
         return
