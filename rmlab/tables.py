@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 __all__ = [
+    "CLOSED",
     "KEY",
     "LABELS",
     "LEVELS",
@@ -18,6 +19,7 @@ __all__ = [
     "check_scores",
     "level",
     "nearest",
+    "require_columns",
 ]
 
 STYLES = ("concise", "plain", "markdown")
@@ -37,13 +39,18 @@ SCORES = ["model", *KEY, "subset", "style", "score"]
 PAIR_KEY = ["model", *PROMPT, "chosen_slot", "rejected_slot"]
 PAIRS = [*PAIR_KEY, "subset", "chosen_style", "rejected_style", "level", "margin", "outcome"]
 
-_CLOSED = {
+CLOSED = {
     "label": LABEL,
     "style": STYLE,
     "chosen_style": STYLE,
     "rejected_style": STYLE,
     "level": LEVEL,
     "outcome": OUTCOME,
+}
+_SOURCE = {
+    "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
+    "scores": "rmlab.score(responses, ...) or rmlab.read_scores(...)",
+    "pairs": "rmlab.pairs(scores)",
 }
 _OPEN = ("model", "benchmark", "domain", "id", "subset")
 _MAY_BE_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
@@ -60,7 +67,7 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     missing), prompt (a string, or a list of messages with role and content), response (a non-empty string).
     Extra columns stay, behind these. Raises DataError naming the row, the column and the value.
     """
-    _require_columns(frame, [*KEY, "prompt", "response"], "responses")
+    require_columns(frame, [*KEY, "prompt", "response"], "responses")
     frame = _typed(frame.assign(**_defaults(frame)), RESPONSES, "responses")
     _check_unique(frame, KEY, "responses")
     _check_texts(frame)
@@ -73,10 +80,10 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     Key: model, benchmark, domain, id, label, slot. Further columns: subset, style, score (float).
     A missing score raises DataError unless `allow_missing`; an infinite one always does.
     """
-    _require_columns(frame, ["model", *KEY, "score"], "scores")
+    require_columns(frame, ["model", *KEY, "score"], "scores")
     frame = _typed(frame.assign(**_defaults(frame)), SCORES, "scores")
     _check_unique(frame, ["model", *KEY], "scores")
-    frame["score"] = _floats(frame["score"], "scores", "score")
+    frame["score"] = _floats(frame, "scores", "score")
     score = frame["score"].to_numpy()
     _refuse(frame, np.isinf(score), "scores", "score", "a finite number", "score these texts again or drop the model")
     if not allow_missing:
@@ -94,12 +101,12 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     rejected_style, level (made from the styles), margin (float, may be missing), outcome (win, tie, loss or
     missing; made from the margin where the column is absent). Raises DataError naming row, column and value.
     """
-    _require_columns(frame, PAIR_KEY, "pairs")
+    require_columns(frame, PAIR_KEY, "pairs")
     if "outcome" not in frame and "margin" not in frame:
         raise DataError("pairs: neither a column 'outcome' nor 'margin'; a comparison needs one of them")
     blank = {c: pd.Series(pd.NA, index=frame.index) for c in ("chosen_style", "rejected_style") if c not in frame}
     frame = frame.assign(**_defaults(frame, style=False), **blank)
-    frame["margin"] = _floats(frame["margin"], "pairs", "margin") if "margin" in frame else np.nan
+    frame["margin"] = _floats(frame, "pairs", "margin") if "margin" in frame else np.nan
     if "outcome" not in frame:
         frame["outcome"] = outcome(frame["margin"].to_numpy())
     frame = _typed(frame.assign(level=frame.get("level", pd.NA)), PAIRS, "pairs")
@@ -114,7 +121,7 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     asked = pd.MultiIndex.from_frame(scores[KEY].astype({"label": "str"}))
     strange = ~asked.isin(known)
     if strange.any():
-        first = dict(zip(KEY, asked[strange.argmax()], strict=True))
+        first = _cells(scores, KEY, int(strange.argmax()))
         raise DataError(
             f"scores: {strange.sum()} of {len(scores)} rows have no text in responses, first {first}; "
             "pass the responses that were scored (same benchmark and files)"
@@ -152,12 +159,16 @@ def nearest(word: str, allowed: Sequence[str]) -> str:
     return f"allowed: {', '.join(map(repr, allowed))}{hint}"
 
 
-def _require_columns(frame: pd.DataFrame, columns: list[str], table: str) -> None:
+def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> None:
+    """Raise TypeError unless `frame` is a DataFrame, DataError unless it has the columns; `table` is its kind."""
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{table}: expected a pandas DataFrame, got {type(frame).__name__}")
     absent = [c for c in columns if c not in frame.columns]
     if absent:
-        raise DataError(f"{table}: missing columns {absent}; needed: {columns}; found: {list(frame.columns)}")
+        raise DataError(
+            f"{table}: missing columns {absent}; needed: {list(columns)}; found: {list(frame.columns)}; "
+            f"such a table comes from {_SOURCE[table]}"
+        )
 
 
 def _defaults(frame: pd.DataFrame, style: bool = True) -> dict[str, object]:
@@ -175,7 +186,7 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
     frame = frame[[*columns, *extra]].reset_index(drop=True)
     typed: dict[str, object] = {}
     for column in columns:
-        if column in _CLOSED:
+        if column in CLOSED:
             typed[column] = _closed(frame, column, table)
         elif column in _OPEN:
             _refuse(frame, frame[column].isna().to_numpy(), table, column, "a non-missing value", "fill it in")
@@ -186,7 +197,7 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
 
 
 def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    dtype = _CLOSED[column]
+    dtype = CLOSED[column]
     values = frame[column]
     allowed = f"one of {', '.join(dtype.categories)}"
     strange = (values.notna() & ~values.isin(dtype.categories)).to_numpy()
@@ -204,20 +215,21 @@ def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     return numbers.astype("int64")
 
 
-def _floats(values: pd.Series, table: str, column: str) -> pd.Series:
+def _floats(frame: pd.DataFrame, table: str, column: str) -> pd.Series:
+    values = frame[column]
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     strange = (numbers.isna() & values.notna()).to_numpy()
-    _refuse(values.to_frame(column), strange, table, column, "a number", "convert or drop it")
+    _refuse(frame, strange, table, column, "a number", "convert or drop it")
     return numbers
 
 
 def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
     double = frame.duplicated(key).to_numpy()
     if double.any():
-        first = {c: frame[c].iloc[int(double.argmax())] for c in key}
+        rename = " or rename the model" if "model" in key else ""
         raise DataError(
-            f"{table}: {int(double.sum())} rows repeat a key, first {first}; "
-            f"the columns {key} must be unique: drop the repeats or rename the model"
+            f"{table}: {int(double.sum())} rows repeat a key, first {_cells(frame, key, int(double.argmax()))}; "
+            f"the columns {key} must be unique: drop the repeats{rename}"
         )
 
 
@@ -247,10 +259,17 @@ def _refuse(frame: pd.DataFrame, bad: np.ndarray, table: str, column: str, allow
     if not bad.any():
         return
     row = int(bad.argmax())
-    where = {c: frame[c].iloc[row] for c in ("model", *KEY) if c in frame.columns and c != column}
-    value = repr(frame[column].iloc[row])
+    where = _cells(frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row)
+    value = repr(_cells(frame, [column], row)[column])
     value = value if len(value) <= 80 else value[:77] + "..."
+    article = "an" if column[0] in "aeiou" else "a"
     raise DataError(
-        f"{table}: {int(bad.sum())} of {len(frame)} rows have a {column} that is not {allowed}; "
+        f"{table}: {int(bad.sum())} of {len(frame)} rows have {article} {column} that is not {allowed}; "
         f"first: row {row} {where} has {value}; {remedy}"
     )
+
+
+def _cells(frame: pd.DataFrame, columns: Sequence[str], row: int) -> dict[str, object]:
+    """Cells of one row as plain Python values, for messages."""
+    values = {c: frame[c].iloc[row] for c in columns}
+    return {c: value.item() if isinstance(value, np.generic) else value for c, value in values.items()}

@@ -78,6 +78,22 @@ def test_repeated_keys_and_absent_columns_are_refused(responses):
         tables.check_responses([1, 2])
 
 
+def test_messages_show_plain_values_and_where_such_a_table_comes_from(responses, make_scores):
+    scores = make_scores()
+    for broken in (scores.assign(score=np.nan), pd.concat([scores, scores.head(1)])):
+        with pytest.raises(DataError) as caught:
+            tables.check_scores(broken)
+        assert "np." not in str(caught.value)
+    with pytest.raises(DataError, match=r"rmlab\.score\(responses"):
+        tables.check_scores(responses)
+    with pytest.raises(DataError, match=r"rmlab\.pairs\(scores\)"):
+        tables.check_pairs(scores)
+    with pytest.raises(DataError, match=r"row 1 .*'model'.* has 'high'"):
+        tables.check_scores(scores.head(2).assign(score=[1.0, "high"]))
+    with pytest.raises(DataError, match=r"unique: drop the repeats$"):
+        tables.check_responses(pd.concat([responses, responses]))
+
+
 def test_missing_scores_raise_unless_allowed(make_scores):
     scores = make_scores()
     scores.loc[3, "score"] = np.nan
