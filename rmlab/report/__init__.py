@@ -1,5 +1,17 @@
-"""Tables and figures to files."""
+"""Tables and figures to files: leaderboards in every format, and a report that opens offline."""
 
 from rmlab.report.figures import save_figure
+from rmlab.report.formats import show, styled, to_csv, to_latex, to_markdown
+from rmlab.report.html import write_report
+from rmlab.report.leaderboard import leaderboard
 
-__all__ = ["save_figure"]
+__all__ = [
+    "leaderboard",
+    "save_figure",
+    "show",
+    "styled",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "write_report",
+]

@@ -1,0 +1,109 @@
+"""Time of a whole report: many models on three benchmarks, from tables of scores to one HTML file.
+
+Random scores in the real benchmarks' sizes: RM-Bench 1,327 prompts x 6 answers, RewardBench 1 2,985 pairs,
+RewardBench 2 1,763 prompts x 4 answers and 51 pairs of Ties prompts. Reports seconds by part, median of the runs.
+
+    python benchmarks/report.py [--models 200] [--repeats 3] [--out benchmarks/results/report.csv]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pandas as pd
+
+from rmlab.report.html import write_report
+from rmlab.report.leaderboard import leaderboard
+from rmlab.subsets import REWARD_BENCH_ITEMS, reward_bench_subset
+from rmlab.tables import check_scores
+
+RM_BENCH = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}
+REWARD_BENCH_2 = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495}
+STYLES = ("concise", "plain", "markdown")
+
+
+def rm_bench() -> pd.DataFrame:
+    rows = [
+        ("rm-bench", name.split("-")[0], f"{name}/{i}", label, slot, name, style)
+        for name, n in RM_BENCH.items()
+        for i in range(n)
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(STYLES)
+    ]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "subset", "style"])
+
+
+def reward_bench() -> pd.DataFrame:
+    rows = [
+        ("reward-bench", reward_bench_subset(str(i)), str(i), label, 0)
+        for i in range(REWARD_BENCH_ITEMS)
+        for label in ("chosen", "rejected")
+    ]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot"])
+
+
+def reward_bench_2() -> pd.DataFrame:
+    rows = [
+        ("reward-bench-2", name, str(i), label, slot)
+        for name, n in REWARD_BENCH_2.items()
+        for i in range(n)
+        for label, slot in (("chosen", 0), ("rejected", 0), ("rejected", 1), ("rejected", 2))
+    ]
+    for i in range(51):
+        for kind, right in (("ref", 1), ("tied", 10)):
+            rows += [("reward-bench-2", "Ties", f"{kind}:{i}", "chosen", slot) for slot in range(right)]
+            rows += [("reward-bench-2", "Ties", f"{kind}:{i}", "rejected", slot) for slot in range(12)]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot"])
+
+
+def scored(items: pd.DataFrame, models: int, seed: int) -> pd.DataFrame:
+    """Scores of models whose skill grows with their number."""
+    rng = np.random.default_rng(seed)
+    right = (items["label"] == "chosen").to_numpy()
+    parts = [
+        items.assign(model=f"owner/model-{m:03d}", score=2 * m / models * right + rng.normal(size=len(items)))
+        for m in range(models)
+    ]
+    return check_scores(pd.concat(parts, ignore_index=True))
+
+
+def measure(tables: list[pd.DataFrame], folder: Path) -> dict[str, float]:
+    seconds = {}
+    for table in tables:
+        start = time.perf_counter()
+        leaderboard(table)
+        seconds[f"leaderboard: {table['benchmark'].iloc[0]}"] = time.perf_counter() - start
+    start = time.perf_counter()
+    write_report(pd.concat(tables, ignore_index=True), folder / "report.html")
+    return seconds | {"whole report": time.perf_counter() - start}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/report.csv"))
+    options = parser.parse_args()
+    tables = [
+        scored(items(), options.models, seed) for seed, items in enumerate((rm_bench, reward_bench, reward_bench_2))
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [measure(tables, Path(folder)) for _ in range(options.repeats)]
+        size = (Path(folder) / "report.html").stat().st_size / 2**20
+    rows = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
+    table = pd.DataFrame({"part": list(rows), "seconds": [round(s, 2) for s in rows.values()]})
+    table = table.assign(models=options.models, runs=options.repeats, report_mib=round(size, 2))
+    print(table.to_string(index=False))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(options.out, index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A leaderboard as a figure: overall scores with intervals, groups, and the baselines among the models."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rmlab.plots.canvas import canvas
+from rmlab.plots.names import short
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_leaderboard"]
+
+MODEL, BASELINE = "#2166ac", "#888888"
+
+
+def plot_leaderboard(
+    board: pd.DataFrame, *, most: int = 40, chance: float | None = None, ax: "Axes | None" = None
+) -> "Axes":
+    """Overall scores with 95 % intervals, best on top, as `leaderboard` returns them; returns the Axes.
+
+    Baselines are grey diamonds. The letters at the right are the groups: models that share one are not significantly
+    different. `most`: the best models shown (baselines always are); the axis says how many were left out. `chance`
+    draws a dotted line (default: 1/2, where every number of the table is a share of pairs won).
+    """
+    absent = [c for c in ("model", "kind", "overall", "low", "high", "group") if c not in board.columns]
+    if absent:
+        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
+    scored = board.dropna(subset=["overall"])
+    best = (scored["kind"] == "baseline") | ((scored["kind"] == "model").cumsum() <= most)
+    rows = scored[best].iloc[::-1]
+    ax = canvas(ax, (6.8, 0.27 * max(len(rows), 2) + 1.1))
+    place, blind = np.arange(len(rows)), (rows["kind"] == "baseline").to_numpy()
+    for mask, colour, marker in ((~blind, MODEL, "o"), (blind, BASELINE, "D")):
+        part = rows[mask]
+        ax.hlines(place[mask], part["low"], part["high"], color=colour, lw=1.6, zorder=1)
+        ax.scatter(part["overall"], place[mask], color=colour, marker=marker, s=26, zorder=2)
+    if chance is None and "factuality" not in board.columns:
+        chance = 0.5
+    if chance is not None:
+        ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
+    for y, letters in zip(place, rows["group"], strict=True):
+        text = letters if len(letters) <= 8 else letters[:7] + "…"
+        ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+    ax.set_yticks(place, [short(name) for name in rows["model"]])
+    for label, is_blind in zip(ax.get_yticklabels(), blind, strict=True):
+        label.set(color=BASELINE if is_blind else "black", style="italic" if is_blind else "normal")
+    left_out = len(scored) - len(rows)
+    ax.set_xlabel("overall score" + (f" ({left_out} models further down are not shown)" if left_out else ""))
+    ax.set_ylim(-0.6, len(rows) - 0.4)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    return ax

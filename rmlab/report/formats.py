@@ -1,0 +1,197 @@
+"""A leaderboard as Markdown, LaTeX, CSV, or as a table in a notebook."""
+
+import html
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
+__all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
+
+CAPTION = (
+    "Scores in percent; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
+    "significantly different (paired, Holm). Baselines do not read the answer."
+)
+_COUNTS = ("n_prompts", "ties", "missing")
+_NOT_SCORES = ("rank", "model", "kind", "rank_low", "rank_high", "group", *_COUNTS)
+_HEADINGS = {"n_prompts": "prompts", "low": "95 % interval", "rank": "rank", "group": "group"}
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}",
+}  # fmt: skip
+_UUID = "leaderboard"
+
+
+def to_markdown(board: pd.DataFrame) -> str:
+    """A leaderboard as a Markdown table, in percent with intervals; names are escaped, baselines in italics."""
+    cells = _text(board, _markdown, lambda name: f"*{name}*")
+    rule = ["---" if c in ("model", "group") else "--:" for c in cells.columns]
+    lines = [[heading(c) for c in cells.columns], rule, *cells.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str = "tab:leaderboard") -> str:
+    r"""A leaderboard as a LaTeX table with booktabs rules (`\usepackage{booktabs}`); every name is escaped."""
+    cells = _text(board, _latex, lambda name: rf"\textit{{{name}}}")
+    columns = "".join("l" if c in ("model", "group") else "r" for c in cells.columns)
+    head = " & ".join(_latex(heading(c)) for c in cells.columns)
+    rows = [" & ".join(row) + r" \\" for row in cells.to_numpy().tolist()]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_latex(CAPTION if caption is None else caption)}}}",
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            rf"{head} \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
+    """A leaderboard as CSV with every digit; written to `path` if given, returned in any case."""
+    _check(board)
+    text = str(board.to_csv(index=False, lineterminator="\n"))
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+def styled(board: pd.DataFrame, *, uuid: str = _UUID) -> "Styler":
+    """A leaderboard for a notebook: percent, intervals, shaded scores, baselines in grey italics.
+
+    A pandas Styler (needs Jinja2, which JupyterLab brings) with a fixed id, so that the output of a cell is the same
+    each time it runs. Two tables in one notebook need two values of `uuid`.
+    """
+    cells = _text(board, _html, lambda name: f"<i>{name}</i>").rename(columns=heading)
+    shades = board[score_columns(board)].rename(columns=heading)
+    blind = (board["kind"] == "baseline").to_numpy()
+    made = cells.style.hide(axis="index").set_uuid(uuid).set_caption(CAPTION)
+    made = made.apply(_shades, axis=None, values=shades, chance=chance_of(board))
+    made = made.apply(lambda row: ["color: #777777" if blind[row.name] else ""] * len(row), axis=1)
+    left = [{"selector": "td, th", "props": "text-align: right"}, {"selector": "caption", "props": "text-align: left"}]
+    return made.set_table_styles([*left, *_left_aligned(cells)])
+
+
+def show(board: pd.DataFrame, *, uuid: str = _UUID) -> Any:
+    """The leaderboard of `styled`, sortable by a click where itables is installed; display it as a cell's last line."""
+    made = styled(board, uuid=uuid)
+    try:
+        import itables
+    except ImportError:
+        return made
+    from IPython.display import HTML
+
+    options: dict[str, Any] = {"paging": False, "table_id": f"T_{uuid}", "allow_html": True}
+    return HTML(itables.to_html_datatable(made, **options))
+
+
+def shown(board: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a leaderboard as they are printed: interval in one column, counts that are all zero left out."""
+    _check(board)
+    scores = score_columns(board)
+    low, high = board["low"], board["high"]
+    printed: dict[str, list[str]] = {
+        "rank": [_rank(row) for row in board[["rank", "rank_low", "rank_high"]].to_numpy()]
+    }
+    printed["model"] = [str(name) for name in board["model"]]
+    for column in scores:
+        printed[column] = [_percent(x) for x in board[column]]
+    printed["low"] = ["" if np.isnan(a) else f"{_percent(a)} to {_percent(b)}" for a, b in zip(low, high, strict=True)]
+    printed["group"] = [str(group) for group in board["group"]]
+    for column in _COUNTS:
+        if column in board.columns and column not in scores and (column == "n_prompts" or board[column].any()):
+            printed[column] = [f"{n:,}" for n in board[column]]
+    return pd.DataFrame(printed, index=board.index)
+
+
+def _text(board: pd.DataFrame, escape: Callable[[str], str], baseline: Callable[[str], str]) -> pd.DataFrame:
+    """`shown` with every cell escaped, and baselines marked."""
+    cells = shown(board).reset_index(drop=True)
+    cells = cells.apply(lambda column: column.map(escape))
+    blind = (board["kind"] == "baseline").to_numpy()
+    names = [f"{baseline(name)} (baseline)" if b else name for name, b in zip(cells["model"], blind, strict=True)]
+    return cells.assign(model=names)
+
+
+def score_columns(board: pd.DataFrame) -> list[str]:
+    """Columns that hold shares: the benchmark's own, up to overall."""
+    skipped = {"low", "high", *_NOT_SCORES} - ({"ties"} if board.get("ties", pd.Series([0])).dtype == float else set())
+    return [c for c in board.columns if c not in skipped]
+
+
+def chance_of(board: pd.DataFrame) -> float:
+    """What random scores earn: 1/4 in RewardBench 2, 1/2 elsewhere."""
+    return 0.25 if "factuality" in board.columns else 0.5
+
+
+def _check(board: pd.DataFrame) -> None:
+    absent = [c for c in ("rank", "model", "kind", "overall", "low", "high", "group") if c not in board.columns]
+    if absent:
+        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
+
+
+def _percent(share: float) -> str:
+    return "" if np.isnan(share) else f"{100 * share:.1f}"
+
+
+def _rank(row: np.ndarray) -> str:
+    rank, low, high = row
+    if pd.isna(rank):
+        return ""
+    return f"{rank}" if low == high else f"{rank} ({low} to {high})"
+
+
+def heading(column: str) -> str:
+    return _HEADINGS.get(column, column.replace("_", " "))
+
+
+def _markdown(text: str) -> str:
+    return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split())), quote=False)
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+def _html(text: str) -> str:
+    return html.escape(text)
+
+
+def _shades(frame: pd.DataFrame, values: pd.DataFrame, chance: float) -> pd.DataFrame:
+    """Background of every score: red below chance, blue above, white at it, as in the heatmaps."""
+    css = pd.DataFrame("", index=frame.index, columns=frame.columns)
+    for column in values.columns:
+        css[column] = [shade(x, chance) for x in values[column]]
+    return css
+
+
+def shade(share: float, chance: float) -> str:
+    """CSS background of a share: white at chance, blue above, red below; nothing where it is missing."""
+    if np.isnan(share):
+        return ""
+    away = min((share - chance) / (1 - chance) if share >= chance else (chance - share) / chance, 1.0)
+    red, green, blue = (33, 102, 172) if share >= chance else (178, 24, 43)
+    return f"background-color: rgba({red}, {green}, {blue}, {0.35 * away:.3f})"
+
+
+def _left_aligned(cells: pd.DataFrame) -> list[dict[str, str]]:
+    where = [cells.columns.get_loc(name) for name in ("model", "group")]
+    return [{"selector": f".col{place}", "props": "text-align: left"} for place in where]

@@ -1,0 +1,309 @@
+"""Leaderboards in every format, and the report in one file."""
+
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
+
+from rmlab import benchmarks, metrics, report, score_files, scoring, stats, toy
+from rmlab.report import standings
+from rmlab.report.html import read_results
+from rmlab.scorers import baselines
+from rmlab.tables import DataError
+
+NASTY = "owner/<script>alert(1)</script>|a_b&50%$x$#{~^}\\"
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return benchmarks.load("mini")
+
+
+@pytest.fixture(scope="module")
+def scores(mini):
+    models = [toy.scorer(mini, skill=k, style=s, name=f"toy {k} {s}") for k in (0.5, 2.0) for s in (0.0, 1.0)]
+    return scoring.score(mini, models, progress=False)
+
+
+def test_the_benchmarks_own_numbers_stand_in_the_leaderboard(scores):
+    board = report.leaderboard(scores).set_index("model")
+    for row in metrics.rm_bench(metrics.pairs(scores)).to_dict("records"):
+        mine = board.loc[row["model"]]
+        for column in ("chat", "hard", "overall", "low", "high", "ties", "n_prompts"):
+            assert mine[column] == pytest.approx(row[column], abs=1e-12)
+    pairs = reward_bench_pairs(prior_sets=True)
+    board = report.leaderboard(pairs).set_index("model")
+    for row in metrics.reward_bench(pairs).to_dict("records"):
+        for column in ("chat_hard", "reasoning", "prior_sets", "overall", "low"):
+            assert board.loc[row["model"], column] == pytest.approx(row[column], abs=1e-12)
+    two = reward_bench_2_scores(seed=5)
+    board = report.leaderboard(two).set_index("model")
+    for row in metrics.reward_bench_2(two).to_dict("records"):
+        for column in ("factuality", "focus", "ties", "overall", "low", "high", "n_prompts", "missing"):
+            assert board.loc[row["model"], column] == pytest.approx(row[column], abs=1e-12)
+
+
+def test_standings_hold_the_overall_score_of_every_benchmark(scores):
+    pairs, own = metrics.pairs(scores), reward_bench_pairs(prior_sets=True, sizes=(6, 12))
+    found = standings.from_pairs(pairs, "rm-bench")
+    np.testing.assert_allclose(found.mean.value, metrics.rm_bench(pairs)["overall"])
+    found = standings.from_pairs(own, "reward-bench")
+    np.testing.assert_allclose(found.mean.value, metrics.reward_bench(own)["overall"])
+    np.testing.assert_allclose(found.se, metrics.reward_bench(own)["se"])
+
+
+def test_ranks_and_groups_are_those_of_the_resampling_statistics(scores):
+    pairs = metrics.pairs(scores)
+    board = report.leaderboard(pd.concat([scores, scores.iloc[:0]])).query("kind == 'model'").set_index("model")
+    slow = stats.rank(pairs).set_index("model")
+    assert board["rank"].tolist() == slow.loc[board.index, "rank"].tolist()
+    contests = stats.compare_all(pairs)
+    found = standings.from_pairs(pairs, "rm-bench")
+    p = pd.DataFrame(standings.paired_p(found), index=found.models, columns=found.models)
+    fast = [p.loc[a, b] for a, b in zip(contests["model_a"], contests["model_b"], strict=True)]
+    np.testing.assert_allclose(np.sqrt(fast), np.sqrt(contests["p"]), atol=0.02)
+
+
+def test_paired_p_is_students_t_on_one_stratum():
+    from scipy.stats import ttest_rel
+
+    rng = np.random.default_rng(0)
+    rows = [("b", "d", str(i), 0, 0) for i in range(40)]
+    key = ["benchmark", "domain", "id", "chosen_slot", "rejected_slot"]
+    margins = {m: rng.normal(shift, 1, 40) for m, shift in (("a", 0.0), ("b", 0.4))}
+    pairs = pd.concat([pd.DataFrame(rows, columns=key).assign(model=m, margin=x) for m, x in margins.items()])
+    p = standings.paired_p(standings.from_pairs(pairs, "own"))
+    expected = ttest_rel(*((margins[m] > 0).astype(float) for m in "ab")).pvalue
+    assert p[0, 1] == pytest.approx(expected)
+    assert p[0, 0] == p[1, 1] == 1
+
+
+def test_identical_models_share_a_letter_and_few_prompts_never_differ(make_scores):
+    one = make_scores(models=("a",))
+    twins = pd.concat([one, one.assign(model="b")])
+    board = report.leaderboard(twins).query("kind == 'model'")
+    assert set(board["group"]) == {"a"}
+    rows = [("m", "b", "d", str(i), 0, 0, 1.0) for i in range(3)]
+    rows += [("n", "b", "d", str(i), 0, 0, -1.0) for i in range(3)]
+    key = ["model", "benchmark", "domain", "id", "chosen_slot", "rejected_slot", "margin"]
+    p = standings.paired_p(standings.from_pairs(pd.DataFrame(rows, columns=key), "own"))
+    assert p[0, 1] == 0.25, "three prompts can give no smaller p"
+
+
+def test_baselines_are_rows_in_any_case(scores, mini):
+    drawn = report.leaderboard(scores)
+    assert drawn.loc[drawn["kind"] == "baseline", "model"].tolist() == ["random"]
+    assert drawn.loc[drawn["kind"] == "baseline", "rank"].isna().all()
+    full = report.leaderboard(scores, responses=mini)
+    assert set(full.loc[full["kind"] == "baseline", "model"]) == set(baselines.NAMES)
+    assert full["rank"].dropna().tolist() == [1, 2, 3, 4]
+    longest = metrics.rm_bench(metrics.pairs(scoring.score(mini, ["longest"], progress=False)))
+    assert full.set_index("model").loc["longest", "overall"] == pytest.approx(longest["overall"].item())
+    from_pairs = report.leaderboard(metrics.pairs(scores), responses=mini)
+    pd.testing.assert_frame_equal(from_pairs, full)
+    there = report.leaderboard(pd.concat([scores, scoring.score(mini, ["longest"], progress=False)]))
+    assert there.loc[there["kind"] == "baseline", "model"].tolist() == ["longest"]
+
+
+def test_a_missing_domain_leaves_no_overall_and_no_rank(make_scores):
+    board = report.leaderboard(make_scores({"chat": 6, "math": 5}))
+    assert board["overall"].isna().all()
+    assert board["rank"].isna().all()
+    assert (board["group"] == "").all()
+    assert "" in report.to_markdown(board)
+
+
+def test_own_data_has_its_domains_and_levels(make_scores):
+    own = make_scores({"chat": 6, "math": 5}).replace({"domain": {"chat": "poems", "math": "ties"}})
+    own = own.assign(subset=own["domain"], benchmark="mine")
+    board = report.leaderboard(own)
+    assert {"poems", "domain ties", "easy", "normal", "hard", "overall", "ties"} <= set(board.columns)
+    plain = own.drop(columns="style")
+    expected = metrics.accuracy(metrics.pairs(plain)).set_index("model")["accuracy"]
+    found = report.leaderboard(plain).set_index("model")["overall"]
+    np.testing.assert_allclose(found[expected.index], expected)
+
+
+def test_partial_prior_sets_count_for_the_model_but_not_between_models():
+    pairs = reward_bench_pairs(prior_sets=True)
+    prior = pairs["subset"].isin(["anthropic_helpful", "anthropic_hhh", "shp", "summarize"])
+    board = report.leaderboard(pairs[~prior | (pairs["model"] == "a")].reset_index(drop=True)).set_index("model")
+    assert np.isnan(board.loc["b", "prior_sets"])
+    assert (board.loc[["a", "b"], "group"] != "").all()
+
+
+def nasty_board(scores):
+    renamed = scores.assign(model=scores["model"].replace({"toy 2.0 0.0": NASTY}))
+    return report.leaderboard(renamed)
+
+
+def test_markdown_is_escaped_and_has_one_row_per_model(scores):
+    text = report.to_markdown(nasty_board(scores))
+    lines = text.splitlines()
+    assert len(lines) == 2 + 5
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+    assert "<script>" not in text
+    assert "*random* (baseline)" in text
+
+
+def test_latex_is_escaped_and_uses_booktabs(scores):
+    text = report.to_latex(nasty_board(scores))
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    row = next(line for line in text.splitlines() if "script" in line)
+    assert r"a\_b\&50\%\$x\$\#\{\textasciitilde{}\textasciicircum{}\}\textbackslash{}" in row
+    columns = len(re.search(r"tabular}{(\w+)}", text)[1])
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert all(len(re.findall(r"(?<!\\)&", line)) == columns - 1 for line in rows)
+    assert r"\caption{A \& B}" in report.to_latex(nasty_board(scores), caption="A & B")
+
+
+def test_csv_reads_back_to_the_same_table(scores, tmp_path):
+    board = nasty_board(scores)
+    text = report.to_csv(board, tmp_path / "deep" / "board.csv")
+    assert (tmp_path / "deep" / "board.csv").read_text() == text
+    back = pd.read_csv(tmp_path / "deep" / "board.csv")
+    np.testing.assert_allclose(back["overall"], board["overall"], rtol=1e-15)
+    assert NASTY in back["model"].tolist()
+
+
+def test_the_notebook_table_is_the_same_each_time_and_escaped(scores):
+    pytest.importorskip("jinja2")
+    board = nasty_board(scores)
+    text = report.styled(board).to_html()
+    assert text == report.styled(board).to_html()
+    assert 'id="T_leaderboard"' in text
+    assert "<script>" not in text
+    assert report.styled(board, uuid="two").to_html() != text
+
+
+def test_show_sorts_where_itables_is_installed(scores, monkeypatch):
+    pytest.importorskip("jinja2")
+    board = report.leaderboard(scores)
+    monkeypatch.setitem(sys.modules, "itables", None)
+    assert hasattr(report.show(board), "to_html")
+
+    class Fake:
+        @staticmethod
+        def to_html_datatable(made, **options):
+            return f"{options['table_id']} {len(made.data)}"
+
+    monkeypatch.setitem(sys.modules, "itables", Fake)
+    assert report.show(board).data == "T_leaderboard 5"
+
+
+class Reader(HTMLParser):
+    """Tags and addresses of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses, self.tags = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "action")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, scores):
+    folder = tmp_path_factory.mktemp("results")
+    renamed = scores.assign(model=scores["model"].replace({"toy 2.0 0.0": NASTY}))
+    renamed.attrs = {"provenance": {"x": 1}}
+    score_files.write_scores(renamed, folder / "mini.csv")
+    score_files.write_scores(reward_bench_2_scores(), folder / "deep" / "two.jsonl")
+    score_files.write_pairs(reward_bench_pairs(), folder / "one.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(results, tmp_path_factory, mini):
+    out = tmp_path_factory.mktemp("out") / "report.html"
+    assert report.write_report(results, out, responses=mini) == out
+    return out
+
+
+def test_the_report_needs_nothing_outside_itself(page):
+    text = page.read_text()
+    reader = Reader()
+    reader.feed(text)
+    assert {address.split(":")[0] for address in reader.addresses if not address.startswith("#")} == {"data"}
+    assert reader.tags.count("script") == 1
+    assert reader.tags.count("section") == 3
+    assert reader.tags.count("img") == 3 + 2 + 3
+    assert "alert(1)&lt;/script&gt;" in text
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://", text)
+
+
+def test_the_same_input_gives_the_same_bytes(page, results, tmp_path, mini):
+    again = report.write_report(results, tmp_path / "again.html", responses=mini)
+    assert again.read_bytes() == page.read_bytes()
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.browser
+def test_the_report_opens_offline_and_sorts(page):
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        context = browser.new_context(offline=True)
+        tab = context.new_page()
+        problems = []
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.goto(page.as_uri())
+        models = "() => [...document.querySelectorAll('table')[1].tBodies[0].rows].map(r => r.cells[1].textContent)"
+        before = tab.evaluate(models)
+        tab.click("table >> nth=1 >> button:text-is('hard')")
+        hard = "() => [...document.querySelectorAll('table')[1].tBodies[0].rows].map(r => +r.cells[8].dataset.v)"
+        down = tab.evaluate(hard)
+        assert down == sorted(down, reverse=True)
+        tab.click("table >> nth=1 >> button:text-is('hard')")
+        assert tab.evaluate(hard) == sorted(down)
+        assert sorted(tab.evaluate(models)) == sorted(before)
+        assert problems == []
+        browser.close()
+
+
+def test_results_come_from_folders_globs_lists_and_tables(results, scores):
+    tables, files = read_results(results)
+    assert list(tables) == ["reward-bench-2", "mini", "reward-bench"]
+    assert len(files) == 3
+    assert list(read_results(str(results / "*.csv"))[0]) == ["mini", "reward-bench"]
+    assert list(read_results([results / "mini.csv"])[0]) == ["mini"]
+    assert list(read_results(scores)[0]) == ["mini"]
+    mixed = read_results([results / "one.csv"])[0]["reward-bench"]
+    assert "outcome" in mixed.columns
+
+
+def test_bad_input_is_named(tmp_path, scores, results):
+    with pytest.raises(DataError, match="no result files there; expected"):
+        report.write_report(tmp_path, tmp_path / "r.html")
+    (tmp_path / "store" / "abc").mkdir(parents=True)
+    (tmp_path / "store" / "abc" / "1.scores").write_text("")
+    with pytest.raises(DataError, match="looks like a store"):
+        report.write_report(tmp_path / "store", tmp_path / "r.html")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(DataError, match=r"bad\.json"):
+        report.write_report(tmp_path, tmp_path / "r.html")
+    score_files.write_scores(scores, tmp_path / "two" / "a.csv")
+    score_files.write_scores(scores, tmp_path / "two" / "b.csv")
+    with pytest.raises(DataError, match="repeat a key"):
+        report.write_report(tmp_path / "two", tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+    with pytest.raises(DataError, match="2 benchmarks"):
+        report.leaderboard(pd.concat([scores, scores.assign(benchmark="other")]))
+    with pytest.raises(DataError, match="best of four, which pairs do not say"):
+        report.leaderboard(metrics.pairs(reward_bench_2_scores()))
+    with pytest.raises(DataError, match="no column 'rank'"):
+        report.to_latex(metrics.rm_bench(metrics.pairs(scores)))
+    with pytest.raises(DataError, match="have no text in responses"):
+        report.leaderboard(scores, responses=benchmarks.load("mini").iloc[6:])
