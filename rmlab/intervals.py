@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 __all__ = [
     "WeightedMean",
     "bootstrap",
+    "cell_means",
     "clustered_se",
     "difference_interval",
     "normal_interval",
@@ -54,12 +55,10 @@ def weighted_mean(values: Floats, cells: Codes, weights: Floats, clusters: Codes
     (0.375, 0.28)
     """
     used = weights != 0
-    member = (cells[:, None] == np.arange(len(weights))).astype(np.float64)
     present = ~np.isnan(values)
     filled = np.where(present, values, 0.0)
-    count = present.astype(np.float64) @ member
+    mean, count = cell_means(values, cells, len(weights))
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = (filled @ member) / count
         scale = np.where(used & (count > 0), weights / count, 0.0)
     value = mean[:, used] @ weights[used]
     weight = np.where(present, scale[:, cells], 0.0)
@@ -68,6 +67,16 @@ def weighted_mean(values: Floats, cells: Codes, weights: Floats, clusters: Codes
     expected = _by_cluster(np.nan_to_num(mean)[:, cells] * weight, clusters, n_clusters)
     blank = np.where(share > 0, 0.0, np.nan)
     return WeightedMean(value, contribution + blank, contribution - expected + blank, share)
+
+
+def cell_means(values: Floats, cells: Codes, n_cells: int) -> tuple[Floats, Floats]:
+    """Mean and number of the known values of each cell: two arrays (rows, n_cells), NaN and 0 where it is empty."""
+    member = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
+    present = ~np.isnan(values)
+    count = present.astype(np.float64) @ member
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = (np.where(present, values, 0.0) @ member) / count
+    return mean, count
 
 
 def stratified_error(influence: Floats, strata: Codes) -> tuple[Floats, Floats]:
@@ -228,5 +237,7 @@ def _by_cluster(values: NDArray[np.generic], clusters: Codes, n_clusters: int) -
 def _quantile(clusters: Floats, confidence: float) -> Floats:
     from scipy.special import stdtrit
 
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95")
     freedom = np.asarray(clusters, float) - 1
     return np.where(freedom > 0, stdtrit(np.maximum(freedom, 1), 0.5 + confidence / 2), np.nan)

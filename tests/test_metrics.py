@@ -162,6 +162,34 @@ def test_an_absent_domain_makes_the_summary_missing_not_smaller(make_scores):
     assert table[["chat", "code", "safety"]].notna().all(axis=None)
 
 
+def test_half_of_safety_is_not_safety(make_scores):
+    scores = make_scores(seed=1)
+    half = scores[(scores["model"] == "a") | (scores["subset"] != "safety-response")]
+    for safety in ("pooled", "split"):
+        table = metrics.rm_bench(metrics.pairs(half), safety=safety).set_index("model")
+        whole = metrics.rm_bench(metrics.pairs(scores), safety=safety).set_index("model")
+        assert table.loc["b", ["safety", "easy", "normal", "hard", "overall", "se"]].isna().all()
+        pd.testing.assert_series_equal(table.loc["a"], whole.loc["a"])
+    unnamed = metrics.rm_bench(metrics.pairs(scores.assign(subset=scores["domain"])))
+    assert unnamed["overall"].notna().all()
+
+
+def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
+    pairs = metrics.pairs(make_scores())
+    closed = ["chosen_style", "rejected_style", "level", "outcome"]
+    for by in ("level", ["model", "chosen_style", "rejected_style"]):
+        expected = metrics.accuracy(pairs, by=by)
+        for kind in (object, "str"):
+            shuffled = pairs.astype(dict.fromkeys(closed, kind)).sort_values("model", kind="stable")
+            pd.testing.assert_frame_equal(metrics.accuracy(shuffled, by=by), expected)
+    plain = pairs.astype(dict.fromkeys(closed, "str"))
+    pd.testing.assert_frame_equal(metrics.rm_bench(plain), metrics.rm_bench(pairs))
+    one = pairs["model"] == "a"
+    pd.testing.assert_frame_equal(metrics.matrix(plain[one]), metrics.matrix(pairs[one]))
+    hard = pairs[pairs["level"] == "hard"].astype({"level": "str"})
+    assert metrics.accuracy(hard, by="level")["n_pairs"].tolist() == [0, 0, len(hard)]
+
+
 def test_safety_pools_prompts_unless_split(make_scores):
     scores = make_scores(seed=1)
     pairs = metrics.pairs(scores)
@@ -191,6 +219,19 @@ def test_misuse_is_refused_by_name(make_scores):
         metrics.rm_bench(pd.concat([pairs, pairs.assign(benchmark="other")]))
     with pytest.raises(DataError, match="one label only"):
         metrics.pairs(make_scores().query("label == 'chosen'"))
+    for summary in (metrics.matrix, metrics.accuracy, metrics.rm_bench):
+        with pytest.raises(DataError, match=r"comes from rmlab\.pairs\(scores\)"):
+            summary(make_scores())
+        with pytest.raises(TypeError, match="pairs: expected a pandas DataFrame, got NoneType"):
+            summary(None)
+    with pytest.raises(DataError, match=r"'wins' in 54 of .*did you mean 'win'"):
+        metrics.accuracy(pairs.assign(outcome=["wins"] * 54 + ["loss"] * (len(pairs) - 54)))
+    with pytest.raises(ValueError, match=r"confidence: 95; allowed: between 0 and 1"):
+        metrics.accuracy(pairs, confidence=95)
+    with pytest.raises(ValueError, match=r"average: 'domain'; .*did you mean 'domains'"):
+        metrics.matrix(pairs[pairs["model"] == "a"], average="domain")
+    with pytest.raises(DataError, match="no rows"):
+        metrics.matrix(pairs.head(0))
     plain = pairs.assign(chosen_style=pd.NA, level=pd.NA)
     with pytest.raises(DataError, match="level is missing"):
         metrics.accuracy(tables.check_pairs(plain), by="level")

@@ -1,5 +1,7 @@
 """Columns of a pairs table as arrays: codes, sums and counts by group. What every metric and statistic starts from."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -7,7 +9,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.tables import DataError
 
-__all__ = ["allowed", "codes", "factorise", "sums", "tally"]
+__all__ = ["allowed", "codes", "factorise", "positions", "sums", "tally"]
 
 
 def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, NDArray[np.intp]]:
@@ -32,10 +34,15 @@ def codes(
     frame: pd.DataFrame, column: str, dtype: pd.CategoricalDtype, allow_missing: bool = False
 ) -> NDArray[np.intp]:
     """Codes of a closed column (-1 missing); raises DataError where it is absent, or missing unless `allow_missing`."""
-    if column not in frame.columns:
-        raise DataError(f"pairs: no column {column!r}; make pairs with rmlab.pairs(scores) or rmlab.check_pairs(frame)")
+    tables.require_columns(frame, [column], "pairs")
     values = frame[column]
     if values.dtype != dtype:
+        strange = values[values.notna() & ~values.isin(dtype.categories)]
+        if len(strange):
+            raise DataError(
+                f"pairs: {column} is {strange.iloc[0]!r} in {len(strange)} of {len(frame)} rows; "
+                f"{tables.nearest(strange.iloc[0], list(dtype.categories))}"
+            )
         values = pd.Series(pd.Categorical(values, dtype=dtype))
     numbers: NDArray[np.intp] = values.cat.codes.to_numpy().astype(np.intp)
     missing = int((numbers < 0).sum())
@@ -51,6 +58,13 @@ def factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
     """Number of each value in order of first appearance, and the values."""
     numbers, uniques = pd.factorize(values)
     return numbers.astype(np.intp), list(uniques)
+
+
+def positions(values: pd.Series, names: Sequence[str]) -> NDArray[np.intp]:
+    """Place of each value in `names`, -1 where it is none of them."""
+    numbers, uniques = factorise(values)
+    places = np.array([names.index(value) if value in names else -1 for value in uniques], np.intp)
+    return places[numbers]
 
 
 def allowed(argument: str, value: str, values: tuple[str, ...]) -> str:

@@ -59,6 +59,7 @@ def matrix(
     0.5
     """
     _one_model(pairs)
+    allowed("average", average, ("prompts", "domains"))
     cell = 3 * codes(pairs, "chosen_style", tables.STYLE) + codes(pairs, "rejected_style", tables.STYLE)
     domain, domains = factorise(pairs["domain"]) if average == "domains" else (np.zeros(len(pairs), np.intp), ["all"])
     total, n = sums(credit(pairs, ties=ties), domain * 9 + cell, len(domains) * 9)
@@ -78,7 +79,8 @@ def accuracy(
     Comparisons with a missing outcome are counted in `missing` and in nothing else. `ties`: "loss" (RM-Bench and
     RewardBench 1), "half" or "drop". Style and level columns come on their full grid: a hole is NaN with n = 0.
     """
-    by = [by] if isinstance(by, str) else list(by)
+    tables.require_columns(pairs, [*PROMPT, "outcome"], "pairs")
+    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     group, frame = _groups(pairs, by)
     value = credit(pairs, ties=ties)
     prompt = pairs.groupby(PROMPT, sort=False).ngroup().to_numpy()
@@ -145,19 +147,23 @@ def _groups(pairs: pd.DataFrame, by: list[str]) -> tuple[NDArray[np.intp], pd.Da
     absent = [c for c in by if c not in pairs.columns]
     if absent:
         raise DataError(f"by: {absent[0]!r} is not a column of pairs; {tables.nearest(absent[0], list(pairs.columns))}")
-    closed = [c for c in by if isinstance(pairs[c].dtype, pd.CategoricalDtype)]
+    # The contract's vocabularies keep their order whatever the column's type: strings would sort wrongly.
+    types = {c: tables.CLOSED.get(c, pairs[c].dtype) for c in by}
+    closed = {c: dtype for c, dtype in types.items() if isinstance(dtype, pd.CategoricalDtype)}
     open_ = [c for c in by if c not in closed]
     seen = pairs[open_].drop_duplicates().reset_index(drop=True) if open_ else pd.DataFrame(index=[0])
     number = pairs.groupby(open_, sort=False, dropna=False).ngroup().to_numpy() if open_ else np.zeros(len(pairs), int)
     grid, group = seen, number.astype(np.intp)
-    for column in closed:
-        dtype = pairs[column].dtype
+    for column, dtype in closed.items():
         group = group * len(dtype.categories) + codes(pairs, column, dtype)
         grid = grid.merge(pd.DataFrame({column: pd.Categorical(dtype.categories, dtype=dtype)}), how="cross")
     return group, grid[by]
 
 
 def _one_model(pairs: pd.DataFrame) -> None:
+    tables.require_columns(pairs, tables.PAIR_KEY, "pairs")
+    if pairs.empty:
+        raise DataError("pairs: no rows, so there is no matrix; look at what the rows were selected by")
     models = list(pairs["model"].unique())
     if len(models) != 1:
         raise DataError(

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, tables
-from rmlab.metrics.columns import allowed, codes, factorise, sums, tally
+from rmlab.metrics.columns import allowed, codes, factorise, positions, sums, tally
 from rmlab.metrics.comparisons import Ties, credit
 from rmlab.tables import LEVELS, PROMPT, DataError
 
@@ -16,9 +16,10 @@ __all__ = ["Safety", "rm_bench"]
 Safety = Literal["pooled", "split"]
 
 _DOMAINS = ("chat", "math", "code", "safety")
+_SAFETY = ("safety-refuse", "safety-response")
 _STRATA: dict[str, dict[str, float]] = {
     "pooled": dict.fromkeys(_DOMAINS, 1 / 4),
-    "split": {"chat": 1 / 4, "math": 1 / 4, "code": 1 / 4, "safety-refuse": 1 / 8, "safety-response": 1 / 8},
+    "split": {"chat": 1 / 4, "math": 1 / 4, "code": 1 / 4, **dict.fromkeys(_SAFETY, 1 / 8)},
 }
 
 
@@ -30,10 +31,12 @@ def rm_bench(
     A domain's level is the mean of its cells, a domain's score the mean of its three levels; easy, normal, hard and
     overall are unweighted means over the four domains, so the mean of the domains equals the mean of the levels.
     `safety="pooled"` counts refuse and response prompts as one domain, as the released runner does; "split"
-    averages the two files. A domain that is not all there is NaN, and so is every mean that needs it.
+    averages the two files. A domain that is not all there (of safety: one of the two files) is NaN, and so is every
+    mean that needs it.
     Further columns: se, low, high (of overall; prompts are clusters, domains are strata), n_prompts, ties, missing.
     RM-Bench (arXiv 2410.16184), section 3; `scripts/utils.py` of its repository.
     """
+    tables.require_columns(pairs, [*tables.PAIR_KEY, "level", "outcome"], "pairs")
     weights = _STRATA[allowed("safety", safety, tuple(_STRATA))]
     model, models = factorise(pairs["model"])
     stratum = _strata(pairs, list(weights), safety)
@@ -42,6 +45,8 @@ def rm_bench(
     total, n = sums(value, cell, len(models) * len(weights) * 3)
     with np.errstate(invalid="ignore"):
         mean = (total / n).reshape(len(models), len(weights), 3)
+    if safety == "pooled":
+        mean[_half_safety(pairs, model, len(models)), _DOMAINS.index("safety")] = np.nan
     share = np.array(list(weights.values()))
     overall = share @ mean.mean(axis=2).T
     se, low, high, n_prompts = _overall_interval(pairs, model, value, cell, mean, n, share, confidence)
@@ -96,6 +101,17 @@ def _domain_columns(mean: NDArray[np.float64], strata: list[str]) -> dict[str, N
     return {d: score[:, [i for i, o in enumerate(owners) if o == d]].mean(axis=1) for d in _DOMAINS}
 
 
+def _half_safety(pairs: pd.DataFrame, model: NDArray[np.intp], models: int) -> NDArray[np.bool_]:
+    """Models whose safety prompts come from one of the two files only, by the names of their subsets."""
+    if "subset" not in pairs:
+        return np.zeros(models, np.bool_)
+    safety = (pairs["domain"] == "safety").to_numpy()
+    place = positions(pairs["subset"][safety], _SAFETY)
+    found = np.bincount(model[safety] * 3 + place + 1, minlength=models * 3).reshape(models, 3) > 0
+    half: NDArray[np.bool_] = found[:, 1] != found[:, 2]
+    return half
+
+
 def _strata(pairs: pd.DataFrame, names: list[str], safety: Safety) -> NDArray[np.intp]:
     benchmarks = pairs["benchmark"].unique()
     if len(benchmarks) > 1:
@@ -111,7 +127,7 @@ def _strata(pairs: pd.DataFrame, names: list[str], safety: Safety) -> NDArray[np
     column = pairs["domain"]
     if safety == "split":
         column = column.where(column != "safety", pairs["subset"])
-    numbers: NDArray[np.intp] = pd.Categorical(column, categories=names).codes.astype(np.intp)
+    numbers = positions(column, names)
     if (numbers < 0).any():
         raise DataError(
             f"pairs: subset {column[numbers < 0].iloc[0]!r} inside safety; safety='split' needs {names[3:]}"
