@@ -72,7 +72,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     ax.set(xlabel="predicted probability of the preferred answer", ylabel="share of comparisons where it is right")
     ax.set_xlim(0.49, 1.01)
     ax.set_ylim(top=1.02)
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0))
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
