@@ -92,7 +92,7 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
     import seaborn as sns
     from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap, Normalize
+    from matplotlib.colors import ListedColormap
 
     square = differences(contests, alpha=alpha)
     ax = canvas(ax, (0.42 * len(square) + 2.8, 0.42 * len(square) + 1.6) if len(square) <= 30 else (9.5, 8.5))
@@ -102,7 +102,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     sns.heatmap(
         100 * square,
         cmap=ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))])),
-        norm=Normalize(-100 * largest, 100 * largest),
+        vmin=-100 * largest,
+        vmax=100 * largest,
         annot=few,
         fmt=".1f",
         annot_kws={"fontsize": "small"},

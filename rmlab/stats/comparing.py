@@ -17,7 +17,7 @@ __all__ = ["Options", "compare", "compare_all", "flips", "paired"]
 
 Mask = NDArray[np.bool_]
 
-_BLOCK = 256  # pairs of models worked on at once
+_BLOCK = 512  # pairs of models worked on at once
 _COLUMNS = [
     "accuracy_a", "accuracy_b", "difference", "se", "low", "high", "p", "p_holm", "agreement",
     "n_prompts", "n_pairs", "ties_a", "ties_b", "missing", "test", "reason",
@@ -127,13 +127,13 @@ def paired(
     cells, prompt = target.cells[chosen], table.prompt[chosen]
     a, b = worth[np.ix_(first, chosen)], worth[np.ix_(second, chosen)]
     blank = np.where(np.isnan(a) | np.isnan(b), np.nan, 0.0)
-    of_a, of_b, gap = (
-        intervals.weighted_mean(x + blank, cells, target.weights, prompt, table.n_prompts) for x in (a, b, a - b)
-    )
+    gap = intervals.weighted_mean(a - b + blank, cells, target.weights, prompt, table.n_prompts)
+    used = target.weights != 0
+    of_a, of_b = (intervals.cell_means(x + blank, cells, len(used))[0][:, used] @ target.weights[used] for x in (a, b))
     single = len(np.unique(prompt)) == len(prompt) and len(target.weights) == 1 and options.exact
     return {
-        "accuracy_a": of_a.value,
-        "accuracy_b": of_b.value,
+        "accuracy_a": of_a,
+        "accuracy_b": of_b,
         **_interval(gap, target, options.confidence),
         "p": np.where(np.isnan(gap.value), np.nan, _p(gap.contribution, target, single, options)),
         "n_prompts": (~np.isnan(gap.influence)).sum(axis=1),

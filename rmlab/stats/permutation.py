@@ -11,7 +11,9 @@ from rmlab.stats.grid import Codes, Floats
 __all__ = ["holm", "mcnemar", "sign_flip"]
 
 _FEW = 10  # below so many exceedances the resampled p is too coarse and Student's tail takes over
-_CHUNK = 2000  # flips held in memory at once
+_CHUNK = 5000  # flips held in memory at once
+_FLAT = 1e-5  # a variance below this share of its largest value is rounding noise
+_LARGE = 1e9  # stands for an infinite statistic: every prompt differs by the same
 _TOLERANCE = 1e-4  # relative: flips that give the same statistic must not lose to float32 rounding
 
 
@@ -32,10 +34,18 @@ def sign_flip(contribution: Floats, strata: Codes, *, resamples: int = 10_000, s
     n = present.astype(np.float64) @ member
     scale = np.divide(n, n - 1, out=np.zeros_like(n), where=n > 1)
     squares = filled**2 @ member
-    observed = _student(filled @ member, squares, n, scale)
+    known, drift = (scale * squares).sum(axis=1), scale / np.maximum(n, 1)  # variance = known - sum(drift * sums^2)
+    sums = filled @ member
+    variance = known - (drift * sums**2).sum(axis=1)
+    variance = np.where(variance > _FLAT * known, variance, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = np.where(sums.sum(axis=1) == 0, 0.0, np.abs(sums.sum(axis=1)) / np.sqrt(variance))
     exceed = np.zeros(len(filled))
-    for flipped in _flips(filled, strata, resamples, seed):
-        exceed += (_student(flipped, squares, n, scale) >= observed * (1 - _TOLERANCE)).sum(axis=0)
+    for total, correction in _flips(filled, strata, drift, resamples, seed):
+        spread = known.astype(np.float32) - correction
+        spread[spread < _FLAT * known] = 0
+        bar = np.minimum(observed * (1 - _TOLERANCE), _LARGE).astype(np.float32) ** 2
+        exceed += (total**2 >= bar * spread).sum(axis=0)
     p = (1 + exceed) / (1 + resamples)
     freedom = intervals.stratified_error(contribution, strata)[1]
     tail = 2 * stdtr(np.maximum(np.nan_to_num(freedom, nan=1.0), 1), -observed)
@@ -72,29 +82,24 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def _flips(filled: Floats, strata: Codes, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:
-    """Blocks (strata, flips, rows) of each stratum's sum of contributions with random signs."""
+def _flips(
+    filled: Floats, strata: Codes, drift: Floats, resamples: int, seed: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Blocks (flips, rows) of the differences with random signs, and of what their strata take off the variance."""
     rng = np.random.default_rng(seed)
-    columns = np.ascontiguousarray(filled.T, dtype=np.float32)
-    where = [np.flatnonzero(strata == s) for s in range(strata.max(initial=-1) + 1)]
+    order = np.argsort(strata, kind="stable")  # a stratum is then a slice, which needs no copy
+    columns = np.ascontiguousarray(filled.T[order], dtype=np.float32)
+    weight = drift.T.astype(np.float32)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(strata, minlength=len(weight)))])
     for start in range(0, resamples, _CHUNK):
         size = min(_CHUNK, resamples - start)
         bits = np.unpackbits(rng.integers(0, 256, (size, -(-len(strata) // 8)), np.uint8), axis=1, count=len(strata))
         signs = bits.astype(np.float32) * 2 - 1
-        yield np.stack([signs[:, found] @ columns[found] for found in where])
-
-
-def _student(sums: NDArray[np.floating], squares: Floats, n: Floats, scale: Floats) -> NDArray[np.floating]:
-    """Absolute difference over its stratified error, from the sums (rows, strata) or (strata, flips, rows)."""
-    if sums.ndim == 3:
-        total, variance = np.zeros(sums.shape[1:], np.float32), np.zeros(sums.shape[1:], np.float32)
-        for s, part in enumerate(sums):
+        total, correction = np.zeros((2, size, len(filled)), np.float32)
+        for left, right, own in zip(ends[:-1], ends[1:], weight, strict=True):
+            part = signs[:, left:right] @ columns[left:right]
             total += part
-            variance += scale[:, s].astype(np.float32) * (
-                squares[:, s].astype(np.float32) - part**2 / np.maximum(n[:, s], 1).astype(np.float32)
-            )
-    else:
-        total, variance = sums.sum(axis=1), (scale * (squares - sums**2 / np.maximum(n, 1))).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.abs(total) / np.sqrt(np.maximum(variance, 0))
-    return np.where(np.abs(total) > 0, ratio, 0.0)
+            np.square(part, out=part)
+            part *= own
+            correction += part
+        yield total, correction

@@ -77,7 +77,8 @@ def _variant(models: list[str], name: str, values: Floats, reported: Floats, fli
     from scipy.stats import kendalltau
 
     ranks, whole = _ranks(values), _ranks(values.mean(axis=0))
-    tau = kendalltau(reported, whole, nan_policy="omit").statistic if len(models) > 1 else np.nan
+    both = ~np.isnan(reported) & ~np.isnan(whole)
+    tau = kendalltau(reported[both], whole[both]).statistic if both.sum() > 1 else np.nan
     frame = pd.DataFrame(
         {"model": pd.Series(models, dtype="str"), "variant": pd.Series([name] * len(models), dtype="str")}
     )

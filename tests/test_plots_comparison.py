@@ -1,0 +1,161 @@
+"""Figures of comparisons: what is drawn equals the table, nothing global changes, bad tables are refused."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
+
+from rmlab import metrics, stats
+from rmlab.plots import comparison, margin
+from rmlab.tables import DataError
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = np.random.default_rng(0)
+    sizes = {"chat": 12, "math": 14, "code": 10, "safety": 12}
+    styles = ("concise", "plain", "markdown")
+    rows = [
+        (model, "rm-bench", domain, str(i), label, slot, style, (label == "chosen") * strength + rng.normal())
+        for model, strength in (("weak", 0.0), ("fair", 0.2), ("good", 2.5))
+        for domain, n in sizes.items()
+        for i in range(n)
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(styles)
+    ]
+    columns = ["model", "benchmark", "domain", "id", "label", "slot", "style", "score"]
+    return metrics.pairs(pd.DataFrame(rows, columns=columns))
+
+
+@pytest.fixture(scope="module")
+def tables_of(pairs):
+    return {
+        "intervals": stats.intervals(pairs[pairs["model"] == "good"]),
+        "contests": stats.compare_all(pairs, resamples=500),
+        "ranks": stats.rank(pairs, resamples=500),
+        "calibration": stats.calibration(pairs),
+    }
+
+
+def segments(ax):
+    return np.concatenate([np.array(c.get_segments()) for c in ax.collections if hasattr(c, "get_segments")])
+
+
+def test_forest_draws_every_row_of_the_table(tables_of):
+    table = tables_of["intervals"]
+    ax = comparison.plot_forest(table)
+    assert [t.get_text() for t in ax.get_yticklabels()] == table["name"].tolist()[::-1]
+    drawn = segments(ax)
+    np.testing.assert_allclose(np.sort(drawn[:, 0, 0]), np.sort(table["low"]))
+    np.testing.assert_allclose(np.sort(drawn[:, 1, 0]), np.sort(table["high"]))
+    points = np.concatenate([c.get_offsets() for c in ax.collections if isinstance(c, PathCollection)])
+    assert set(np.round(table["value"], 12)) <= set(np.round(points[:, 0], 12))
+
+
+def test_forest_of_differences_has_its_line_at_zero_and_names_the_models(pairs):
+    ax = comparison.plot_forest(stats.compare(pairs, "weak", "good", by=["domain", "level"], resamples=100))
+    assert len(ax.get_yticks()) == 12
+    assert ax.get_yticklabels()[-1].get_text() == "chat  easy"
+    assert ax.lines[0].get_xdata()[0] == 0
+    assert "weak minus good" in ax.get_xlabel()
+
+
+def test_forest_takes_any_table_with_limits_and_refuses_others(pairs):
+    ax = comparison.plot_forest(metrics.rm_bench(pairs), sort=True)
+    assert ax.get_yticklabels()[-1].get_text() == "good"
+    assert ax.get_xlabel() == "overall"
+    with pytest.raises(DataError, match="no column 'low'"):
+        comparison.plot_forest(metrics.rm_bench(pairs).drop(columns="low"))
+    with pytest.raises(DataError, match="no column 'chta'"):
+        comparison.plot_forest(metrics.rm_bench(pairs), value="chta")
+    with pytest.raises(DataError, match=r"label: 'modle'.*did you mean 'model'"):
+        comparison.plot_forest(metrics.rm_bench(pairs), label="modle")
+
+
+def test_forest_marks_rows_without_an_interval(tables_of):
+    table = tables_of["intervals"].copy()
+    table.loc[3, ["low", "high"]] = np.nan
+    ax = comparison.plot_forest(table)
+    assert len(segments(ax)) == len(table) - 1
+    hollow = [c for c in ax.collections if isinstance(c, PathCollection)][-1]
+    assert len(hollow.get_offsets()) == 1
+    assert hollow.get_facecolor()[0][:3].tolist() == [1, 1, 1]
+
+
+def test_ranks_stand_best_on_top_with_their_letters(tables_of):
+    ranks = tables_of["ranks"]
+    ax = comparison.plot_rank(ranks)
+    assert ax.get_yticklabels()[-1].get_text().startswith("good")
+    assert [t.get_text() for t in ax.texts][::-1] == ranks["group"].tolist()
+    drawn = segments(ax)
+    np.testing.assert_allclose(drawn[:, 1, 0][::-1], ranks["rank_high"].astype(float))
+    assert len(comparison.plot_rank(ranks, groups=False).texts) == 0
+    with pytest.raises(DataError, match="pass the table of rank"):
+        comparison.plot_rank(tables_of["contests"])
+
+
+def test_cells_that_do_not_survive_holm_are_blank(tables_of):
+    contests = tables_of["contests"]
+    square = comparison.differences(contests)
+    assert square.index[0] == "good"
+    assert np.isnan(square.loc["weak", "fair"]) == (
+        contests.set_index(["model_a", "model_b"]).loc[("weak", "fair"), "p_holm"] >= 0.05
+    )
+    np.testing.assert_allclose(square, -square.T)
+    ax = comparison.plot_significance(contests)
+    mesh = ax.collections[0].get_array()
+    assert np.ma.count(mesh) == square.notna().sum().sum()
+    low, high = ax.collections[0].get_clim()[0], ax.collections[0].get_clim()[1]
+    assert low == -high
+    assert len(ax.texts) == square.notna().sum().sum()
+    assert comparison.differences(contests, alpha=1e-300).isna().all().all()
+    comparison.plot_significance(contests, alpha=1e-300)
+
+
+def test_margins_are_densities_with_their_win_rates(pairs):
+    one = pairs[pairs["model"] == "good"]
+    ax = margin.plot_margins(one)
+    labels = [t.get_text() for t in ax.get_legend().get_texts()]
+    table = stats.margins(one).set_index("level")
+    assert [label.split(":")[0] for label in labels] == ["easy", "normal", "hard"]
+    assert labels[2] == f"hard: {table.loc['hard', 'positive']:.0%} won of {table.loc['hard', 'n_pairs']:,}"
+    assert ax.get_xlim()[0] < 0 < ax.get_xlim()[1]
+    margin.plot_margins(one, by="domain")
+    margin.plot_margins(one.assign(margin=0.0))
+    with pytest.raises(DataError, match="keep one"):
+        margin.plot_margins(pairs)
+    with pytest.raises(DataError, match="both a margin and a level"):
+        margin.plot_margins(one.assign(margin=np.nan))
+    with pytest.raises(DataError, match="did you mean 'level'"):
+        margin.plot_margins(one, by="levels")
+
+
+def test_calibration_draws_the_bins_and_the_error(tables_of):
+    table = tables_of["calibration"]
+    ax = margin.plot_calibration(table)
+    good = table[(table["model"] == "good") & (table["n_pairs"] > 0)]
+    drawn = ax.lines[-1]
+    np.testing.assert_allclose(drawn.get_xdata(), good["predicted"])
+    np.testing.assert_allclose(drawn.get_ydata(), good["accuracy"])
+    assert ax.get_legend().get_texts()[-1].get_text() == f"good  (ECE {good['ece'].iloc[0]:.3f})"
+    with pytest.raises(DataError, match="pass the table of calibration"):
+        margin.plot_calibration(tables_of["ranks"])
+
+
+def test_plots_draw_on_the_axes_given_and_leave_the_rest_alone(pairs, tables_of):
+    before = mpl.rcParams.copy()
+    for draw, data in (
+        (comparison.plot_forest, tables_of["intervals"]),
+        (comparison.plot_rank, tables_of["ranks"]),
+        (comparison.plot_significance, tables_of["contests"]),
+        (margin.plot_calibration, tables_of["calibration"]),
+        (margin.plot_margins, pairs[pairs["model"] == "good"]),
+    ):
+        _, ax = plt.subplots()
+        copy = data.copy()
+        assert draw(data, ax=ax) is ax
+        pd.testing.assert_frame_equal(data, copy)
+        assert draw(data) is not ax
+    assert mpl.rcParams == before

@@ -1,0 +1,140 @@
+"""Ranks, letters, power and sensitivity: laws, and equality with the metrics they vary."""
+
+import designs
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmlab import intervals, metrics, stats
+from rmlab.stats import ranking, reported, targets
+from rmlab.stats.grid import credit
+from rmlab.tables import DataError
+
+
+@pytest.fixture
+def pairs(make_scores):
+    sizes = {"chat": 9, "math": 12, "code": 7, "safety-refuse": 8, "safety-response": 6}
+    return metrics.pairs(make_scores(sizes, models=("a", "b", "c", "d"), seed=1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 10_000), st.floats(0, 1))
+def test_two_share_a_letter_exactly_if_they_do_not_differ(n, seed, chance):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((n, n)) < chance, 1)
+    differ = upper | upper.T
+    shown = stats.letters([str(i) for i in range(n)], differ)
+    assert all(shown)
+    for i in range(n):
+        for j in range(i):
+            assert bool(set(shown[i]) & set(shown[j])) == (not differ[i, j])
+
+
+def test_letters_go_on_after_the_alphabet():
+    shown = stats.letters([str(i) for i in range(60)], ~np.eye(60, dtype=bool))
+    assert len(set(shown)) == 60
+    assert shown[51:54] == ["Z", "a2", "b2"]
+
+
+def test_ranks_follow_the_overall_score(pairs):
+    table = stats.rank(pairs, resamples=500)
+    summary = metrics.rm_bench(pairs).set_index("model")["overall"]
+    assert table["value"].tolist() == pytest.approx(summary.sort_values(ascending=False).tolist())
+    assert table["rank"].tolist() == [1, 2, 3, 4]
+    assert table["rank"].dtype == "Int64"
+    assert (table["rank_low"] <= table["rank"]).all()
+    assert (table["rank"] <= table["rank_high"]).all()
+    again = stats.rank(pairs.sample(frac=1, random_state=0).sort_values("model", kind="stable"), resamples=500)
+    assert again["model"].tolist() == table["model"].tolist()
+    assert again["rank"].tolist() == table["rank"].tolist()
+
+
+def test_a_far_better_model_is_first_for_sure(pairs):
+    star = pairs[pairs["model"] == "a"].assign(model="star", outcome="win", margin=9.0)
+    table = stats.rank(pd.concat([pairs, star]), resamples=500)
+    assert table.loc[0, ["model", "rank_low", "rank_high"]].tolist() == ["star", 1, 1]
+    assert not set(table.loc[0, "group"]) & set("".join(table.loc[1:, "group"]))
+
+
+def test_twins_share_rank_interval_and_group(pairs):
+    twin = pd.concat([pairs, pairs[pairs["model"] == "b"].assign(model="twin")])
+    table = stats.rank(twin, resamples=500).set_index("model")
+    for column in ("value", "rank", "rank_low", "rank_high"):
+        assert table.loc["b", column] == table.loc["twin", column], column
+    assert set(table.loc["b", "group"]) & set(table.loc["twin", "group"])
+
+
+def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
+    gap = (pairs["model"] == "a") & (pairs["domain"] == "code")
+    blank = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    last = stats.rank(blank, resamples=200).iloc[-1]
+    assert last["model"] == "a"
+    assert pd.isna(last["rank"])
+    assert [last["group"], last["missing"], last["reason"]] == ["", 63, "a domain is blank"]
+    assert stats.rank(blank, average="prompts", resamples=200)["rank"].notna().all()
+    nobody = pairs.assign(outcome=pairs["outcome"].where(pairs["domain"] != "code"))
+    with pytest.raises(DataError, match="no model has an overall score"):
+        stats.rank(nobody, resamples=200)
+
+
+def test_rank_intervals_hold_the_true_rank():
+    rng, held = np.random.default_rng(2), []
+    ladder = [designs.Design(advantage=tuple(a + 0.02 * m for a in (0.3, 0.1, 0.0, 0.2))) for m in range(6)]
+    for draw in range(25):
+        common = designs.prompts_in_common(1, rng)
+        table = designs.grid(np.concatenate([designs.margins(d, 1, common, rng) for d in ladder]))
+        target = targets.overall(table, "benchmark")
+        mean = reported.estimate(credit(table.outcome, "loss"), table, target).mean
+        drawn = intervals.bootstrap(mean, target.strata, resamples=300, seed=draw)
+        found = ranking.rank_columns(mean.value, drawn, np.ones(6, bool), 0.95)
+        true = 6 - np.arange(6)
+        held.append((found["rank_low"] <= true) & (true <= found["rank_high"]))
+    assert np.mean(held) > 0.9
+
+
+def test_power_is_the_error_of_compare_times_the_reach(pairs):
+    two = pairs[pairs["model"].isin(["a", "b"])]
+    for by in (None, "domain", ["level"]):
+        table, rows = stats.power(two, by=by), stats.compare(two, "a", "b", by=by)
+        np.testing.assert_allclose(table["se"], rows["se"], atol=1e-14)
+        np.testing.assert_allclose(table["detectable"], 2.8015852 * rows["se"], rtol=1e-6)
+        assert (table["n_prompts"] == rows["n_prompts"]).all()
+    assert (stats.power(pairs, power=0.95)["detectable"] > stats.power(pairs)["detectable"]).all()
+    with pytest.raises(ValueError, match=r"power: 80; allowed"):
+        stats.power(pairs, power=80)
+
+
+def test_sensitivity_varies_one_choice_at_a_time(pairs):
+    table = stats.sensitivity(pairs, repeats=5).set_index(["variant", "model"])["value"]
+    for variant, options in {
+        "as reported": {},
+        "ties half": {"ties": "half"},
+        "ties dropped": {"ties": "drop"},
+        "safety split": {"safety": "split"},
+    }.items():
+        expected = metrics.rm_bench(pairs, **options).set_index("model")["overall"]
+        np.testing.assert_allclose(table[variant][expected.index], expected, atol=1e-14, err_msg=variant)
+
+
+def test_noise_flips_more_the_larger_it_is_and_never_a_tie(pairs):
+    table = {n: stats.sensitivity(pairs, noise=n, repeats=5).query("variant == 'bf16 noise'") for n in (0, 0.05, 0.5)}
+    assert (table[0]["flipped"] == 0).all()
+    assert (table[0]["shift"] == 0).all()
+    assert table[0.5]["flipped"].sum() > table[0.05]["flipped"].sum()
+    flat = pairs.assign(margin=0.0, outcome="tie")
+    flat = stats.sensitivity(flat, repeats=2).query("variant == 'bf16 noise'")
+    assert (flat["flipped"] == 0).all()
+    judged = stats.sensitivity(pairs.assign(margin=np.nan))
+    assert "bf16 noise" not in set(judged["variant"])
+
+
+def test_a_scorer_that_ties_falls_when_ties_lose(make_scores):
+    scores = make_scores(dict.fromkeys(("chat", "math", "code", "safety-refuse"), 8), seed=3, levels=1000)
+    flat = scores[scores["model"] == "a"].assign(model="flat", score=0.0)
+    table = stats.sensitivity(metrics.pairs(pd.concat([scores, flat])), repeats=2).set_index(["variant", "model"])
+    assert table.loc[("as reported", "flat"), ["value", "rank"]].tolist() == [0, 3]
+    assert table.loc[("ties half", "flat"), "value"] == pytest.approx(0.5)
+    assert table.loc[("ties half", "flat"), "flipped"] == 32 * 9
+    assert np.isnan(table.loc[("ties dropped", "flat"), "value"])
