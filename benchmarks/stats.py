@@ -3,8 +3,8 @@
     python benchmarks/stats.py [--data ../shared/data] [--models 200] [--out benchmarks/results/stats.csv]
 
 Resamples: 10,000 cluster resamples of RM-Bench's 1,327 prompts, stratified by domain, all models sharing them; the loop
-draws and averages one resample at a time for one model (a part of them, scaled up). The matrix: 149 models x 2,985 items
-with blanks, `compare_all` and `rank`; McNemar's p of every pair of models against statsmodels.
+draws and averages one resample at a time for one model (a part of them, scaled up). The matrix: 149 models x
+2,985 items with blanks, `compare_all` and `rank`; McNemar's p of every pair of models against statsmodels.
 """
 
 import argparse
