@@ -113,6 +113,7 @@ def score(
     """
     from rmlab.scoring import score as score_responses
 
+    _check_out(out, file_format, len(models))
     responses = _load(benchmark, path)
     options = _given(
         head=head, weights=_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
@@ -192,8 +193,9 @@ def doctor(
 
 def _load(benchmark: str, path: Path | None) -> Any:
     from rmlab.benchmarks import load, load_pairs
+    from rmlab.records import SUFFIXES
 
-    if path is None and Path(benchmark).is_file():
+    if path is None and (Path(benchmark).is_file() or Path(benchmark).suffix.lower() in SUFFIXES):
         return load_pairs(benchmark)
     return load(benchmark, path=path)
 
@@ -218,6 +220,17 @@ def _weights(given: list[str] | None) -> dict[str, float] | None:
                 f"{text!r}; write label=number, for example helpfulness=0.8", param_hint="--weight"
             )
     return weights
+
+
+def _check_out(out: Path | None, file_format: str | None, models: int) -> None:
+    """Whatever is wrong with the file to write is said before a long run, not after it."""
+    from rmlab.score_files import check_target
+
+    if out is not None:
+        check_target(out, format=file_format, models=models)
+        out.parent.mkdir(parents=True, exist_ok=True)
+    elif file_format is not None:
+        raise typer.BadParameter("needs a file to write: give --out", param_hint="--format")
 
 
 def _write(scores: Any, out: Path | None, file_format: str | None) -> None:

@@ -1,6 +1,7 @@
 """Rows of a data file (JSON, JSONL, CSV, Parquet) as dictionaries, and errors that name the file and the row."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ __all__ = [
     "read_json",
     "read_rows",
     "read_text",
+    "refuse_cut",
     "require_file",
     "short",
 ]
@@ -23,6 +25,9 @@ __all__ = [
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
 
 Row = dict[str, Any]
+
+_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -50,21 +55,20 @@ def read_rows(path: Path) -> list[Row]:
 def read_json(path: Path) -> Any:
     """Content of a JSON file, or the list of a JSON-lines file's values. Raises DataError with line and column."""
     text = read_text(path)
-    try:
-        return json.loads(text, object_pairs_hook=_object)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and "\n" in text.strip():
-            return _lines(path, text)
-        raise _broken(path, text, error) from None
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+    content = _parse(path, text)
+    if _ESCAPED.search(text):
+        refuse_cut(path, content if isinstance(content, list) else [content])
+    return content
 
 
 def read_text(path: Path) -> str:
     """Text of a UTF-8 file (a byte-order mark is allowed). Raises DataError when missing, empty or not UTF-8."""
     require_file(path)
+    content = path.read_bytes()
+    if content.startswith(_PACKED):
+        raise DataError(f"{path}: a compressed file; unpack it first")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at position {error.start}); "
@@ -100,7 +104,32 @@ def number(path: object, place: int, row: Row, column: str, value: object = ...)
         return float("nan")
     if isinstance(value, bool) or not isinstance(value, int | float):
         fail(path, place, row, column, f"numbers (one is {short(value)})", "score the prompt again or drop it")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        fail(path, place, row, column, f"finite numbers (one is {short(value)})", "score the prompt again or drop it")
+
+
+def refuse_cut(path: object, rows: Iterable[object]) -> None:
+    """Raise DataError where a text holds half of a surrogate pair: such a text can be neither written nor tokenised."""
+    for number, row in enumerate(rows):
+        text = _cut(row)
+        if text is not None:
+            raise DataError(
+                f"{path}: row {number}: a text holds half of a surrogate pair, which is no character: {short(text)}; "
+                "it may have been cut inside an emoji: repair the text or drop the row"
+            )
+
+
+def _cut(value: object) -> str | None:
+    """The first text inside `value` that UTF-8 cannot hold."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            return value[max(error.start - 20, 0) : error.end + 20]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next((found for part in parts if (found := _cut(part)) is not None), None)
 
 
 def require_file(path: Path) -> None:
@@ -112,6 +141,19 @@ def require_file(path: Path) -> None:
     beside = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
     hint = nearest(path.name, beside[:20]) if beside else f"the folder {path.parent} does not exist either"
     raise DataError(f"{path}: no such file; {hint.replace('allowed:', 'in that folder:')}")
+
+
+def _parse(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and "\n" in text.strip():
+            return _lines(path, text)
+        raise _broken(path, text, error) from None
+    except RecursionError:
+        raise DataError(f"{path}: nested too deeply; expected a JSON array of objects with lists of texts") from None
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:

@@ -198,6 +198,9 @@ BAD_FILES = {
     "latin 1": ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), r"not UTF-8 text \(byte 0xe9 at position 22\)"),
     "utf 16": ('[{"id": 1}]'.encode("utf-16"), "not UTF-8 text"),
     "field twice": (b'[{"id": 1, "id": 2}]', "names the field 'id' twice"),
+    "nested": (b"[" * 100_000, "nested too deeply"),
+    "packed": (b"\x1f\x8b\x08\x00", "a compressed file; unpack it first"),
+    "half an emoji": (b'[{"id": 1, "prompt": "so \\ud83d"}]', "row 0: a text holds half of a surrogate pair"),
     "a number": (b"5", "row 0 is 5, not an object"),
 }
 

@@ -137,6 +137,26 @@ def test_wrong_usage_is_exit_code_2(main, words):
     assert main(*words)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mini", "owner/name", "-o", "x.txt"], "x.txt: cannot tell the file type"),
+        (["mini", "owner/name", "-o", "x.json", "--format", "rmbench"], "did you mean 'rm-bench'"),
+        (["mini", "a/b", "c/d", "-o", "x.json", "--format", "rm-bench"], "holds one model, got 2"),
+        (["mini", "owner/name", "-o", "taken/x.csv"], "taken"),
+        (["nowhere.jsonl", "longest"], "nowhere.jsonl: no such file"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_scored(main, monkeypatch, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file, not a folder")
+    monkeypatch.setattr("rmlab.scoring.score", lambda *args, **options: pytest.fail("it was scored"))
+    code, out, err = main("score", *words)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert message in err
+
+
 def test_damage_is_a_warning_line(main, fake_model, tmp_path):
     main("score", "mini", "owner/name", "-q", "--store", tmp_path)
     path = next(tmp_path.glob("*/*.scores"))

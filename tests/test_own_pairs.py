@@ -231,6 +231,12 @@ def test_bad_rows_are_refused(row, message):
         load_pairs(pd.DataFrame([row]))
 
 
+def test_half_an_emoji_is_refused():
+    frame = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": [["c", "d \ud83d"]]})
+    with pytest.raises(DataError, match=r"frame: row 0: a text holds half of a surrogate pair"):
+        load_pairs(frame)
+
+
 def test_bad_arguments(tmp_path):
     frame = pd.DataFrame({"id": [1, 1], "prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": ["c", "d"]})
     with pytest.raises(DataError, match=r"row 1: 'id' '1' is already row 0; .*columns=\{'id': None\}"):

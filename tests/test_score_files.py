@@ -282,6 +282,7 @@ BAD = {
     "two scores": ([{**RM, "score_chosen": [1, 2]}], r"row 0 \(id 1\): 'score_chosen' must be a list of three numbers"),
     "no rejected": ([{"id": 1, "domain": "chat", "score_chosen": [1, 2, 3]}], r"'score_rejected' must be .*no such"),
     "text as score": ([{**RM, "score_chosen": [1, "2", 3]}], r"'score_chosen' must be numbers \(one is '2'\)"),
+    "huge score": ([{**RM, "score_chosen": [1, 10**400, 3]}], r"'score_chosen' must be finite numbers"),
     "true as score": ([{**RM, "score_chosen": [1, True, 3]}], r"must be numbers \(one is True\)"),
     "unknown domain": ([{**RM, "domain": "chta"}], r"'domain' must be a domain of RM-Bench.*did you mean 'chat'"),
     "no domain": ([{"id": 1, **{k: v for k, v in RM.items() if "score" in k}}], r"start the file name with one of"),
@@ -325,6 +326,12 @@ def test_bad_csv_is_refused(tmp_path, content, message):
         read_scores(bad(tmp_path, HEADER + content, "x.csv"))
 
 
+def test_other_separators_are_named(tmp_path):
+    for separator in ";\t":
+        with pytest.raises(DataError, match=r"the columns must be separated by commas; found: 'model"):
+            read_scores(bad(tmp_path, HEADER.replace(",", separator), "x.csv"))
+
+
 def test_bad_style_and_missing_columns(tmp_path):
     styled = HEADER.replace("slot", "slot,style") + "m,b,d,1,chosen,0,consise,1\n"
     with pytest.raises(DataError, match=r"style that is not one of concise, plain, markdown; .*'consise'"):
@@ -357,7 +364,10 @@ def test_bad_arguments(tmp_path, make_scores):
         read_scores(tmp_path)
     with pytest.raises(DataError, match=r"an empty list of files"):
         read_scores([])
+    with pytest.raises(TypeError, match=r"source: expected a path, a glob or a list of them, got NoneType"):
+        read_scores(None)
     bad(tmp_path, [RM])
+    assert len(read_scores(tmp_path.glob("*.json"))) == 6
     with pytest.raises(DataError, match=r"no such file; in that folder: .*did you mean 'x.json'"):
         read_scores(tmp_path / "x.jsn")
     with pytest.raises(DataError, match=r"format: 'rmbench' is unknown; .*did you mean 'rm-bench'"):

@@ -20,8 +20,9 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
 
     Names: "rm-bench", "reward-bench", "reward-bench-2" (downloaded from the hub at a pinned revision and verified,
     or read from `path`, a file or a folder) and "mini" (ships with rmlab, in RM-Bench's file format).
-    Columns: benchmark, domain, id, label, slot, subset, style, prompt, response, and `source` (RM-Bench: where the
-    prompt comes from; missing where the file does not say), `note` (mini: what is wrong with the rejected answer).
+    Columns: benchmark, domain, id, label, slot, subset, style, prompt, response, and for RM-Bench `source` (where the
+    prompt comes from; missing where the file does not say), then those of `note`, `error` and `error_key` that the
+    files have (what is wrong with the rejected answer; mini has `note`).
     RM-Bench domains that are not there are named in `attrs["missing_domains"]` and in a UserWarning.
     Raises DataError for an unknown name and for bad files, naming file, row, field, value and remedy.
 

@@ -75,7 +75,9 @@ def _rows(source: Any, split: str | None, revision: str | None) -> tuple[Path, l
     if isinstance(source, pd.DataFrame):
         if source.empty:
             raise DataError("load_pairs: the frame has no rows")
-        return Path("frame"), [{str(name): value for name, value in row.items()} for row in source.to_dict("records")]
+        rows = [{str(name): value for name, value in row.items()} for row in source.to_dict("records")]
+        records.refuse_cut("frame", rows)
+        return Path("frame"), rows
     path = Path(source).expanduser()
     is_file = path.exists() or path.suffix.lower() in records.SUFFIXES
     if is_file or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):

@@ -2,6 +2,6 @@
 
 from rmlab.score_files.every_eval_ever import export_every_eval_ever
 from rmlab.score_files.reading import read_pairs, read_scores
-from rmlab.score_files.writing import write_pairs, write_scores
+from rmlab.score_files.writing import check_target, write_pairs, write_scores
 
-__all__ = ["export_every_eval_ever", "read_pairs", "read_scores", "write_pairs", "write_scores"]
+__all__ = ["check_target", "export_every_eval_ever", "read_pairs", "read_scores", "write_pairs", "write_scores"]

@@ -13,7 +13,7 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.tables import DataError
 
-__all__ = ["SIDECAR", "check_provenance", "read", "sha256", "write", "write_file", "write_sidecar"]
+__all__ = ["SIDECAR", "check_provenance", "check_suffix", "read", "sha256", "write", "write_file", "write_sidecar"]
 
 SIDECAR = ".provenance.json"
 
@@ -35,21 +35,28 @@ def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
 
 def write(frame: pd.DataFrame, path: Path) -> None:
     """Write a checked table; floats are written so that they read back to the same bits."""
+    check_suffix(path)
     suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        write_file(path, lambda part: frame.to_parquet(part, index=False, engine="pyarrow"))
+    elif suffix == ".csv":
+        write_file(path, lambda part: frame.to_csv(part, index=False, lineterminator="\n", encoding="utf-8"))
+    else:
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        lines = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+        write_file(path, lambda part: part.write_text(lines, encoding="utf-8"))
+
+
+def check_suffix(path: Path) -> None:
+    """Raise DataError unless the file's name says which type it is, ImportError where that type cannot be written."""
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet", ".jsonl", ".ndjson"):
+        raise DataError(f"{path}: cannot tell the file type from {path.suffix!r}; use .csv, .parquet or .jsonl")
     if suffix == ".parquet":
         try:
             import pyarrow  # noqa: F401
         except ImportError as error:
             raise ImportError(f"writing {path} needs pyarrow: install it, or write a .csv file") from error
-        write_file(path, lambda part: frame.to_parquet(part, index=False, engine="pyarrow"))
-    elif suffix == ".csv":
-        write_file(path, lambda part: frame.to_csv(part, index=False, lineterminator="\n", encoding="utf-8"))
-    elif suffix in (".jsonl", ".ndjson"):
-        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        lines = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        write_file(path, lambda part: part.write_text(lines, encoding="utf-8"))
-    else:
-        raise DataError(f"{path}: cannot tell the file type from {path.suffix!r}; use .csv, .parquet or .jsonl")
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:

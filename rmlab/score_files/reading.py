@@ -3,7 +3,7 @@
 import glob
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,7 @@ __all__ = ["FORMATS", "read_pairs", "read_scores"]
 
 FORMATS = ("rmlab", "rm-bench", "reward-bench", "reward-bench-2", "response-matrix")
 
-Source = str | PathLike[str] | Sequence[str | PathLike[str]]
+Source = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 def read_scores(
@@ -79,7 +79,11 @@ def read_pairs(
 
 
 def _paths(source: Source) -> list[Path]:
-    given = [source] if isinstance(source, str | PathLike) else list(source)
+    given = (
+        [source] if isinstance(source, str | PathLike) else list(source) if isinstance(source, Iterable) else [source]
+    )
+    if not all(isinstance(item, str | PathLike) for item in given):
+        raise TypeError(f"source: expected a path, a glob or a list of them, got {type(source).__name__}")
     found: list[Path] = []
     for item in given:
         text = str(Path(item).expanduser())
@@ -127,10 +131,10 @@ def _kind(path: Path, format: str | None) -> str:
     if path.suffix.lower() == ".parquet":
         return "rmlab"
     if path.suffix.lower() == ".csv":
-        header = records.read_text(path).split("\n", 1)[0]
-        return (
-            "rmlab" if {"label", "chosen_slot"} & set(header.strip().replace('"', "").split(",")) else "response-matrix"
-        )
+        header = records.read_text(path).split("\n", 1)[0].strip().replace('"', "")
+        if "," not in header and (";" in header or "\t" in header):
+            raise DataError(f"{path}: the columns must be separated by commas; found: {header[:80]!r}; save it as CSV")
+        return "rmlab" if {"label", "chosen_slot"} & set(header.split(",")) else "response-matrix"
     return _json_kind(path, records.read_json(path))
 
 

@@ -12,7 +12,7 @@ from rmlab.score_files import own, response_matrix, reward_bench, rm_bench
 from rmlab.score_files.reading import FORMATS
 from rmlab.tables import DataError, nearest
 
-__all__ = ["write_pairs", "write_scores"]
+__all__ = ["check_target", "write_pairs", "write_scores"]
 
 
 def write_scores(
@@ -27,7 +27,8 @@ def write_scores(
     `format` is "rmlab" (default; .csv, .parquet or .jsonl), "rm-bench", "reward-bench", "reward-bench-2" (.json, one
     model a file; `responses` adds the texts), or "response-matrix" (.csv; which answer won, not the scores).
     `attrs["provenance"]`, if there, goes to `<path>.provenance.json` with the file's checksum.
-    A file is written whole or not at all. Missing scores are blank in CSV and null in JSON.
+    A file is written whole or not at all. Missing scores are blank in CSV and null in JSON. Raises DataError for a
+    bad table, an unknown `format` or file type, and scores that the format cannot hold (it names which).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     own.check_provenance(scores)
@@ -44,6 +45,17 @@ def write_scores(
         _write_json(made, target)
     own.write_sidecar(scores, target)
     return target
+
+
+def check_target(path: str | PathLike[str], *, format: str | None = None, models: int = 1) -> None:
+    """Raise where `write_scores` could not write so many models to this path: to be asked before a long run."""
+    target, kind = Path(path).expanduser(), _format(format)
+    if kind == "rmlab":
+        own.check_suffix(target)
+    elif kind != "response-matrix" and models > 1:
+        raise DataError(
+            f"format: a {kind} file holds one model, got {models}; write one file for each, or leave it out"
+        )
 
 
 def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str | None = None) -> Path:
