@@ -53,7 +53,7 @@ from rmlab.plots import (
 )
 from rmlab.published import audit_leaderboard, published
 from rmlab.report import save_figure
-from rmlab.score_files import read_scores, write_scores
+from rmlab.score_files import export_every_eval_ever, read_pairs, read_scores, write_pairs, write_scores
 from rmlab.scorers import baselines, classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scoring import merge, prefer, score
@@ -97,6 +97,7 @@ __all__ = [
     "error_correlation",
     "exchange_rate",
     "explore",
+    "export_every_eval_ever",
     "flips",
     "implicit_reward",
     "items",
@@ -125,6 +126,7 @@ __all__ = [
     "probe",
     "published",
     "rank",
+    "read_pairs",
     "read_scores",
     "reward_bench",
     "reward_bench_2",
@@ -141,5 +143,6 @@ __all__ = [
     "ties_detail",
     "ties_score",
     "token_rewards",
+    "write_pairs",
     "write_scores",
 ]

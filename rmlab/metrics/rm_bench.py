@@ -40,16 +40,16 @@ def rm_bench(
     weights = _STRATA[allowed("safety", safety, tuple(_STRATA))]
     model, models = factorise(pairs["model"])
     stratum = _strata(pairs, list(weights), safety)
-    cell = (model * len(weights) + stratum) * 3 + codes(pairs, "level", tables.LEVEL)
+    cell = stratum * 3 + codes(pairs, "level", tables.LEVEL)
     value = credit(pairs, ties=ties)
-    total, n = sums(value, cell, len(models) * len(weights) * 3)
+    total, n = sums(value, model * len(weights) * 3 + cell, len(models) * len(weights) * 3)
     with np.errstate(invalid="ignore"):
         mean = (total / n).reshape(len(models), len(weights), 3)
     if safety == "pooled":
         mean[_half_safety(pairs, model, len(models)), _DOMAINS.index("safety")] = np.nan
     share = np.array(list(weights.values()))
     overall = share @ mean.mean(axis=2).T
-    se, low, high, n_prompts = _overall_interval(pairs, model, value, cell, mean, n, share, confidence)
+    se, low, high, n_prompts = _overall_interval(pairs, model, value, cell, share, overall, confidence)
     frame = pd.DataFrame({"model": pd.Series(models, dtype="str")}).assign(
         **_domain_columns(mean, list(weights)),
         **dict(zip(LEVELS, np.einsum("s,msl->lm", share, mean), strict=True)),
@@ -70,29 +70,23 @@ def _overall_interval(
     model: NDArray[np.intp],
     value: NDArray[np.float64],
     cell: NDArray[np.intp],
-    mean: NDArray[np.float64],
-    n: NDArray[np.float64],
     share: NDArray[np.float64],
+    overall: NDArray[np.float64],
     confidence: float,
 ) -> _Interval:
-    """Clustered interval of overall: each comparison's influence on it, summed by prompt, squared, summed."""
-    models, strata, _ = mean.shape
-    weight = np.repeat(share, 3) / 3
-    with np.errstate(invalid="ignore", divide="ignore"):
-        influence = (value - mean.ravel()[cell]) * weight[cell % (3 * strata)] / n[cell]
-    prompt = pairs.groupby(["model", *PROMPT], sort=False).ngroup().to_numpy()
-    residual = np.bincount(prompt, np.nan_to_num(influence))
-    where = np.zeros(len(residual), np.intp)
-    where[prompt] = cell // 3
-    squares = np.bincount(where, residual**2, models * strata).reshape(models, strata)
-    prompts = np.bincount(where, minlength=models * strata).reshape(models, strata)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        se = np.sqrt((squares * prompts / (prompts - 1)).sum(axis=1))
-    overall = share @ mean.mean(axis=2).T
-    se = np.where(np.isnan(overall), np.nan, se)
-    n_prompts = prompts.sum(axis=1)
-    low, high = intervals.share_interval(overall, se, n_prompts, confidence=confidence)
-    return _Interval(se, low, high, n_prompts)
+    """Clustered interval of overall: prompts are the clusters, the parts that are averaged are the strata."""
+    item = pairs.groupby([*PROMPT, "chosen_slot", "rejected_slot"], sort=False).ngroup().to_numpy()
+    first = np.unique(item, return_index=True)[1]
+    values = np.full((model.max(initial=-1) + 1, len(first)), np.nan)
+    values[model, item] = value
+    prompt = pairs.iloc[first].groupby(PROMPT, sort=False).ngroup().to_numpy()
+    strata = (cell[first] // 3)[np.unique(prompt, return_index=True)[1]]
+    mean = intervals.weighted_mean(values, cell[first], np.repeat(share, 3) / 3, prompt, len(strata))
+    low, high = intervals.stratified_interval(mean, strata, confidence=confidence)
+    se = intervals.stratified_error(mean.influence, strata)[0]
+    blank = np.where(np.isnan(overall), np.nan, 0.0)
+    n_prompts = (~np.isnan(mean.influence)).sum(axis=1)
+    return _Interval(se + blank, low + blank, high + blank, n_prompts)
 
 
 def _domain_columns(mean: NDArray[np.float64], strata: list[str]) -> dict[str, NDArray[np.float64]]:

@@ -73,7 +73,7 @@ def _nothing(prompt: Prompt, response: str) -> float:
 def _draw(prompt: Prompt, response: str, *, seed: int) -> float:
     """A uniform number in [0, 1) that depends on seed, prompt and response only, on any machine and in any order."""
     # JSON keeps the parts apart and turns lone surrogates, which UTF-8 cannot hold, into escapes.
-    text = json.dumps([seed, prompt, response], sort_keys=True)
+    text = json.dumps(["random", seed, prompt, response], sort_keys=True)
     digest = blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
