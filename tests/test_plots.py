@@ -100,3 +100,29 @@ def test_plots_draw_where_told_and_leave_the_world_alone(pairs, responses):
     assert plots.plot_style_gap(metrics.rm_bench(pairs), ax=ax) is ax
     assert plots.plot_lengths(responses) is not ax
     assert dict(mpl.rcParams) == before
+
+
+def test_what_cannot_be_drawn_is_named(pairs, responses):
+    matrix = metrics.matrix(pairs[pairs["model"] == "a"])
+    levels = metrics.accuracy(pairs, by=["model", "level"])
+    with pytest.raises(TypeError, match="matrix: expected the DataFrame"):
+        plots.plot_matrix(matrix.to_numpy())
+    with pytest.raises(DataError, match=r"is no share.*divide percentages by 100"):
+        plots.plot_matrix(matrix * 100)
+    with pytest.raises(DataError, match=r"make it with rmlab.matrix\(pairs\)") as caught:
+        plots.plot_matrix(pairs)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(DataError, match=r"'subst' is not a column of responses; .*did you mean 'subset'"):
+        plots.plot_lengths(responses, by="subst")
+    with pytest.raises(DataError, match=r"missing columns .*'prompt'"):
+        plots.plot_lengths(pairs)
+    for plot, table in (
+        (plots.plot_matrices, pairs),
+        (plots.plot_style_gap, levels),
+        (plots.plot_style_gap, metrics.rm_bench(pairs)),
+        (plots.plot_lengths, responses),
+    ):
+        with pytest.raises(DataError, match="no rows, so there is nothing to draw"):
+            plot(table.head(0))
+    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
+        plots.plot_matrices(responses, by="domain")

@@ -27,7 +27,7 @@ def plot_matrix(
 
     Rows are the style of the chosen answer, columns that of the rejected one. The colour scale is fixed from 0 to 1
     and white at `chance`; the share stands in every cell, with the name of its level below (`names`). A cell without
-    a comparison stays empty. RM-Bench (arXiv 2410.16184), figure 2.
+    a comparison stays empty. Raises DataError for another frame than 3x3 shares. RM-Bench (arXiv 2410.16184), figure 2.
     """
     _check_square(matrix)
     import seaborn as sns
@@ -66,8 +66,11 @@ def plot_matrices(
     Panels stand in the order of the rows of `pairs`. The table beside it:
     `rmlab.accuracy(pairs, by=[by, "chosen_style", "rejected_style"])`.
     """
+    tables.require_columns(pairs, ["model", "chosen_style", "rejected_style", "outcome"], "pairs")
     if by not in pairs.columns:
         raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}")
+    if pairs.empty:
+        raise DataError("pairs: no rows, so there is nothing to draw; look at what the rows were selected by")
     import matplotlib.pyplot as plt
 
     panels = list(pairs[by].unique())
@@ -114,8 +117,14 @@ def _labels(matrix: pd.DataFrame, names: bool) -> np.ndarray:
 
 
 def _check_square(matrix: pd.DataFrame) -> None:
+    if not isinstance(matrix, pd.DataFrame):
+        raise TypeError(f"matrix: expected the DataFrame that rmlab.matrix(pairs) returns, got {type(matrix).__name__}")
     if list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
         raise DataError(
-            f"matrix: rows {list(matrix.index)} and columns {list(matrix.columns)}; both must be {list(STYLES)}; "
-            "make it with rmlab.matrix(pairs)"
+            f"matrix: rows {list(matrix.index[:4])} and columns {list(matrix.columns[:4])}; both must be "
+            f"{list(STYLES)}; make it with rmlab.matrix(pairs)"
         )
+    values = matrix.to_numpy()
+    strange = values[(values < 0) | (values > 1)]
+    if len(strange):
+        raise DataError(f"matrix: {strange[0]:g} is no share; all must lie from 0 to 1: divide percentages by 100")

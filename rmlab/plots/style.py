@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.plots.canvas import canvas
-from rmlab.tables import LEVELS, DataError
+from rmlab.tables import LEVELS, DataError, check_responses, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,8 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
     level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`), which adds intervals. The longer the
     bar, the more style decides; a hard point left of `chance` means that style beats substance. Sorted by hard.
     """
+    if table.empty:
+        raise DataError("table: no rows, so there is nothing to draw; look at what the rows were selected by")
     wide = _wide(table)
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
@@ -70,6 +72,11 @@ def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | Non
 
 def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
     """The numbers of `plot_lengths`: one row per `by` and style; chosen, rejected (mean characters), their se, n."""
+    responses = check_responses(responses)
+    if by not in responses.columns:
+        raise DataError(f"by: {by!r} is not a column of responses; {nearest(by, list(responses.columns))}")
+    if responses.empty:
+        raise DataError("responses: no rows, so there is nothing to draw; look at what the rows were selected by")
     keys = [by] if responses["style"].isna().all() else [by, "style"]
     sized = responses[[*keys, "label"]].assign(characters=responses["response"].str.len())
     found = sized.groupby([*keys, "label"], sort=False, observed=True)["characters"].agg(["mean", "sem", "size"])
@@ -85,7 +92,7 @@ def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """One row per model with easy, normal, hard and, where known, their limits."""
-    if "level" in table.columns and "accuracy" in table.columns:
+    if {"model", "level", "accuracy"} <= set(table.columns):
         wide = table.pivot(index="model", columns="level", values=["accuracy", "low", "high"])
         columns = {level: wide[("accuracy", level)] for level in LEVELS}
         limits = {f"{level}_{end}": wide[(end, level)] for level in LEVELS for end in ("low", "high")}
