@@ -180,6 +180,23 @@ def left_padded(backbone, texts, seed=0):
     return (states[:, -1].float() @ direction).numpy()
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_stretch_with_the_longest_text(load, world, kind):
+    """Such a text must not change the scale of the others: each comes out as it does alone, shortest first."""
+    texts, groups = world
+    rope = {"rope_type": kind, "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 120}
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    config = {"rope_parameters": rope, "max_position_embeddings": 120 if kind == "dynamic" else 480}
+    assert min(map(len, texts)) < 120 < max(map(len, texts))
+    reference = np.empty(len(texts))
+    for text in np.argsort([len(ids) for ids in texts], kind="stable"):
+        reference[text] = scores_alone(load("llama", **config), texts[text : text + 1])[0]
+    backbone = load("llama", **config)
+    assert packs(backbone) is None
+    assert_same(scores(backbone, texts, groups, budget=2000), reference)
+
+
 def test_the_model_is_left_as_it_was(load, world):
     texts, groups = world
     backbone = load("llama").train()

@@ -1,8 +1,10 @@
 """Attention that is restricted to paths: every token sees the tokens before it on its own text's path, and no other.
 
 One function is registered with transformers' AttentionInterface; a model uses it for the length of one forward pass and
-is otherwise as it was. Off the GPU it loops over the runs of the layout, so that nothing outside a path is computed. On
-a GPU it hands a block mask to flex attention, which skips the blocks in which no path meets another.
+is otherwise as it was. Off the GPU it loops over the runs of the layout, so that nothing outside a path is computed: in
+float32 the run's rows in blocks; in bfloat16 and float16, where another order of the sums is rounded to another score,
+the whole path as the text alone would be. On a GPU it hands a block mask to flex attention, which skips the blocks in
+which no path meets another.
 """
 
 from collections.abc import Callable, Iterator
@@ -94,17 +96,16 @@ def path_attention(
         flex = ALL_ATTENTION_FUNCTIONS["flex_attention"]
         return flex(module, query, key, value, mask, scaling=scaling, softcap=softcap)[0], None
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+    rounds = query.dtype.itemsize < 4 and not softcap
     for run in state.layout.runs:
-        before = [*run.before, (run.start, run.stop)]
-        keys, values = _rows(key, before), _rows(value, before)
-        for start in range(run.start, run.stop, ROWS):
-            stop = min(start + ROWS, run.stop)
-            last = run.offset + stop - run.start
-            first = 0 if sliding_window is None else max(last - (stop - start) - sliding_window + 1, 0)
-            mask = _mask(state, query, stop - start, first, last, sliding_window)
-            seen = keys[:, :, first:last], values[:, :, first:last]
-            one = _attend(query[:, :, start:stop], *seen, mask, scaling, softcap)
-            out[:, start:stop] = one.transpose(1, 2)
+        path = [*run.before, (run.start, run.stop)]
+        keys, values = _rows(key, path), _rows(value, path)
+        rows = query[:, :, run.start : run.stop]
+        if rounds and (sliding_window is None or keys.shape[2] <= sliding_window):
+            rows = _attend(_rows(query, path), keys, values, None, scaling, None)[:, :, run.offset :]
+        else:
+            rows = _in_blocks(state, rows, keys, values, sliding_window, scaling, softcap)
+        out[:, run.start : run.stop] = rows.transpose(1, 2)
     return out, None
 
 
@@ -193,8 +194,26 @@ def _rows(states: "torch.Tensor", slices: list[tuple[int, int]]) -> "torch.Tenso
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
-def _mask(state: _State, query: "torch.Tensor", rows: int, first: int, last: int, window: int | None) -> "torch.Tensor":
-    """Additive mask of a path's last `rows` of `last` tokens against its tokens first..last.
+def _in_blocks(
+    state: _State, query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor",
+    window: int | None, scaling: float | None, softcap: float | None,
+) -> "torch.Tensor":  # fmt: skip
+    """Attention of a path's last rows, ROWS at a time, each block against the keys that it can see."""
+    import torch
+
+    offset = keys.shape[2] - query.shape[2]
+    blocks = []
+    for start in range(0, query.shape[2], ROWS):
+        rows = query[:, :, start : start + ROWS]
+        last = offset + start + rows.shape[2]
+        first = 0 if window is None else max(offset + start - window + 1, 0)
+        mask = _mask(state, query, rows.shape[2], last - first, window)
+        blocks.append(_attend(rows, keys[:, :, first:last], values[:, :, first:last], mask, scaling, softcap))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
+
+
+def _mask(state: _State, query: "torch.Tensor", rows: int, keys: int, window: int | None) -> "torch.Tensor":
+    """Additive mask of the last `rows` of a path against its last `keys` tokens so far.
 
     Which keys a query sees depends only on how far apart they are, so all runs share one table, cut to size.
     """
@@ -203,7 +222,7 @@ def _mask(state: _State, query: "torch.Tensor", rows: int, first: int, last: int
         longest = max(len(path) for path in state.layout.paths)
         table = state.masks[query.dtype, window] = _distances(longest, query, window)
     end = table.shape[1] - (ROWS - rows)
-    return table[:rows, end - (last - first) : end]
+    return table[:rows, end - keys : end]
 
 
 def _distances(longest: int, query: "torch.Tensor", window: int | None) -> "torch.Tensor":
@@ -216,11 +235,15 @@ def _distances(longest: int, query: "torch.Tensor", window: int | None) -> "torc
 
 
 def _attend(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float | None) -> Any:
+    """Attention of some rows under an additive mask; simply causal without one."""
     from torch.nn.functional import scaled_dot_product_attention
 
     if softcap:
         return _capped(q, k, v, mask, scaling, softcap)
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=q.shape[1] != k.shape[1])
+    grouped = q.shape[1] != k.shape[1]
+    return scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=grouped
+    )
 
 
 def _capped(q: Any, k: Any, v: Any, mask: Any, scaling: float | None, softcap: float) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.batches import Padded, pad
-from rmlab.inference.passes import alone, packed_rows, padded_rows
+from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
 from rmlab.inference.probe import packs
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
@@ -96,7 +96,19 @@ def hidden(
     """
     _check(sequences, reads, groups)
     budget = budget or BUDGETS.get(backbone.device.type, BUDGETS["cuda"])
-    return _batches(backbone, sequences, reads, groups, budget)
+    return _by_scale(backbone, sequences, reads, np.asarray(groups), budget)
+
+
+def _by_scale(
+    backbone: "PreTrainedModel", sequences: Sequence[Any], reads: Sequence[Any], groups: Ints, budget: int
+) -> Iterator[Batch]:
+    """Texts that the model gives the same position scale go together, short ones first."""
+    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
+    for scale in np.unique(scales):
+        texts = np.flatnonzero(scales == scale)
+        part = [sequences[i] for i in texts.tolist()], [reads[i] for i in texts.tolist()], groups[texts]
+        for batch in _batches(backbone, *part, budget):
+            yield batch._replace(texts=texts[batch.texts])
 
 
 def _batches(

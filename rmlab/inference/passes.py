@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["accepts", "alone", "packed_rows", "padded_rows"]
+__all__ = ["accepts", "alone", "packed_rows", "padded_rows", "position_scales"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
@@ -57,6 +57,25 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
 def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
     """Does the model's forward method name this argument?"""
     return argument in inspect.signature(backbone.forward).parameters
+
+
+def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
+    """Texts with equal numbers may share a forward pass; ascending numbers are the order to go in.
+
+    Some rotary embeddings rescale all positions by the longest text of the pass ("longrope" has one other scale above
+    its first window, "dynamic" one per length, and keeps the largest): such texts must not meet. Zero for all others.
+    """
+    rope = getattr(backbone.config.get_text_config(), "rope_parameters", None) or {}
+    scales = np.zeros(len(lengths), np.intp)
+    for kind in [rope] if "rope_type" in rope else rope.values():
+        window = (
+            kind.get("original_max_position_embeddings") or backbone.config.get_text_config().max_position_embeddings
+        )
+        if kind["rope_type"] == "longrope":
+            scales = np.maximum(scales, lengths > window)
+        elif kind["rope_type"] == "dynamic":
+            scales = np.maximum(scales, np.where(lengths > window, lengths, 0))
+    return scales
 
 
 @contextmanager
