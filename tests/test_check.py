@@ -54,6 +54,23 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert score(LONG_RUN, Checked(), store=tmp_path).attrs["provenance"]["fake"]["scored"] == len(LONG_RUN)
 
 
+def test_a_text_without_a_score_is_no_difference():
+    class Blind(Checked):
+        def alone(self, prepared, wanted):
+            return np.where(
+                [prepared.texts[i][-1] in self.nan for i in wanted], np.nan, super().alone(prepared, wanted)
+            )
+
+    answers = LONG_RUN["response"].tolist()
+    quarter = answers[len(answers) // 4 : len(answers) // 4 + 3]
+    scores = score(LONG_RUN, Blind(nan=quarter), allow_missing=True)
+    assert scores.attrs["provenance"]["fake"]["self_check"]["apart"] == 0
+    assert scores["score"].isna().sum() == 3
+    score(LONG_RUN, Blind(nan=answers), allow_missing=True)
+    with pytest.raises(DataError, match="differ by nan"):
+        score(LONG_RUN, Checked(nan=quarter), allow_missing=True)
+
+
 def test_distance_is_in_standard_deviations_and_survives_constant_scores():
     values = np.array([1.0, 3.0])
     assert apart(values, values + 0.5) == pytest.approx(0.5)

@@ -96,12 +96,11 @@ def _on_sample(scorer: Any, rows: pd.DataFrame) -> Iterator[Row]:
     yield texts.beginning(scorer.tokenizer, ids)
     yield texts.end(scorer.tokenizer, ids, reads)
     yield texts.pad(scorer.tokenizer, ids)
-    try:
-        seen = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
-    except DataError as error:
-        yield refusal("nan", error)
+    seen = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
+    finite = numbers.finite(seen)
+    yield finite
+    if finite.status == "fail":
         return
-    yield numbers.finite(seen)
     yield numbers.packing(seen, tolerance(scorer))
     yield _precision(scorer, prepared, seen)
     yield numbers.saturation(seen, prepared.keys)
