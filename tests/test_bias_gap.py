@@ -75,6 +75,10 @@ def test_gap_refuses_what_it_cannot_say():
         style_gap(metrics.pairs(scores), "domian")
     with pytest.raises(ValueError, match="average"):
         style_gap(metrics.pairs(scores), average="domain")
+    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
+        style_gap(scores)
+    with pytest.raises(TypeError, match="pairs: expected a pandas DataFrame, got NoneType"):
+        style_gap(None)
 
 
 def test_gap_counts_missing_outcomes_and_scores_none_of_them():

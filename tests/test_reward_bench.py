@@ -163,6 +163,12 @@ def test_bad_scores_are_named():
         metrics.reward_bench_2(scores.assign(subset="chat"))
     with pytest.raises(DataError, match="looks like RewardBench 2"):
         metrics.reward_bench(metrics.pairs(scores))
+    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
+        metrics.reward_bench(scores)
+    with pytest.raises(DataError, match="no prompt is in RewardBench 2's domain 'Ties'"):
+        metrics.ties_score(scores[scores["domain"] != "Ties"])
+    with pytest.raises(DataError, match="no rows"):
+        metrics.reward_bench_2(scores.head(0))
     with pytest.raises(DataError, match="one label only"):
         metrics.best_of(scores[scores["label"] == "chosen"])
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import intervals, metrics
 from rmlab.bias.within import MIN_PROMPTS, columns_of, interval_note, prompt_index
-from rmlab.tables import DataError
+from rmlab.tables import DataError, require_columns
 
 __all__ = ["style_gap"]
 
@@ -37,6 +37,7 @@ def style_gap(
     if average not in ("prompts", "domains"):
         raise ValueError(f"average: {average!r}; allowed: 'prompts', 'domains'")
     by = columns_of(pairs, by, "pairs")
+    require_columns(pairs, ["level"], "pairs")
     if pairs["level"].isna().all():
         raise DataError(
             "pairs: level is missing in every row; this benchmark has no styles, so it has no easy and hard"

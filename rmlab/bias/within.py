@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.tables import KEY, PROMPT, DataError, nearest
+from rmlab.tables import KEY, PAIR_KEY, PROMPT, DataError, nearest, require_columns
 
 __all__ = [
     "MIN_PROMPTS",
@@ -36,7 +36,9 @@ def interval_note(n_prompts: NDArray[np.intp]) -> NDArray[np.object_]:
 
 
 def columns_of(frame: pd.DataFrame, by: str | Sequence[str], table: str) -> list[str]:
-    """`by` as a list, every entry a column of `frame`."""
+    """`by` as a list, every entry a column of `frame`; a `table` called "pairs" must have the columns of one."""
+    if table == "pairs":
+        require_columns(frame, [*PAIR_KEY, "outcome"], table)
     by = [by] if isinstance(by, str) else list(by)
     for column in by:
         if column not in frame.columns:

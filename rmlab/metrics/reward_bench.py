@@ -72,6 +72,7 @@ def reward_bench(
     `accuracy(pairs, by=["model", "subset"])`. RewardBench (arXiv 2403.13787), section 4; `rewardbench/constants.py`.
     """
     allowed("weights", weights, ("published", "counts", "published-before-2024-09"))
+    tables.require_columns(pairs, [*tables.PAIR_KEY, "subset", "outcome"], "pairs")
     _check_subsets(pairs, {s for section in SECTIONS.values() for s in section} | set(PRIOR_SETS), "reward_bench")
     table = accuracy(pairs, by=["model", "subset"], ties=ties, confidence=confidence)
     models = pd.Index(dict.fromkeys(table["model"]), dtype="str", name="model")
@@ -115,6 +116,8 @@ def reward_bench_2_subsets(scores: pd.DataFrame, *, confidence: float = 0.95) ->
     score), se, low, high, n_prompts, missing, chance (what random scores earn: 0.25; NaN for Ties).
     """
     scores = tables.check_scores(scores, allow_missing=True)
+    if scores.empty:
+        raise DataError("scores: no rows, so there is no summary; look at what the rows were selected by")
     _check_subsets(scores, set(SUBSETS_2), "reward_bench_2")
     is_ties = scores["domain"] == "Ties"
     parts = []

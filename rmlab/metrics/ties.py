@@ -50,9 +50,12 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     Columns: model, benchmark, number, accuracy_tied, accuracy_ref, prefers (gap of the tied prompt above its spread),
     prefers_both (the smaller of the two gaps above that spread), margin (tanh(smaller gap / spread - 1); 0 where
     that is NaN) and score, their weighted sum (0.30, 0.30, 0.20, 0.20, 0.01). A model's Ties score is the mean of
-    `score`; it may reach 1.01. A pair with a missing score is missing.
+    `score`; it may reach 1.01. A pair with a missing score is missing. Raises DataError where no prompt is in Ties.
+    RewardBench 2 (arXiv 2506.01937), section 4.
     """
     detail = ties_detail(scores)
+    if detail.empty:
+        raise DataError("scores: no prompt is in RewardBench 2's domain 'Ties'; score load('reward-bench-2')")
     wide = detail.set_index(["model", "benchmark", "number", "kind"])[["gap", "spread"]].unstack("kind")
     gap_ref, gap_tied, spread = wide[("gap", "ref")], wide[("gap", "tied")], wide[("spread", "tied")]
     smaller = np.minimum(gap_ref, gap_tied)
