@@ -23,6 +23,7 @@ from rmlab.bias import (
     style_preference,
 )
 from rmlab.bias.probe import probe
+from rmlab.doctor import doctor
 from rmlab.explore import explore, playground, token_rewards
 from rmlab.metrics import (
     accuracy,
@@ -56,6 +57,7 @@ from rmlab.report import save_figure
 from rmlab.score_files import export_every_eval_ever, read_pairs, read_scores, write_pairs, write_scores
 from rmlab.scorers import baselines, classifier
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import merge, prefer, score
 from rmlab.stats import (
     calibration,
@@ -93,6 +95,7 @@ __all__ = [
     "compare_all",
     "debias",
     "debias_change",
+    "doctor",
     "error_clusters",
     "error_correlation",
     "exchange_rate",
@@ -108,6 +111,7 @@ __all__ = [
     "matrix",
     "merge",
     "pairs",
+    "pairwise",
     "playground",
     "plot_calibration",
     "plot_effects",
