@@ -38,11 +38,13 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	@echo "installing into .venv ..."
+	@$(PIP) --editable .
 	@touch $@
 
 .venv/dev: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[dev]'
+	@echo "installing into .venv, with PyTorch and JupyterLab: some minutes ..."
+	@$(PIP) --editable '.[dev]'
 	@touch $@ .venv/core
 
 .venv/docs: .venv/dev

@@ -45,11 +45,7 @@ ENCODERS = ("modernbert", "bert")
 
 def load(data: Path, prompts: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """All responses at hand, and a sample of `prompts` prompts spread evenly over the files (0: all)."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # math is not at hand
-        everything = rmlab.load("rm-bench", path=data)
+    everything = rmlab.load("rm-bench", path=data)
     ids = everything.drop_duplicates(["subset", "id"])[["subset", "id"]]
     if not prompts:
         return everything, everything

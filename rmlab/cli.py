@@ -1,5 +1,6 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
+import logging
 import sys
 import warnings
 from pathlib import Path
@@ -41,6 +42,7 @@ def main() -> None:
     from rmlab.tables import DataError
 
     warnings.showwarning = _warn
+    logging.basicConfig(format="rmlab: warning: %(message)s", level=logging.WARNING)
     try:
         app()
     except (DataError, OSError, ImportError) as error:
@@ -189,6 +191,44 @@ def doctor(
             typer.echo(f"{'':17} -> {row.remedy}")
     if checks["status"].max() == "fail":
         raise typer.Exit(1)
+
+
+@app.command(no_args_is_help=True)
+def report(
+    results: Annotated[list[str], typer.Argument(help="Folders, files or globs of scores and pairs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."),
+    ] = None,
+    path: Annotated[Path | None, typer.Option(help="File or folder of --texts; else downloaded.")] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
+) -> None:
+    """Write one HTML file that opens offline: a leaderboard for each benchmark, with intervals, groups and figures.
+
+    \b
+    Examples:
+      rmlab report scores/ -o report.html
+      rmlab report scores.csv "results/*.json" --texts mini -o report.html
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from rmlab.report import write_report
+
+    if path is not None and len(texts or []) != 1:
+        raise typer.BadParameter("give exactly one --texts with it", param_hint="--path")
+    responses = _stacked([_load(name, path) for name in texts]) if texts else None
+    written = write_report(results, out, responses=responses, title=title)
+    typer.echo(f"{written} ({written.stat().st_size / 2**20:.1f} MiB)", err=True)
+
+
+def _stacked(frames: list[Any]) -> Any:
+    import pandas as pd
+
+    for frame in frames:
+        frame.attrs = {}
+    return pd.concat(frames, ignore_index=True)
 
 
 def _load(benchmark: str, path: Path | None) -> Any:

@@ -164,8 +164,7 @@ def test_real_pairs_keep_numbers_negations_and_code(shared_data, name):
 
 
 def test_real_long_answers_mostly_survive(shared_data):
-    with pytest.warns(UserWarning, match="no rows for math"):
-        given = benchmarks.load("rm-bench", path=shared_data / "rm-bench" / "chat_filtered.json")
+    given = benchmarks.load("rm-bench", path=shared_data / "rm-bench" / "chat_filtered.json")
     one = given[given["style"] == "markdown"].drop(columns="style").assign(slot=0)
     made = restyle_pairs(one)
     assert made.responses.groupby("id").ngroups >= 115, "of 129"

@@ -1,6 +1,6 @@
 """Benchmarks to responses: from the hub, from files on disk, the bundled one, or preference pairs of one's own."""
 
-import warnings
+import logging
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +11,8 @@ from rmlab.benchmarks.own import load_pairs
 from rmlab.tables import DataError, nearest
 
 __all__ = ["load", "load_pairs"]
+
+_log = logging.getLogger(__name__)
 
 NAMES = ("rm-bench", "mini", "reward-bench", "reward-bench-2")
 
@@ -23,7 +25,7 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     Columns: benchmark, domain, id, label, slot, subset, style, prompt, response, and for RM-Bench `source` (where the
     prompt comes from; missing where the file does not say), then those of `note`, `error` and `error_key` that the
     files have (what is wrong with the rejected answer; mini has `note`).
-    RM-Bench domains that are not there are named in `attrs["missing_domains"]` and in a UserWarning.
+    RM-Bench domains that are not there are named in `attrs["missing_domains"]` and in a log message.
     Raises DataError for an unknown name and for bad files, naming file, row, field, value and remedy.
 
     >>> load("mini")["style"].cat.categories.tolist()
@@ -38,9 +40,7 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     responses = _from_hub(name) if path is None else _from_path(name, Path(path).expanduser())
     missing = responses.attrs.get("missing_domains")
     if missing:
-        warnings.warn(
-            f"{name}: no rows for {', '.join(missing)}; summaries over all domains will be missing", stacklevel=2
-        )
+        _log.warning("%s: no rows for %s; summaries over all domains will be missing", name, ", ".join(missing))
     return responses
 
 

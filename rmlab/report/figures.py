@@ -17,7 +17,7 @@ FORMATS = ("png", "pdf", "svg")
 
 
 def save_figure(
-    figure: "Artist", path: str | Path, table: pd.DataFrame | None = None, *, formats: Sequence[str] = ("png",)
+    figure: "Artist", path: str | Path, table: pd.DataFrame | None = None, *, formats: str | Sequence[str] = ("png",)
 ) -> list[Path]:
     """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
 
@@ -26,11 +26,14 @@ def save_figure(
     file. Folders are made as needed.
     """
     path = Path(path)
+    formats = [formats] if isinstance(formats, str) else list(formats)
     if path.suffix.lstrip(".") in FORMATS:
         path, formats = path.with_suffix(""), [path.suffix.lstrip(".")]
     strange = [f for f in formats if f not in FORMATS]
     if strange:
         raise DataError(f"formats: {strange[0]!r}; {nearest(strange[0], FORMATS)}")
+    if not hasattr(figure, "get_figure"):
+        raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
     whole: Any = figure.get_figure() or figure  # an Axes knows its figure, a Figure is its own
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(f"{path.name}.{name}") for name in formats]
