@@ -262,3 +262,18 @@ def test_the_real_response_matrix_gives_the_official_leaderboard(shared_data):
     for ours, theirs in official.items():
         gap = (found.loc[both, ours] - board.loc[both, theirs]).abs()
         assert gap.max() < 5e-5, (ours, gap.idxmax(), gap.max(), len(complete))
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_nobody_is_perfectly_sure_of_a_perfect_score(right):
+    scores = pd.concat([best_of_four(0), ties(0)], ignore_index=True)
+    scores["score"] = np.where(scores["label"] == "chosen", 1.0, 0.0 if right else 2.0)
+    subsets = metrics.reward_bench_2_subsets(scores)
+    inside = (subsets["low"] <= subsets["accuracy"]) & (subsets["accuracy"] <= subsets["high"])
+    assert inside.all()
+    assert (subsets["high"] - subsets["low"] > 0.05).all()
+    row = metrics.reward_bench_2(scores).iloc[0]
+    assert row["ties"] == pytest.approx(1.01 if right else -0.01)
+    assert row["low"] <= row["overall"] <= row["high"]
+    value, low = (subsets[c].to_numpy() for c in ("accuracy", "low"))
+    assert row["low"] == pytest.approx(value.mean() - np.sqrt(((value - low) ** 2).sum()) / 6)

@@ -4,15 +4,18 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from rmlab import intervals, tables
+from rmlab import tables
 from rmlab.metrics.best_of import best_of, mean_by
 from rmlab.metrics.columns import allowed
 from rmlab.metrics.comparisons import Ties, accuracy
-from rmlab.metrics.ties import ties_score
+from rmlab.metrics.ties import WEIGHTS, ties_score
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["reward_bench", "reward_bench_2", "reward_bench_2_subsets"]
+
+Floats = NDArray[np.float64]
 
 SECTIONS: dict[str, dict[str, int]] = {
     "chat": {
@@ -86,7 +89,8 @@ def reward_bench(
     error = np.sqrt(np.where(total_weight > 0, (total_weight * se) ** 2, 0.0).sum(axis=1))
     error = np.where(np.isnan(overall), np.nan, error)
     counts = table.groupby("model", sort=False)[["n_prompts", "ties", "missing"]].sum().reindex(models)
-    low, high = intervals.share_interval(overall, error, counts["n_prompts"].to_numpy(), confidence=confidence)
+    ends = (_grid(table, models, end) - share for end in ("low", "high"))
+    low, high = _combined(overall, total_weight, *ends)
     frame = pd.DataFrame({"model": models, **dict(zip(_PARTS, sections.T, strict=True))})
     return frame.assign(overall=overall, se=error, low=low, high=high, **{c: counts[c].to_numpy() for c in counts})
 
@@ -95,8 +99,9 @@ def reward_bench_2(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.Data
     """RewardBench 2's summary, one row per model: factuality, precise_if, math, safety, focus, ties | overall.
 
     Five subsets are best of four with 1/k credit (`best_of`), Ties its weighted score (`ties_score`); overall is
-    their unweighted mean, missing where a subset is. Further columns: se, low, high (of overall), n_prompts (a Ties
-    pair counts as one), missing. RewardBench 2 (arXiv 2506.01937), table 3; `rewardbench/utils.py`.
+    their unweighted mean, missing where a subset is. Further columns: se, low, high (of overall, from the subsets'
+    Wilson intervals: Zou and Donner 2008), n_prompts (a Ties pair counts as one), missing.
+    RewardBench 2 (arXiv 2506.01937), table 3; `rewardbench/utils.py`.
     """
     table = reward_bench_2_subsets(scores, confidence=confidence)
     models = pd.Index(dict.fromkeys(table["model"]), dtype="str", name="model")
@@ -104,7 +109,8 @@ def reward_bench_2(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.Data
     value, error = (wide[c].reindex(columns=list(SUBSETS_2.values())).to_numpy() for c in ("accuracy", "se"))
     overall, se = value.mean(axis=1), np.sqrt((error**2).sum(axis=1)) / len(SUBSETS_2)
     n_prompts, missing = (wide[c].sum(axis=1).to_numpy().astype(int) for c in ("n_prompts", "missing"))
-    low, high = intervals.share_interval(overall, se, n_prompts.astype(float), confidence=confidence)
+    ends = (wide[end].reindex(columns=list(SUBSETS_2.values())).to_numpy() - value for end in ("low", "high"))
+    low, high = _combined(overall, np.full(len(SUBSETS_2), 1 / len(SUBSETS_2)), *ends)
     frame = pd.DataFrame({"model": models, **dict(zip(SUBSETS_2.values(), value.T, strict=True))})
     return frame.assign(overall=overall, se=se, low=low, high=high, n_prompts=n_prompts, missing=missing)
 
@@ -113,7 +119,8 @@ def reward_bench_2_subsets(scores: pd.DataFrame, *, confidence: float = 0.95) ->
     """RewardBench 2's six subsets with intervals: one row per model and subset.
 
     Columns: model, subset (factuality, precise_if, math, safety, focus, ties), accuracy (for Ties the weighted
-    score), se, low, high, n_prompts, missing, chance (what random scores earn: 0.25; NaN for Ties).
+    score), se, low, high (Wilson, so never of zero width; for Ties on its own scale, -0.01 to 1.01), n_prompts,
+    missing, chance (what random scores earn: 0.25; NaN for Ties).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     if scores.empty:
@@ -127,12 +134,27 @@ def reward_bench_2_subsets(scores: pd.DataFrame, *, confidence: float = 0.95) ->
         parts.append(mean_by(four, "credit", ["model", "domain"], confidence).assign(chance=0.25))
     if is_ties.any():
         pairs_of_prompts = ties_score(scores[is_ties]).assign(domain="Ties")
-        parts.append(mean_by(pairs_of_prompts, "score", ["model", "domain"], confidence).assign(chance=np.nan))
+        parts.append(_ties_mean(pairs_of_prompts, confidence).assign(chance=np.nan))
     table = pd.concat(parts, ignore_index=True)
     table.insert(1, "subset", table.pop("domain").map(SUBSETS_2))
     models, subsets = list(dict.fromkeys(scores["model"])), list(SUBSETS_2.values())
     order = pd.DataFrame({"m": table["model"].map(models.index), "s": table["subset"].map(subsets.index)})
     return table.loc[order.sort_values(["m", "s"]).index].reset_index(drop=True)
+
+
+def _ties_mean(pairs_of_prompts: pd.DataFrame, confidence: float) -> pd.DataFrame:
+    """`mean_by` of the Ties score, which goes from -0.01 to 1.01: taken as a share of that range for its interval."""
+    least, most = -WEIGHTS["margin"], sum(WEIGHTS.values())
+    share = pairs_of_prompts.assign(score=(pairs_of_prompts["score"] - least) / (most - least))
+    table, unit = (mean_by(frame, "score", ["model", "domain"], confidence) for frame in (pairs_of_prompts, share))
+    return table.assign(**{end: unit[end] * (most - least) + least for end in ("low", "high")})
+
+
+def _combined(value: Floats, weight: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:
+    """Interval of a weighted mean of independent parts, from how far their limits lie off: (models, parts)."""
+    down, up = (np.sqrt(np.where(weight > 0, (weight * end) ** 2, 0.0).sum(axis=1)) for end in (below, above))
+    blank = np.where(np.isnan(value), np.nan, 0.0)
+    return value - down + blank, value + up + blank
 
 
 _PARTS = dict.fromkeys(SECTIONS, 1.0) | {"prior_sets": 0.5}
