@@ -49,6 +49,7 @@ _FILES: dict[str, dict[str, tuple[str, list[str]]]] = {
         "ppo-bon": ("reward_bench_2_ppo_bon.csv", _PPO),
         "training": ("reward_bench_2_training.csv", _REWARD_BENCH_2),
         "correlations": ("reward_bench_2_correlations.csv", []),
+        "between": ("reward_bench_2_between.csv", []),
     },
     "seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)},
 }
@@ -58,7 +59,7 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     """One published table as printed, in shares from 0 to 1 where the print is in percent.
 
     `benchmark`: "rm-bench" (tables leaderboard, paper, skywork-v2, matrix, length-only, statistics, perturbations),
-    "reward-bench" (paper, reference-free, subsets), "reward-bench-2" (paper, ppo-bon, training, correlations),
+    "reward-bench" (paper, reference-free, subsets), "reward-bench-2" (paper, ppo-bon, training, correlations, between),
     "seven-benchmarks" (skywork-v2). `table` defaults to the first named. One row per model (or as the table's own
     first columns say); the last columns are source, date and link. An empty cell is missing, never zero.
 

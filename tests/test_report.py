@@ -186,7 +186,10 @@ def test_show_sorts_where_itables_is_installed(scores, monkeypatch):
     pytest.importorskip("jinja2")
     board = report.leaderboard(scores)
     monkeypatch.setitem(sys.modules, "itables", None)
-    assert hasattr(report.show(board), "to_html")
+    plain = report.show(board).data
+    assert plain == report.show(board, sortable=False).data == report.styled(board).to_html()
+    with pytest.raises(ImportError, match="install it, or use sortable=False"):
+        report.show(board, sortable=True)
 
     class Fake:
         @staticmethod
@@ -195,6 +198,7 @@ def test_show_sorts_where_itables_is_installed(scores, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "itables", Fake)
     assert report.show(board).data == "T_leaderboard 5"
+    assert report.show(board, sortable=False).data == plain
 
 
 class Reader(HTMLParser):
@@ -307,3 +311,18 @@ def test_bad_input_is_named(tmp_path, scores, results):
         report.to_latex(metrics.rm_bench(metrics.pairs(scores)))
     with pytest.raises(DataError, match="have no text in responses"):
         report.leaderboard(scores, responses=benchmarks.load("mini").iloc[6:])
+
+
+def test_the_command_writes_the_same_report(results, page, tmp_path):
+    from typer.testing import CliRunner
+
+    from rmlab import cli
+
+    out = tmp_path / "r.html"
+    done = CliRunner().invoke(cli.app, ["report", str(results), "--texts", "mini", "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    assert out.read_bytes() == page.read_bytes()
+    assert done.stdout == ""
+    wrong = CliRunner().invoke(cli.app, ["report", str(results), "--path", "x"])
+    assert wrong.exit_code == 2
+    assert "--texts" in wrong.output

@@ -12,6 +12,7 @@ import pandas as pd
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from IPython.display import HTML
     from pandas.io.formats.style import Styler
 
 __all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
@@ -90,15 +91,22 @@ def styled(board: pd.DataFrame, *, uuid: str = _UUID) -> "Styler":
     return made.set_table_styles([*left, *_left_aligned(cells)])
 
 
-def show(board: pd.DataFrame, *, uuid: str = _UUID) -> Any:
-    """The leaderboard of `styled`, sortable by a click where itables is installed; display it as a cell's last line."""
-    made = styled(board, uuid=uuid)
-    try:
-        import itables
-    except ImportError:
-        return made
+def show(board: pd.DataFrame, *, sortable: bool | None = None, uuid: str = _UUID) -> "HTML":
+    """The leaderboard of `styled` as a cell's last line: sorted by a click where itables is installed.
+
+    `sortable=False` leaves itables out, so that the output is the same on every machine; True asks for it.
+    """
     from IPython.display import HTML
 
+    made = styled(board, uuid=uuid)
+    try:
+        if sortable is False:
+            return HTML(made.to_html())
+        import itables
+    except ImportError as error:
+        if sortable:
+            raise ImportError("sortable tables need itables: install it, or use sortable=False") from error
+        return HTML(made.to_html())
     options: dict[str, Any] = {"paging": False, "table_id": f"T_{uuid}", "allow_html": True}
     return HTML(itables.to_html_datatable(made, **options))
 

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, scoring, stats, tables
-from rmlab.metrics.reward_bench import SUBSETS_2
 from rmlab.report import standings as standing
 from rmlab.scorers import baselines
 from rmlab.tables import KEY, LEVELS, PROMPT, DataError
@@ -48,7 +47,9 @@ def leaderboard(
     whole = with_baselines(table, responses, seed=seed)
     if kind == "reward-bench-2":
         found = standing.from_scores(whole, confidence=confidence)
-        summary = _best_of_four(found)
+        summary = (
+            metrics.reward_bench_2(whole, confidence=confidence).set_index("model").loc[found.models].reset_index()
+        )
     else:
         pairs = metrics.pairs(whole) if "score" in whole.columns else whole
         found = standing.from_pairs(pairs, kind, confidence=confidence, common=common)
@@ -57,7 +58,7 @@ def leaderboard(
     rank, rank_low, rank_high = standing.rank_interval(
         found, ~blind, confidence=confidence, resamples=resamples, seed=seed
     )
-    frame = summary.assign(
+    frame = summary.drop(columns="se").assign(
         kind=np.where(blind, "baseline", "model"),
         rank=rank,
         rank_low=rank_low,
@@ -140,20 +141,7 @@ def _summary(kind: str, pairs: pd.DataFrame, found: standing.Standings, confiden
         frame = frame.drop(columns="prior_sets") if frame["prior_sets"].isna().all() else frame
     else:
         frame = _own(pairs, found)
-    return frame.set_index("model").loc[found.models].reset_index().drop(columns="se")
-
-
-def _best_of_four(found: standing.Standings) -> pd.DataFrame:
-    """RewardBench 2's table (`metrics.reward_bench_2`) from the standings, which hold all of it."""
-    means = {}
-    for number, name in enumerate(SUBSETS_2.values()):
-        part = found.mean.contribution[:, found.strata == number]
-        known = (~np.isnan(part)).any(axis=1)
-        means[name] = np.where(known, len(SUBSETS_2) * np.nansum(part, axis=1), np.nan)
-    missing = found.mean.contribution.shape[1] - found.n_prompts
-    limits = {"overall": found.mean.value, "low": found.low, "high": found.high}
-    frame = pd.DataFrame({"model": pd.Series(found.models, dtype="str"), **means, **limits})
-    return frame.assign(n_prompts=found.n_prompts, missing=missing)
+    return frame.set_index("model").loc[found.models].reset_index()
 
 
 def _own(pairs: pd.DataFrame, found: standing.Standings) -> pd.DataFrame:
