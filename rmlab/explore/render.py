@@ -3,6 +3,7 @@
 import html
 import re
 from collections import Counter
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def difference(chosen: str, rejected: str) -> str:
     return f'<div class="rmlab-diff">{"".join(parts).rstrip()}</div>{note}'
 
 
-def _steps(left: list[str], right: list[str]) -> list[tuple[str, int, int, int, int]]:
+def _steps(left: list[str], right: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """Edits from left to right. Texts that say few words over and over would take minutes: common words give way."""
     there = Counter(right)
     meetings = sum(count * there[word] for word, count in Counter(left).items())
