@@ -245,3 +245,19 @@ def test_types(words):
     assert encoded.ids[0].dtype == np.int32
     assert encoded.truncated.dtype == bool
     assert encode(words, [], []).ids == []
+
+
+@pytest.mark.parametrize("truncate", ["left", "right"])
+def test_two_segments_keep_their_special_tokens_when_cut(truncate):
+    from tokenizers import processors
+
+    words = toy.tokenizer(chat_template=None)
+    words.cls_token, words.sep_token = words.pad_token, words.eos_token
+    cls, sep = (words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)
+    words.backend_tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    texts = ["A long question."], ["Paris, a city on the river."]
+    whole = encode(words, *texts, template="raw")
+    cut = encode(words, *texts, template="raw", max_length=len(whole.ids[0]) - 3, truncate=truncate)
+    assert (cut.ids[0][0], cut.ids[0][-1]) == (cls[1], sep[1])
+    assert len(cut.ids[0]) == len(whole.ids[0]) - 3
+    assert cut.truncated.all()

@@ -299,19 +299,22 @@ def _fit(
             f"{worst} with {len(texts[worst].ids)}; pass truncate='left' (keeps the answer) or 'right', or drop them"
         )
     cut = _cut_left if truncate == "left" else _cut_right
-    return [cut(text, tokenizer.bos_token_id, max_length) if len(text.ids) > max_length else text for text in texts]
+    return [cut(text, tokenizer, max_length) if len(text.ids) > max_length else text for text in texts]
 
 
-def _cut_left(text: _Text, bos: int | None, length: int) -> _Text:
-    keep = int(text.ids[0] == bos)
+def _cut_left(text: _Text, tokenizer: "PreTrainedTokenizerBase", length: int) -> _Text:
+    """The end of a text behind its beginning token, which encoders are read at."""
+    keep = int(text.ids[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id))
     gone = len(text.ids) - length
     return _Text(np.concatenate([text.ids[:keep], text.ids[keep + gone :]]), max(text.start - gone, keep), True)
 
 
-def _cut_right(text: _Text, bos: int | None, length: int) -> _Text:
-    if text.start >= length:
+def _cut_right(text: _Text, tokenizer: "PreTrainedTokenizerBase", length: int) -> _Text:
+    """The beginning of a text; two segments stay closed."""
+    closing = int(text.ids[0] == tokenizer.cls_token_id and text.ids[-1] == tokenizer.sep_token_id)
+    if text.start >= length - closing:
         raise DataError(
             f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {text.start}; "
             "use truncate='left' or a larger max_length"
         )
-    return _Text(text.ids[:length], text.start, True)
+    return _Text(np.concatenate([text.ids[: length - closing], text.ids[len(text.ids) - closing :]]), text.start, True)
