@@ -127,6 +127,8 @@ def resample_counts(
     Clusters are drawn with replacement inside their stratum, as many as it has. The same seed gives the same draws,
     so several tables can share them.
     """
+    if resamples < 1:
+        raise ValueError(f"resamples: {resamples!r}; allowed: a whole number from 1, for example 10_000")
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(strata == s) for s in np.unique(strata)]
     for start in range(0, resamples, block):

@@ -198,3 +198,22 @@ def test_real_scores_stay_finite(shared_data, method):
     assert best["high"] < 0
     pooled = debias_change(scores, debias(scores, features, method=method, within=False)).set_index("model")
     assert pooled.loc[best.name, "change"] > best["change"]
+
+
+def test_a_change_of_nothing_is_not_known_for_sure(make_scores):
+    before = make_scores(seed=9)
+    table = debias_change(before, before.assign(model=before["model"] + " debiased"))
+    assert (table["change"] == 0).all()
+    assert (table["low"] < 0).all()
+    assert (table["high"] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["linear", "lowess"])
+def test_a_model_without_scores_stays_without_scores(method):
+    scores, features = world(20)
+    blank = scores.assign(model="blank", score=np.nan)
+    both = debias(pd.concat([scores, blank]), features, method=method)
+    assert both.loc[both["model"] == "blank debiased", "score"].isna().all()
+    pd.testing.assert_frame_equal(both[both["model"] == "m debiased"], debias(scores, features, method=method))
+    with pytest.raises(DataError, match="no rows, so there is nothing to calibrate"):
+        debias(scores.iloc[:0], features)

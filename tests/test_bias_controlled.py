@@ -9,6 +9,7 @@ from scipy.special import expit
 from style_worlds import world
 
 from rmlab import metrics
+from rmlab.bias import style_gap
 from rmlab.bias.controlled import _separated, length_controlled, style_controlled
 from rmlab.tables import DataError, check_pairs
 
@@ -191,3 +192,21 @@ def test_real_scores_give_finite_accuracies(shared_data):
     assert len(table) == 9
     assert np.isfinite(table.drop(columns=["model", "note"]).to_numpy(dtype=float)).all()
     assert ((table["low"] < table["controlled"]) & (table["controlled"] < table["high"])).all()
+
+
+def test_a_table_with_margins_only_is_enough_and_wrong_ones_are_named(make_scores):
+    pairs = metrics.pairs(make_scores({"chat": 12}, models=("a",), seed=5))
+    bare = pairs.drop(columns=["outcome", "level", "subset"])
+    pd.testing.assert_frame_equal(style_gap(bare), style_gap(pairs))
+    options = {"controls": ["style"]}
+    pd.testing.assert_frame_equal(style_controlled(bare, **options), style_controlled(pairs, **options))
+    levels = pairs.drop(columns=["chosen_style", "rejected_style"]).astype({"level": object, "outcome": object})
+    pd.testing.assert_frame_equal(style_gap(levels), style_gap(pairs))
+    with pytest.raises(DataError, match="'style' needs styles"):
+        style_controlled(levels, **options)
+    with pytest.raises(DataError, match="rows repeat a key"):
+        style_gap(pd.concat([pairs, pairs]))
+    with pytest.raises(DataError, match="pairs: no rows"):
+        style_controlled(pairs.iloc[:0], **options)
+    with pytest.raises(ValueError, match="confidence: 95; allowed"):
+        style_controlled(pairs, **options, confidence=95)

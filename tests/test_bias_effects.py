@@ -8,7 +8,7 @@ import pytest
 from style_worlds import world
 
 from rmlab.bias.effects import exchange_rate, fieller, style_effects
-from rmlab.tables import DataError
+from rmlab.tables import KEY, DataError
 
 
 def _one(table, term, column="effect"):
@@ -201,3 +201,15 @@ def test_real_scores_give_finite_effects(shared_data):
     assert len(table) == 9 * 2
     assert np.isfinite(table[["effect", "se", "low", "high", "p"]].to_numpy()).all()
     assert (table["n_prompts"] == 447).all()
+
+
+def test_default_terms_are_the_counts_that_features_have():
+    scores, features = world(40)
+    has = {("characters",): ["characters"], ("characters", "markdown"): ["characters", "markdown"]}
+    for columns, terms in has.items():
+        table = style_effects(scores, features[[*KEY, *columns]])
+        assert table["term"].tolist() == ["correct", "step_plain", "step_markdown", *terms]
+    table = style_effects(scores, features[[*KEY, "characters"]].rename(columns={"characters": "tokens"}))
+    assert table["term"].iloc[-1] == "tokens"
+    with pytest.raises(ValueError, match=r"by: \[\]; name at least one column"):
+        style_effects(scores, features, by=[])

@@ -268,3 +268,32 @@ def test_type_one_error_and_family_wise_error_hold():
     rejected = [(permutation.holm(p) < 0.05).any() for p in families]
     assert np.mean(rejected) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(families))
     assert (families < 0.05).any(axis=1).mean() > np.mean(rejected)
+
+
+def test_neither_the_order_of_the_rows_nor_plain_strings_change_a_number(pairs):
+    words = ("chosen_style", "rejected_style", "level", "outcome")
+    shuffled = pairs.sample(frac=1, random_state=0).astype(dict.fromkeys(words, object))
+    for by in (None, "domain", ["subset", "level"]):
+        keys = [by] if isinstance(by, str) else by or []
+        one, other = (stats.compare(p, "a", "b", by=by, resamples=500) for p in (pairs, shuffled))
+        pd.testing.assert_frame_equal(*(t.sort_values(keys, ignore_index=True) if keys else t for t in (one, other)))
+    one, other = (stats.rank(p, resamples=500) for p in (pairs, shuffled))
+    pd.testing.assert_frame_equal(one, other)
+    one, other = (stats.sensitivity(p, repeats=3).sort_values(["variant", "model"]) for p in (pairs, shuffled))
+    pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True))
+
+
+def test_one_domain_is_compared_on_itself_and_own_domains_count_all_prompts_alike(pairs):
+    chat = pairs[pairs["domain"] == "chat"]
+    here = stats.compare(pairs, "a", "b", by="domain").query("domain == 'chat'")["difference"].item()
+    assert stats.compare(chat, "a", "b")["difference"].item() == pytest.approx(here)
+    assert stats.compare_all(chat)["difference"].iloc[0] == pytest.approx(here)
+    value = metrics.accuracy(chat).set_index("model")["accuracy"]
+    ranks = stats.rank(chat).set_index("model")
+    np.testing.assert_allclose(ranks["value"], value[ranks.index])
+    assert len(stats.sensitivity(chat, repeats=2))
+    own = pairs.assign(domain=pairs["domain"] + " of mine")
+    whole = stats.compare(own, "a", "b")
+    assert whole["accuracy_a"].item() == pytest.approx(metrics.accuracy(own).set_index("model").loc["a", "accuracy"])
+    with pytest.raises(DataError, match="no comparisons in code, safety, so the overall score does not exist"):
+        stats.compare(pairs[pairs["domain"].isin(["chat", "math"])], "a", "b")

@@ -155,3 +155,12 @@ def test_judges_have_no_margins_and_bad_options_are_refused(make_scores):
         stats.margins(pairs, by="levels")
     with pytest.raises(DataError, match="by='domain'"):
         stats.margins(margins_as_pairs(np.array([1.0])), by="level")
+
+
+def test_a_model_without_margins_has_an_empty_calibration(make_scores):
+    pairs = metrics.pairs(make_scores({"chat": 8}, models=("a", "b")))
+    table = stats.calibration(pairs.assign(margin=pairs["margin"].where(pairs["model"] == "a")))
+    blank = table[table["model"] == "b"]
+    assert blank["ece"].isna().all()
+    assert (blank["n_pairs"] == 0).all()
+    assert (blank["missing"] == 72).all()

@@ -138,3 +138,24 @@ def test_a_scorer_that_ties_falls_when_ties_lose(make_scores):
     assert table.loc[("ties half", "flat"), "value"] == pytest.approx(0.5)
     assert table.loc[("ties half", "flat"), "flipped"] == 32 * 9
     assert np.isnan(table.loc[("ties dropped", "flat"), "value"])
+
+
+def test_power_says_why_it_has_no_number(make_scores):
+    scores = make_scores({"chat": 4, "math": 12, "code": 7, "safety-refuse": 8})
+    table = stats.power(metrics.pairs(scores)).set_index("domain")
+    assert table.loc["chat", "reason"] == "fewer than 5 prompts"
+    assert np.isnan(table.loc["chat", "detectable"])
+    assert table.loc["math", "reason"] == ""
+    assert table.loc["math", "detectable"] > 0
+    twins = pd.concat([scores[scores["model"] == "a"].assign(model=name) for name in "ab"])
+    alike = stats.power(metrics.pairs(twins)).set_index("domain").loc["math"]
+    assert alike["reason"] == "the models' results do not differ"
+    assert np.isnan(alike["detectable"])
+
+
+def test_options_out_of_range_are_refused(pairs):
+    for options, message in (({"alpha": 5}, "alpha: 5"), ({"resamples": 0}, "resamples: 0")):
+        with pytest.raises(ValueError, match=message):
+            stats.rank(pairs, **options)
+    with pytest.raises(ValueError, match="resamples: 0"):
+        stats.compare(pairs, "a", "b", resamples=0)

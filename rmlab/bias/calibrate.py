@@ -61,12 +61,16 @@ def debias(
     if method == "lowess" and len(on) != 1:
         raise ValueError(f"on: {on}; 'lowess' takes one column, 'linear' several")
     scores = tables.check_scores(scores, allow_missing=True)
+    if scores.empty:
+        raise DataError("scores: no rows, so there is nothing to calibrate; look at what the rows were selected by")
     x = _regressors(scores, features, on)
     removed = np.zeros(len(scores))
     for rows in groups_of(scores, ["model"]):
         own = scores.iloc[rows]
         fold = _deal(own, folds, seed)
         y, prompt = own["score"].to_numpy(), prompt_index(own)
+        if np.isnan(y).all():
+            continue
         for number in range(folds):
             away = (fold != number) & ~np.isnan(y)
             here = fold == number
@@ -91,8 +95,9 @@ def debias_change(
     """What a calibration does to accuracy: one row per model and level (easy, normal, hard where known, then all).
 
     `before` and `after`: scores and what `debias` made of them (same keys; model names with `suffix`). Columns: model,
-    level (text), before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt),
-    flipped (share of comparisons whose outcome is another one), n_pairs (with an outcome in both), n_prompts, note.
+    level (text), before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt;
+    never of zero width, see `rmlab.intervals.difference_interval`), flipped (share of comparisons whose outcome is
+    another one), n_pairs (with an outcome in both), n_prompts, note.
     Raises DataError where the two tables do not hold the same comparisons.
     """
     old = metrics.pairs(before)
@@ -129,7 +134,7 @@ def _change(
     sums, counts = np.bincount(prompt, difference).astype(float), np.bincount(prompt).astype(float)
     change, se, clusters = intervals.clustered_se(sums, counts, np.zeros(n_prompts, np.intp), 1)
     se = np.where(clusters < MIN_PROMPTS, np.nan, se)
-    low, high = intervals.normal_interval(change, se, clusters, confidence=confidence)
+    low, high = intervals.difference_interval(change, se, clusters, confidence=confidence)
     some = len(difference) > 0
     return {
         "before": float(before[there].mean()) if some else np.nan,

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import metrics
-from rmlab.bias.within import MIN_PROMPTS, columns_of, groups_of, interval_note, lookup, prompt_index, repeats
+from rmlab import metrics, tables
+from rmlab.bias.within import columns_of, groups_of, interval_note, lookup, prompt_index, repeats, t_quantile
 from rmlab.tables import PROMPT, STYLE, DataError
 
 __all__ = ["length_controlled", "style_controlled"]
@@ -42,6 +42,7 @@ def length_controlled(
     with the reason in `note` where every comparison ends the same way. Fewer than 5 prompts give no interval. Raises
     DataError for features of other responses.
     """
+    pairs = tables.check_pairs(pairs)
     by = columns_of(pairs, by, "pairs")
     difference = _difference(pairs, features, [measure])[0]
     value = metrics.credit(pairs, ties=ties)
@@ -72,6 +73,7 @@ def style_controlled(
     for each control in place of effect and its limits; a control that does not vary, or repeats the ones before it, is
     left out of the fit, its effect NaN, and `note` says so.
     """
+    pairs = tables.check_pairs(pairs)
     by = columns_of(pairs, by, "pairs")
     controls = [controls] if isinstance(controls, str) else list(controls)
     relative = _relative(pairs, features, controls)
@@ -196,9 +198,7 @@ def _ridge(y: Floats, x: Floats) -> Floats:
 
 
 def _limits(estimate: Floats, error: Floats, n_prompts: int, confidence: float) -> tuple[Floats, Floats]:
-    from scipy.stats import t
-
-    quantile = float(t.ppf(0.5 + confidence / 2, max(n_prompts, MIN_PROMPTS) - 1))
+    quantile = t_quantile(confidence, n_prompts)
     return estimate - quantile * error, estimate + quantile * error
 
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.bias.within import (
-    MIN_PROMPTS,
     columns_of,
     counts_of,
     demean,
@@ -19,6 +18,7 @@ from rmlab.bias.within import (
     prompt_index,
     repeats,
     spread,
+    t_quantile,
 )
 from rmlab.tables import PROMPT, STYLE, DataError
 
@@ -26,6 +26,7 @@ __all__ = ["exchange_rate", "style_effects"]
 
 Floats = NDArray[np.float64]
 
+_USUAL = ("characters", "markdown")
 _OWN = ("correct", "step", "step_plain", "step_markdown")
 
 
@@ -43,9 +44,10 @@ def style_effects(
     deviations of the model's scores within a prompt. Terms: "correct" (chosen against rejected), "step_plain" (plain
     against concise), "step_markdown" (Markdown against plain), "step" (0, 1, 2: the mean step), and any column of
     `features` as log2 of the count (log2(1 + count) where it can be 0), so its effect is that of a doubling.
-    By default: correct; step_plain and step_markdown where the scores have styles; characters and markdown where
-    `features` are given. Without features a step has its whole price; with them, what is left at equal length and
-    marks; style, length and marks rise together, so with few prompts these parts have wide intervals.
+    By default: correct; step_plain and step_markdown where the scores have styles; characters and markdown as far as
+    `features` have them (all their counts where they have neither). Without features a step has its whole price; with
+    them, what is left at equal length and marks; style, length and marks rise together, so with few prompts these
+    parts have wide intervals.
 
     Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, note. Errors are robust
     and clustered by prompt (CR1; the prompt intercepts lie inside the clusters and cost no degrees of freedom), t with
@@ -151,7 +153,8 @@ def _chosen_terms(scores: pd.DataFrame, features: pd.DataFrame | None, terms: Se
     styled = bool(scores["style"].notna().all())
     if terms is None:
         style = ["step_plain", "step_markdown"] if styled else []
-        return ["correct", *style, *(["characters", "markdown"] if features is not None else [])]
+        known = [] if features is None else counts_of(features)
+        return ["correct", *style, *([c for c in _USUAL if c in known] or known)]
     terms = [terms] if isinstance(terms, str) else list(terms)
     columns = [] if features is None else counts_of(features)
     for term in terms:
@@ -187,11 +190,9 @@ def doublings(count: Floats) -> Floats:
 
 def _table(fits: list[_Fit], rows: _Rows, confidence: float) -> pd.DataFrame:
     """One row per fit and term, with the intervals that `rows` makes."""
-    from scipy.stats import t
-
     made = []
     for fit in fits:
-        quantile = float(t.ppf(0.5 + confidence / 2, fit.n_prompts - 1)) if fit.n_prompts >= MIN_PROMPTS else np.nan
+        quantile = t_quantile(confidence, fit.n_prompts)
         made += [
             fit.group | row | {"n_prompts": fit.n_prompts, "n": fit.n, "missing": fit.missing, "note": note}
             for row, note in rows(fit, quantile)

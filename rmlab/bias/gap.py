@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import intervals, metrics
+from rmlab import intervals, metrics, tables
 from rmlab.bias.within import MIN_PROMPTS, columns_of, interval_note, prompt_index
-from rmlab.tables import DataError, require_columns
+from rmlab.tables import LEVEL, DataError
 
 __all__ = ["style_gap"]
 
@@ -36,8 +36,8 @@ def style_gap(
     """
     if average not in ("prompts", "domains"):
         raise ValueError(f"average: {average!r}; allowed: 'prompts', 'domains'")
+    pairs = _with_levels(pairs)
     by = columns_of(pairs, by, "pairs")
-    require_columns(pairs, ["level"], "pairs")
     if pairs["level"].isna().all():
         raise DataError(
             "pairs: level is missing in every row; this benchmark has no styles, so it has no easy and hard"
@@ -62,6 +62,14 @@ def style_gap(
         missing=np.bincount(group, pairs["outcome"].isna(), len(frame)).astype(int),
         note=np.where(np.isnan(sides.easy - sides.hard), "easy or hard comparisons are missing", note).astype(str),
     )
+
+
+def _with_levels(pairs: pd.DataFrame) -> pd.DataFrame:
+    """A pairs table; the levels of a table without styles stay as they are."""
+    checked = tables.check_pairs(pairs)
+    if "level" not in pairs or not checked["level"].isna().all():
+        return checked
+    return checked.assign(level=pd.Categorical(pairs["level"], dtype=LEVEL))
 
 
 class _Sides(NamedTuple):

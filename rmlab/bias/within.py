@@ -19,6 +19,7 @@ __all__ = [
     "prompt_index",
     "repeats",
     "spread",
+    "t_quantile",
 ]
 
 Floats = NDArray[np.float64]
@@ -35,11 +36,24 @@ def interval_note(n_prompts: NDArray[np.intp]) -> NDArray[np.object_]:
     return np.where(n_prompts < MIN_PROMPTS, np.array(few, dtype=object), "")
 
 
+def t_quantile(confidence: float, n_prompts: int) -> float:
+    """Student's t for a two-sided interval with n_prompts - 1 degrees of freedom; NaN where intervals are refused."""
+    from scipy.stats import t
+
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: {confidence!r}; allowed: between 0 and 1, for example 0.95")
+    return float(t.ppf(0.5 + confidence / 2, n_prompts - 1)) if n_prompts >= MIN_PROMPTS else float("nan")
+
+
 def columns_of(frame: pd.DataFrame, by: str | Sequence[str], table: str) -> list[str]:
     """`by` as a list, every entry a column of `frame`; a `table` called "pairs" must have the columns of one."""
     if table == "pairs":
         require_columns(frame, [*PAIR_KEY, "outcome"], table)
-    by = [by] if isinstance(by, str) else list(by)
+    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    if len(frame) == 0:
+        raise DataError(f"{table}: no rows, so there is nothing to measure; look at what the rows were selected by")
+    if not by:
+        raise ValueError(f"by: {by}; name at least one column, for example 'model'")
     for column in by:
         if column not in frame.columns:
             raise DataError(f"by: {column!r} is not a column of {table}; {nearest(column, list(frame.columns))}")
@@ -120,7 +134,7 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
     asked = pd.MultiIndex.from_frame(keys[KEY].astype({"label": "str"}))
     row = known.get_indexer(asked)
     if (row < 0).any():
-        first = dict(zip(KEY, asked[int((row < 0).argmax())], strict=True))
+        first = keys[KEY].astype({"label": "str"}).iloc[[int((row < 0).argmax())]].to_dict("records")[0]
         raise DataError(
             f"features: {int((row < 0).sum())} of {len(keys)} texts of {table} have no row, first {first}; "
             "pass rmlab.styles.features(responses) of the responses that were scored"

@@ -41,7 +41,8 @@ def calibration(
     n = np.bincount(group, minlength=size)
     with np.errstate(invalid="ignore"):
         predicted = np.bincount(group, chance, size) / n
-    error = np.nan_to_num(np.abs(mean - predicted) * n).reshape(-1, bins).sum(axis=1) / n.reshape(-1, bins).sum(axis=1)
+        off = np.nan_to_num(np.abs(mean - predicted) * n).reshape(-1, bins).sum(axis=1)
+        error = off / n.reshape(-1, bins).sum(axis=1)
     number = np.tile(np.arange(bins), len(names))
     return pd.DataFrame({"model": pd.Series(np.repeat(np.asarray(names, object), bins), dtype="str")}).assign(
         bin=number,

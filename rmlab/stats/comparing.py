@@ -46,7 +46,7 @@ def compare(
     `test` is "mcnemar" (exact) where every prompt has one comparison, all count alike and ties are no half wins,
     else "sign-flip" by prompt with `resamples` flips. `by` may hold domain, subset, level, chosen_style,
     rejected_style; rows that are not of one domain or subset average their domains as `average` says (see
-    `intervals`).
+    `intervals`; pairs of one domain only are compared on that domain).
     Raises DataError where the models were scored on different comparisons, unless `common=True`.
     """
     table = grid(_models(pairs, a, b), common=common)
@@ -173,6 +173,8 @@ def _tallies(a: NDArray[np.int8], b: NDArray[np.int8]) -> dict[str, object]:
 def _models(pairs: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     """The rows of two models, which must be there and differ."""
     pairs = tables.check_pairs(pairs)
+    if pairs.empty:
+        raise DataError("pairs: no rows; nothing to compare")
     models = list(pairs["model"].unique())
     for argument, name in (("a", a), ("b", b)):
         if name not in models:

@@ -19,10 +19,13 @@ _DESCRIBING = ["subset", "chosen_style", "rejected_style", "level"]
 
 
 class Grid(NamedTuple):
-    """Outcomes of every model on the same comparisons, which stand sorted by prompt."""
+    """Outcomes of every model on the same comparisons, in the order of their keys, whatever the order of the rows.
+
+    So random signs and resamples, which are dealt out by place, do not depend on the order of the rows either.
+    """
 
     models: list[str]
-    items: pd.DataFrame  # one row per comparison: key, subset, styles, level
+    items: pd.DataFrame  # one row per comparison: key, subset, styles, level; its index is their order in the pairs
     prompt: Codes  # prompt of each comparison, 0 ... n_prompts - 1
     domain: Codes  # domain of each prompt, an index into `domains`
     domains: list[str]
@@ -50,9 +53,9 @@ def grid(pairs: pd.DataFrame, *, common: bool = False, fewest_models: int = 1) -
     margin[model, number] = pairs["margin"].to_numpy()
     kept = _present(outcome != -2, list(names), items, common)
     items, outcome, margin = items[kept].reset_index(drop=True), outcome[:, kept], margin[:, kept]
+    items = items.sort_values(ITEM)
+    order = items.index.to_numpy()
     prompt = items.groupby(PROMPT, sort=False).ngroup().to_numpy().astype(np.intp)
-    order = np.argsort(prompt, kind="stable")
-    items, prompt = items.iloc[order].reset_index(drop=True), prompt[order]
     first = np.concatenate([[0], np.flatnonzero(np.diff(prompt)) + 1])
     domain, domains = pd.factorize(items["domain"].iloc[first])
     return Grid(list(names), items, prompt, domain.astype(np.intp), list(domains), outcome[:, order], margin[:, order])

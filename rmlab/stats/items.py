@@ -37,12 +37,12 @@ def items(
     if unit == "prompt":
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
         worth = _by_prompt(worth, table, first)
-        frame = frame.iloc[first].reset_index(drop=True)[[*PROMPT, "subset"]]
+        frame = frame.iloc[first][[*PROMPT, "subset"]]
     answered = ~np.isnan(worth)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
         easiness = np.where(answered, worth, 0.0).sum(axis=0) / n
-    return frame.assign(
+    described = frame.assign(
         n_models=n,
         missing=len(table.models) - n,
         difficulty=1 - easiness,
@@ -50,6 +50,7 @@ def items(
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
+    return described.sort_index().reset_index(drop=True)
 
 
 def error_correlation(pairs: pd.DataFrame, *, ties: metrics.Ties = "loss", common: bool = False) -> pd.DataFrame:

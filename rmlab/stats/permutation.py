@@ -28,6 +28,8 @@ def sign_flip(contribution: Floats, strata: Codes, *, resamples: int = 10_000, s
     """
     from scipy.special import stdtr
 
+    if resamples < 1:
+        raise ValueError(f"resamples: {resamples!r}; allowed: a whole number from 1, for example 10_000")
     present = ~np.isnan(contribution)
     filled = np.nan_to_num(contribution)
     member = (strata[:, None] == np.arange(strata.max(initial=-1) + 1)).astype(np.float64)

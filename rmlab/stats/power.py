@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import intervals, metrics
 from rmlab.stats.grid import credit, grid
-from rmlab.stats.targets import Average, groups
+from rmlab.stats.targets import Average, groups, too_few
 
 __all__ = ["power"]
 
@@ -26,7 +26,8 @@ def power(
 
     Columns: those of `by`, n_prompts, se (of a paired difference, median over the pairs of models), correlation
     (of two models' scores by prompt, median), detectable (difference found with probability `power` by a two-sided
-    test at `alpha`), detectable_unpaired (what it would be if models were scored on different prompts).
+    test at `alpha`), detectable_unpaired (what it would be if models were scored on different prompts), reason (why
+    there is no number, else empty: fewer than 5 prompts in a domain, or no spread to go by).
     detectable = (z(1 - alpha/2) + z(power)) * se; Miller (arXiv 2411.00640), section 5. Needs two models.
     """
     from scipy.special import ndtri
@@ -44,25 +45,23 @@ def power(
         mean = intervals.weighted_mean(
             worth[:, chosen], target.cells[chosen], target.weights, table.prompt[chosen], table.n_prompts
         )
-        used = ~np.isnan(mean.influence)
+        n_prompts = int((~np.isnan(mean.influence)).any(axis=0).sum())
         product = _covariance(mean.influence, target.strata)
         own = np.diag(product)
         paired = np.sqrt(np.maximum(own[:, None] + own - 2 * product, 0))[upper]
         with np.errstate(invalid="ignore", divide="ignore"):
             correlation = (product / np.sqrt(own[:, None] * own))[upper]
         apart = np.sqrt(own[:, None] + own)[upper]
-        rows.append(
-            key
-            | {
-                "n_prompts": int(used.any(axis=0).sum()),
-                "se": _median(paired),
-                "correlation": _median(correlation),
-                "detectable": reach * _median(paired),
-                "detectable_unpaired": reach * _median(apart),
-            }
-        )
+        few = max(too_few(mean.influence, target), key=len)
+        error = _median(paired)
+        reason = few or ("the models' results do not differ" if error == 0 else "" if error > 0 else "no comparisons")
+        found = np.array([error, _median(correlation), reach * error, reach * _median(apart)])
+        names = ("se", "correlation", "detectable", "detectable_unpaired")
+        numbers = dict(zip(names, np.where(reason == "", found, np.nan).tolist(), strict=True))
+        rows.append(key | {"n_prompts": n_prompts} | numbers | {"reason": reason})
     frame = pd.DataFrame(rows)
-    return frame.assign(**{c: frame[c].astype(table.items[c].dtype) for c in columns})
+    typed = {c: frame[c].astype(table.items[c].dtype) for c in columns}
+    return frame.assign(**typed, reason=frame["reason"].astype("str"))
 
 
 def _covariance(influence: np.ndarray, strata: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from rmlab import metrics
 from rmlab.stats.comparing import compare_all
 from rmlab.stats.grid import Floats, credit, grid
 from rmlab.stats.reported import estimate
-from rmlab.stats.targets import Average, overall
+from rmlab.stats.targets import Average, target_of
 from rmlab.tables import DataError
 
 __all__ = ["letters", "rank", "rank_columns"]
@@ -33,8 +33,9 @@ def rank(
 ) -> pd.DataFrame:
     """Rank the models by their overall score: one row per model, best first.
 
-    Columns: model, value (overall as `average` says, see `intervals`), se, low, high (of the value), rank (1 is
-    best; equal values share the better rank), rank_low, rank_high, group, n_prompts, ties, missing, reason.
+    Columns: model, value (overall as `average` says, see `intervals`; pairs of one domain only are ranked on that
+    domain), se, low, high (of the value), rank (1 is best; equal values share the better rank), rank_low, rank_high,
+    group, n_prompts, ties, missing, reason.
     The interval of the rank holds the middle 95 % of the ranks in 10,000 resamples of the prompts inside their
     domain, which all models share. Ranks are whole numbers: where models lie far apart the interval covers more
     often than its nominal confidence, and models of exactly equal merit have no rank to be covered.
@@ -43,8 +44,10 @@ def rank(
     a model that left comparisons blank is scored on those it answered: see `missing`; pairs of models are
     always compared on the comparisons that both answered. Compact letters: Piepho (2004), Gramm et al. (2007).
     """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha: {alpha!r}; allowed: a probability between 0 and 1, for example 0.05")
     table = grid(pairs, common=common, fewest_models=2)
-    target = overall(table, average)
+    target = target_of(table, [], average)
     one = estimate(credit(table.outcome, ties), table, target, confidence=confidence)
     contests = compare_all(pairs, average=average, ties=ties, resamples=resamples, seed=seed, common=common)
     drawn = errors.bootstrap(one.mean, target.strata, resamples=resamples, seed=seed)

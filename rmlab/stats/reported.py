@@ -114,8 +114,8 @@ def quantities(table: Grid, average: Average) -> Iterator[tuple[str, str, Target
     full = styled(table)
     level = table.items["level"].cat.codes.to_numpy().astype(np.intp)
     cells, weights = (level, np.full(3, 1 / 3)) if full else (np.zeros(len(level), np.intp), np.ones(1))
-    for number, name in enumerate(table.domains):
-        within = table.domain[table.prompt] == number
+    for name in table.items["domain"].sort_index().unique():
+        within = (table.items["domain"] == name).to_numpy()
         yield "domain", name, Target(cells, weights, table.domain, table.domains), within
     if not full:
         return

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import metrics
 from rmlab.stats.grid import Floats, Grid, credit, grid
 from rmlab.stats.reported import estimate
-from rmlab.stats.targets import Average, overall, target_of
+from rmlab.stats.targets import Average, target_of
 from rmlab.tables import PROMPT
 
 __all__ = ["sensitivity"]
@@ -41,7 +41,6 @@ def sensitivity(
     if noise < 0 or repeats < 1:
         raise ValueError(f"noise, repeats: {noise!r}, {repeats!r}; allowed: noise from 0, repeats from 1")
     table = grid(pairs, common=common, fewest_models=2)
-    target_of(table, [], average)  # raises where there is no overall score
     lost = _values(table, credit(table.outcome, "loss"), average)
     reported = _ranks(lost)
     none = np.zeros(len(table.models))
@@ -61,7 +60,7 @@ def sensitivity(
 
 
 def _values(table: Grid, worth: Floats, average: Average) -> Floats:
-    return estimate(worth, table, overall(table, average)).value
+    return estimate(worth, table, target_of(table, [], average)).value
 
 
 def _ranks(values: Floats) -> Floats:
@@ -108,9 +107,10 @@ def _noisy(table: Grid, average: Average, noise: float, repeats: int, seed: int)
     )
     scale = noise * np.array([row[~np.isnan(row)].std() if (~np.isnan(row)).any() else 0.0 for row in table.margin])
     scale = scale[:, None] / np.sqrt(2)
+    own = np.argsort(np.argsort(table.models))  # a model's noise goes by its name, not by the order of the rows
     for _ in range(repeats):
-        up = rng.standard_normal((len(table.models), chosen.max() + 1))[:, chosen]
-        down = rng.standard_normal((len(table.models), rejected.max() + 1))[:, rejected]
+        up = rng.standard_normal((len(table.models), chosen.max() + 1))[own][:, chosen]
+        down = rng.standard_normal((len(table.models), rejected.max() + 1))[own][:, rejected]
         sign = np.sign(table.margin + scale * (up - down))
         kept = np.isnan(sign) | (table.outcome == 1) | (table.outcome == -1)
         outcome = np.where(kept, table.outcome, 1 + np.nan_to_num(sign)).astype(np.int8)

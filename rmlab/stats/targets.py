@@ -44,7 +44,7 @@ def scheme(grid: Grid, average: Average) -> Scheme:
     """Strata and weights of the domains; says what is absent where the average does not exist."""
     if isinstance(average, str):
         allowed("average", average, ("benchmark", "domains", "prompts"))
-        if average == "prompts" or (average == "benchmark" and not styled(grid)):
+        if average == "prompts" or (average == "benchmark" and not _of_rm_bench(grid)):
             return Scheme(np.zeros(len(grid.domains), np.intp), np.ones(1), ["all prompts"])
         average = dict.fromkeys(DOMAINS if average == "benchmark" else grid.domains, 1.0)
     strange = [d for d in grid.domains if d not in average]
@@ -59,6 +59,11 @@ def scheme(grid: Grid, average: Average) -> Scheme:
     absent = [d for d, weight in average.items() if weight and d not in grid.domains]
     reason = f"no comparisons in {', '.join(absent)}" if absent else ""
     return Scheme(np.arange(len(grid.domains)), weights / weights.sum(), grid.domains, reason)
+
+
+def _of_rm_bench(grid: Grid) -> bool:
+    """Whether the domains are RM-Bench's: own data with styles may have any."""
+    return styled(grid) and not set(grid.domains).isdisjoint(DOMAINS)
 
 
 def styled(grid: Grid) -> bool:
@@ -88,7 +93,8 @@ def groups(table: Grid, by: list[str], average: Average) -> Iterator[tuple[dict[
     target = target_of(table, by, average)
     open_ = [c for c in by if c in ("domain", "subset")]
     closed = [c for c in by if c not in open_]
-    seen = table.items[open_].drop_duplicates().itertuples(index=False, name=None) if open_ else [()]
+    found = table.items[open_].sort_index().drop_duplicates()
+    seen = found.itertuples(index=False, name=None) if open_ else [()]
     for names, kinds in product(seen, product(*(table.items[c].cat.categories for c in closed))):
         key = dict(zip([*open_, *closed], [*names, *kinds], strict=True))
         chosen = np.ones(len(table.prompt), bool)
@@ -99,7 +105,8 @@ def groups(table: Grid, by: list[str], average: Average) -> Iterator[tuple[dict[
 
 def target_of(table: Grid, by: list[str], average: Average) -> Target:
     """What a row estimates: its domains averaged, unless it lies inside one, and levels alike, unless it is one."""
-    rule: Average = "prompts" if {"domain", "subset"} & set(by) else average
+    inside = {"domain", "subset"} & set(by) or (average == "benchmark" and len(table.domains) == 1)
+    rule: Average = "prompts" if inside else average
     target = overall(table, rule)
     if target.absent:
         raise DataError(
