@@ -36,7 +36,7 @@ def test_equal_and_rounded_numbers_are_named_as_such(make_scores):
 
 
 def test_numbers_cut_off_instead_of_rounded(make_scores):
-    pairs = metrics.pairs(make_scores({"chat": 7, "math": 7, "code": 7, "safety-refuse": 7}))
+    pairs = metrics.pairs(make_scores({"chat": 7, "math": 7, "code": 7, "safety-refuse": 7, "safety-response": 4}))
     table = metrics.rm_bench(pairs)[["model", *tables.LEVELS, "overall"]].set_index("model")
     cut = (np.floor(table * 1000) / 1000).reset_index()
     found = reproduce(pairs, cut)
@@ -85,7 +85,9 @@ def test_strict_best_of_four_is_what_a_plain_loop_says():
 
 
 def test_swapped_columns_and_unexplained_numbers(make_scores):
-    pairs = metrics.pairs(make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9}, seed=4))
+    pairs = metrics.pairs(
+        make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}, seed=4)
+    )
     table = metrics.rm_bench(pairs)[["model", "chat", "math", "code", "overall"]]
     swapped = table.assign(math=table["code"], code=table["math"], overall=table["overall"] + 0.2)
     found = by_number(reproduce(pairs, swapped, decimals=9))
