@@ -24,6 +24,7 @@ from rmlab.bias import (
 )
 from rmlab.bias.probe import probe
 from rmlab.doctor import doctor
+from rmlab.ensembles import ensemble
 from rmlab.explore import explore, playground, token_rewards
 from rmlab.metrics import (
     accuracy,
@@ -39,9 +40,11 @@ from rmlab.metrics import (
     ties_score,
 )
 from rmlab.plots import (
+    plot_best_of,
     plot_calibration,
     plot_effects,
     plot_forest,
+    plot_leaderboard,
     plot_lengths,
     plot_margins,
     plot_matrices,
@@ -50,10 +53,13 @@ from rmlab.plots import (
     plot_rank,
     plot_significance,
     plot_style_gap,
+    plot_subsets,
+    plot_ties,
     plot_token_rewards,
 )
 from rmlab.published import audit_leaderboard, published
-from rmlab.report import save_figure
+from rmlab.report import leaderboard, save_figure, write_report
+from rmlab.reproduce import agreement, reproduce
 from rmlab.score_files import export_every_eval_ever, read_pairs, read_scores, write_pairs, write_scores
 from rmlab.scorers import baselines, classifier
 from rmlab.scorers.implicit import implicit_reward
@@ -73,6 +79,7 @@ from rmlab.stats import (
     sensitivity,
 )
 from rmlab.styles import audit
+from rmlab.styles.rules import restyle_pairs
 from rmlab.tables import DataError, check_pairs, check_responses, check_scores
 
 __version__ = "0.1.0"
@@ -81,6 +88,7 @@ __all__ = [
     "DataError",
     "__version__",
     "accuracy",
+    "agreement",
     "audit",
     "audit_leaderboard",
     "baselines",
@@ -96,6 +104,7 @@ __all__ = [
     "debias",
     "debias_change",
     "doctor",
+    "ensemble",
     "error_clusters",
     "error_correlation",
     "exchange_rate",
@@ -104,6 +113,7 @@ __all__ = [
     "flips",
     "implicit_reward",
     "items",
+    "leaderboard",
     "length_controlled",
     "load",
     "load_pairs",
@@ -113,9 +123,11 @@ __all__ = [
     "pairs",
     "pairwise",
     "playground",
+    "plot_best_of",
     "plot_calibration",
     "plot_effects",
     "plot_forest",
+    "plot_leaderboard",
     "plot_lengths",
     "plot_margins",
     "plot_matrices",
@@ -124,6 +136,8 @@ __all__ = [
     "plot_rank",
     "plot_significance",
     "plot_style_gap",
+    "plot_subsets",
+    "plot_ties",
     "plot_token_rewards",
     "power",
     "prefer",
@@ -132,6 +146,8 @@ __all__ = [
     "rank",
     "read_pairs",
     "read_scores",
+    "reproduce",
+    "restyle_pairs",
     "reward_bench",
     "reward_bench_2",
     "reward_bench_2_subsets",
@@ -148,5 +164,6 @@ __all__ = [
     "ties_score",
     "token_rewards",
     "write_pairs",
+    "write_report",
     "write_scores",
 ]

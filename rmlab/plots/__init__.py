@@ -1,7 +1,9 @@
 """Tables to figures: every function takes a table first, draws it, and returns the Axes (a Figure for grids)."""
 
+from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
 from rmlab.plots.comparison import plot_forest, plot_rank, plot_significance
 from rmlab.plots.effects import plot_effects, plot_preference
+from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.plots.margin import plot_calibration, plot_margins
 from rmlab.plots.matrix import plot_matrices, plot_matrix
 from rmlab.plots.style import lengths, plot_lengths, plot_style_gap
@@ -9,9 +11,11 @@ from rmlab.plots.tokens import plot_token_rewards
 
 __all__ = [
     "lengths",
+    "plot_best_of",
     "plot_calibration",
     "plot_effects",
     "plot_forest",
+    "plot_leaderboard",
     "plot_lengths",
     "plot_margins",
     "plot_matrices",
@@ -20,5 +24,7 @@ __all__ = [
     "plot_rank",
     "plot_significance",
     "plot_style_gap",
+    "plot_subsets",
+    "plot_ties",
     "plot_token_rewards",
 ]
