@@ -54,6 +54,42 @@ def test_a_head_that_reads_the_mean_of_all_tokens(tmp_path):
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own_logits(folder, scorer)[:, 0], atol=1e-6)
 
 
+def segment_words(pair):
+    """A tokenizer that writes two segments by the pattern `pair`, and gives out which is which."""
+    from tokenizers import processors
+
+    words = toy.tokenizer(chat_template=None)
+    words.cls_token, words.sep_token = words.bos_token, words.eos_token
+    marks = [(words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)]
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair=pair, special_tokens=marks)
+    words.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    words.init_kwargs["model_input_names"] = words.model_input_names
+    return words
+
+
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architecture):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    words = segment_words("<|begin_of_text|>:0 $A:0 <|eot_id|>:0 $B:1 <|eot_id|>:1")
+    folder = toy.save_model(tmp_path / "m", architecture, words=words)
+    words, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
+    coded = [words(*texts, return_tensors="pt") for texts in zip(PROMPTS, RESPONSES, strict=True)]
+    assert all(one["token_type_ids"].any() for one in coded)
+    with torch.no_grad():
+        own = [model.eval()(**one).logits.item() for one in coded]
+    scorer = classifier(folder, template="raw")
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own, atol=1e-6)
+    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
+
+
+def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
+    words = segment_words("$A:1 <|eot_id|>:1 $B:0")
+    scorer = classifier(toy.save_model(tmp_path / "m", "bert", words=words), template="raw")
+    with pytest.raises(DataError, match="a way that rmlab does not know"):
+        scorer(PROMPTS, RESPONSES)
+
+
 def test_pad_and_end_may_be_the_same_token(tmp_path):
     """The usual runners take the last token that is no pad, and so read one token early."""
     words = toy.tokenizer()
@@ -108,10 +144,37 @@ def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(lla
     first = classifier(llama).fingerprint
     assert classifier(llama, budget=99, name="other").fingerprint == first
     assert classifier(llama, dtype="bfloat16").fingerprint != first
+    assert classifier(llama, dtype=torch.bfloat16).fingerprint == classifier(llama, dtype="bfloat16").fingerprint
     assert classifier(llama, template="tulu").fingerprint != first
     assert classifier(llama, max_length=64, truncate="left").fingerprint != first
     assert classifier(toy.save_model(tmp_path / "a", seed=1)).fingerprint != first
     assert classifier(toy.save_model(tmp_path / "b", seed=0)).fingerprint == first
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_fingerprint_sees_another_head_on_a_large_backbone(tmp_path, pickled):
+    """Training the head alone changes a few thousand bytes somewhere in a large file."""
+    folder = toy.save_model(tmp_path / "m", vocab_size=80_000)
+    weights = load_file(folder / "model.safetensors")
+    if pickled:
+        (folder / "model.safetensors").unlink()
+    prints = set()
+    for head in (weights["score.weight"], weights["score.weight"] + 1e-3):
+        if pickled:
+            torch.save(weights | {"score.weight": head}, folder / "pytorch_model.bin")
+        else:
+            save_file(weights | {"score.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
+        prints.add(classifier(folder, allow_pickle=pickled).fingerprint)
+    assert len(prints) == 2
+
+
+def test_an_adapter_alone_is_refused(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/base"}))
+    assert classifier(folder).name == "m"
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    with pytest.raises(DataError, match=r"is an adapter of 'owner/base', no model by itself; merge the two"):
+        classifier(folder)
 
 
 def test_provenance_is_plain_and_complete(llama):

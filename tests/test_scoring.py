@@ -213,7 +213,10 @@ def test_wrong_number_of_keys_is_named():
         score(responses(2), scorer)
 
 
-def test_what_is_no_scorer_is_named():
+def test_what_is_no_scorer_is_named(tmp_path):
+    from rmlab import toy
+    from rmlab.scorers.pairwise import pairwise
+
     frame = responses(1)
     with pytest.raises(TypeError, match="int 3 is not a scorer"):
         score(frame, 3)
@@ -223,6 +226,10 @@ def test_what_is_no_scorer_is_named():
         score(frame, characters, dtype="bfloat16")
     with pytest.raises(TypeError, match=r"compares two answers: use rmlab\.prefer"):
         score(frame, Judge())
+    with pytest.raises(TypeError, match=r"compares two answers: use rmlab\.prefer"):
+        score(frame, pairwise(toy.save_model(tmp_path / "m", task="causal")))
+    with pytest.raises(DataError, match=r"'longest' scores single answers: use rmlab\.pairs"):
+        prefer(frame, "longest")
     with pytest.raises(TypeError, match=r"has no prefer.*use rmlab\.score"):
         prefer(frame, characters)
 

@@ -15,7 +15,7 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["FORMATS", "Encoded", "Prompt", "encode"]
+__all__ = ["FORMATS", "Encoded", "Prompt", "encode", "has_segments"]
 
 Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
@@ -81,7 +81,7 @@ def encode(
     source, jinja = _template(tokenizer, template)
     numbers, groups = _groups(prompts)
     messages = [_messages(prompts[first]) for first in numbers]
-    texts = _texts(tokenizer, jinja, template == "raw" and _has_pairs(tokenizer), messages, groups, responses)
+    texts = _texts(tokenizer, jinja, has_segments(tokenizer, template), messages, groups, responses)
     texts = _fit([_with_end(tokenizer, text, eos) for text in texts], tokenizer, max_length, truncate)
     start = np.array([text.start for text in texts], np.intp)
     return Encoded(
@@ -233,8 +233,9 @@ def _common(left: list[int], right: list[int]) -> int:
     return next(differ, min(len(left), len(right)))
 
 
-def _has_pairs(tokenizer: "PreTrainedTokenizerBase") -> bool:
-    return tokenizer.sep_token_id is not None and tokenizer.cls_token_id is not None
+def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> bool:
+    """Whether `encode` writes prompt and response as two segments: "raw" with an encoder's tokenizer."""
+    return template == "raw" and tokenizer.sep_token_id is not None and tokenizer.cls_token_id is not None
 
 
 def _pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[_Text]:

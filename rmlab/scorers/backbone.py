@@ -11,7 +11,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "fits", "load", "tokenizer", "window"]
+__all__ = ["device", "dtype", "fits", "load", "mark_segments", "tokenizer", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -36,15 +36,19 @@ def device(asked: str | None = None) -> "torch.device":
     return wanted
 
 
-def dtype(asked: str | None, place: "torch.device") -> "torch.dtype":
-    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32."""
+def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dtype":
+    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32.
+
+    A name, or the type of torch that has the name.
+    """
     import torch
 
     if asked is None:
         return torch.bfloat16 if place.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
-    if asked not in _DTYPES:
+    name = str(asked).removeprefix("torch.")
+    if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
-    return getattr(torch, asked)
+    return getattr(torch, name)
 
 
 def tokenizer(checkpoint: Checkpoint) -> Any:
@@ -107,6 +111,31 @@ def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
             f"model={checkpoint.name!r}: {len(missing)} weights are not in the checkpoint ({shown}); they would be "
             "random, and so would the scores: use a trained reward model, or name the head it has with head="
         )
+
+
+def mark_segments(backbone: Any, words: Any) -> None:
+    """Let a backbone that tells two segments apart (BERT, ELECTRA) know what stands behind the first separator.
+
+    Its tokenizer says which tokens those are (`token_type_ids`); here they are found again from the ids, so that
+    whoever forwards texts needs to know nothing of it. Other backbones stay as they are.
+    """
+    if "token_type_ids" not in words.model_input_names or getattr(backbone.config, "type_vocab_size", 0) < 2:
+        return
+    separator = words.sep_token_id
+
+    def types(ids: "torch.Tensor") -> "torch.Tensor":
+        ends = (ids == separator).long()
+        return (ends.cumsum(1) - ends).clamp_(max=1)
+
+    own = words("a", "b", return_tensors="pt")
+    if not own["token_type_ids"].equal(types(own["input_ids"])):
+        raise DataError(
+            f"the tokenizer {words.name_or_path!r} marks segments as {own['token_type_ids'].tolist()} for the tokens "
+            f"{own['input_ids'].tolist()}, a way that rmlab does not know; give the tokenizer a chat template"
+        )
+    backbone.register_forward_pre_hook(
+        lambda _, inputs, named: (inputs, named | {"token_type_ids": types(named["input_ids"])}), with_kwargs=True
+    )
 
 
 def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:

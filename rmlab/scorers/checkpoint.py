@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -21,7 +22,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-_SAMPLE, _SAMPLES = 1 << 16, 64
+_WHOLE, _SAMPLE, _SAMPLES = 1 << 20, 1 << 12, 16
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,12 @@ class Checkpoint:
 
     @cached_property
     def content(self) -> str:
-        """Hash of the configuration and of the weights: layout, sizes, and samples from all over each file."""
+        """Hash of the configuration and of the weights: small ones, as heads are, whole, large ones by samples."""
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
         for path in sorted(set(self.files.values())):
-            size = path.stat().st_size
-            digest.update(f"{path.name} {size}".encode())
-            with path.open("rb") as file:
-                for start in sorted({size * i // _SAMPLES for i in range(_SAMPLES)}):
-                    file.seek(start)
-                    digest.update(file.read(_SAMPLE))
+            digest.update(f"{path.name} {path.stat().st_size}".encode())
+            for part in _samples(path):
+                digest.update(part)
         return digest.hexdigest()[:32]
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
@@ -109,9 +107,10 @@ def find(
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has none. Pickled weights are read
     only with `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or
-    unreachable model, a folder without weights or configuration, and pickles that were not allowed.
+    unreachable model, a folder without weights or configuration, an adapter, and pickles that were not allowed.
     """
     folder, commit = _folder(model, revision, allow_pickle, trust_remote_code)
+    _refuse_adapter(str(model), folder)
     home = folder if base is None else _folder(base, None, False, trust_remote_code)[0]
     if not (home / "config.json").is_file():
         raise DataError(
@@ -165,6 +164,18 @@ def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
         ) from error
 
 
+def _refuse_adapter(model: str, folder: Path) -> None:
+    """Raise DataError where a folder holds an adapter and no whole model."""
+    about = folder / "adapter_config.json"
+    weights = [path for pattern in ("*.safetensors", *_PICKLES) for path in folder.glob(pattern)]
+    if about.is_file() and all(path.name.startswith(("adapter", *_NOT_WEIGHTS)) for path in weights):
+        of = json.loads(about.read_text("utf-8")).get("base_model_name_or_path")
+        raise DataError(
+            f"model={model!r} is an adapter of {of!r}, no model by itself; merge the two (peft: merge_and_unload), "
+            "save the result with its tokenizer and pass that folder"
+        )
+
+
 def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
     """File and size of each weight: safetensors first, then pickles where they are allowed."""
     index = {key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in _header(path).items()}
@@ -184,7 +195,7 @@ def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path
     if not index:
         raise DataError(
             f"model={model!r}: no weights in {folder} (looked for *.safetensors; pickles are looked for with "
-            "allow_pickle=True only); the download is incomplete, or this is an adapter or a tokenizer alone"
+            "allow_pickle=True only); the download is incomplete, or this is a tokenizer alone"
         )
     _require_shards(folder, index)
     return index
@@ -202,7 +213,15 @@ def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
 
 
 def _header(path: Path) -> dict[str, int]:
-    """Number of values of each tensor in a safetensors file, from its header; DataError for a file that is cut off."""
+    """Number of values of each tensor in a safetensors file."""
+    return {key: prod(about["shape"]) for key, about in _tensors(path)[0].items()}
+
+
+def _tensors(path: Path) -> tuple[dict[str, Any], int]:
+    """What the header of a safetensors file says of each tensor, and where the values begin.
+
+    DataError for a file that is cut off.
+    """
     trouble = f"{path}: not a whole safetensors file; download it again"
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -213,7 +232,37 @@ def _header(path: Path) -> dict[str, int]:
     end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
     if 8 + length + end != path.stat().st_size:
         raise DataError(trouble)
-    return {key: prod(about["shape"]) for key, about in tensors.items()}
+    return tensors, 8 + length
+
+
+def _samples(path: Path) -> Iterator[bytes]:
+    """Bytes that stand for a file of weights: each tensor whole, or where it is large, pieces from all over it.
+
+    A pickle's tensors are not told apart; it is taken in pieces, with the checksums that a zip file has of its members.
+    """
+    if path.suffix == ".safetensors":
+        tensors, begin = _tensors(path)
+        for key, about in sorted(tensors.items()):
+            yield f"{key} {about['dtype']} {about['shape']}".encode()
+            start, stop = about["data_offsets"]
+            yield from _pieces(path, begin + start, begin + stop)
+        return
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as members:
+            yield from (f"{member.filename} {member.CRC}".encode() for member in members.infolist())
+    yield from _pieces(path, 0, path.stat().st_size)
+
+
+def _pieces(path: Path, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes start..stop of a file, or, where they are many, pieces of them."""
+    with path.open("rb") as file:
+        if stop - start <= _WHOLE:
+            file.seek(start)
+            yield file.read(stop - start)
+            return
+        for i in range(_SAMPLES):
+            file.seek(start + (stop - start - _SAMPLE) * i // (_SAMPLES - 1))
+            yield file.read(_SAMPLE)
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:
@@ -230,7 +279,6 @@ def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torc
 def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
     """The weights of a pickle, read by torch's restricted unpickler: tensors and plain containers only."""
     import pickle
-    import zipfile
 
     import torch
 

@@ -199,10 +199,14 @@ class Classifier:
     @cached_property
     def _model(self) -> tuple[Any, "Callable[[torch.Tensor], torch.Tensor]", tuple[str, ...]]:
         """Backbone, head and where the head is read."""
+        from rmlab.inference.template import has_segments
+
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
         model = backbones.load(self.checkpoint, loader, place=self.place, kind=self.kind)
         if self.head.make is None:
             backbone, run, read = split(model, self.checkpoint)
+            if has_segments(self.tokenizer, self.reading["template"]):
+                backbones.mark_segments(backbone, self.tokenizer)
             return backbone, run, (read,)
         # Code that comes with a model may give the whole reward model where the backbone was asked for.
         backbone = getattr(model, model.base_model_prefix, model) if model.base_model_prefix else model

@@ -55,7 +55,7 @@ def score(
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
     for name, scorer in _scorers(model, "classifier", options).items():
-        if not callable(scorer) and not hasattr(scorer, "stream"):
+        if not callable(scorer) and (hasattr(scorer, "prefer") or not hasattr(scorer, "stream")):
             raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
         values, provenance[name] = run(
             name, scorer, scorer, texts,
@@ -141,6 +141,8 @@ def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
     def make(model: str | Path) -> Any:
         if maker == "classifier" and str(model) in baselines.ALL:
             return baselines.ALL[str(model)]
+        if str(model) in baselines.ALL:
+            raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
         if not _looks_like_model(model):
             raise DataError(
                 f"model: unknown name {str(model)!r}; {tables.nearest(str(model), baselines.NAMES)}; "
