@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
+from style_worlds import world
 
-from rmlab import metrics, stats
-from rmlab.plots import comparison, margin
+from rmlab import bias, metrics, stats
+from rmlab.plots import comparison, margin, style
 from rmlab.tables import DataError
 
 
@@ -159,3 +160,74 @@ def test_plots_draw_on_the_axes_given_and_leave_the_rest_alone(pairs, tables_of)
         pd.testing.assert_frame_equal(data, copy)
         assert draw(data) is not ax
     assert mpl.rcParams == before
+
+
+def drawn(ax):
+    """What a figure shows: words, and where its points, lines and cells are."""
+    ax.figure.canvas.draw()
+    places = [np.asarray(c.get_offsets()).tolist() for c in ax.collections]
+    lines = [s.tolist() for c in ax.collections if hasattr(c, "get_segments") for s in c.get_segments()]
+    words = [text.get_text() for text in (*ax.texts, *ax.get_yticklabels(), *ax.get_xticklabels())]
+    return places, lines, words
+
+
+def test_pairs_are_summarised_on_the_way(pairs):
+    by_level = metrics.accuracy(pairs, by=["model", "level"])
+    for plot, table in (
+        (comparison.plot_forest, metrics.accuracy(pairs)),
+        (comparison.plot_rank, stats.rank(pairs)),
+        (comparison.plot_significance, stats.compare_all(pairs)),
+        (margin.plot_calibration, stats.calibration(pairs)),
+        (style.plot_style_gap, by_level),
+    ):
+        assert drawn(plot(pairs)) == drawn(plot(table))
+
+
+def test_forest_draws_the_number_that_the_limits_belong_to(pairs):
+    scores, features = world(30)
+    own = metrics.pairs(scores)
+    for table, value, line in (
+        (bias.style_gap(pairs), "gap", 0.0),
+        (bias.style_preference(scores), "preference", 0.5),
+        (bias.length_controlled(own, features), "controlled", 0.5),
+        (bias.debias_change(scores, bias.debias(scores, features)), "change", 0.0),
+        (bias.style_effects(scores, features), "effect", 0.0),
+    ):
+        ax = comparison.plot_forest(table)
+        points = next(c for c in ax.collections if isinstance(c, PathCollection)).get_offsets()[:, 0]
+        np.testing.assert_allclose(points, table[value].to_numpy()[::-1])
+        assert ax.lines[0].get_xdata()[0] == line
+        labels = [label.get_text() for label in ax.get_yticklabels()]
+        assert len(set(labels)) == len(table)
+
+
+def test_style_gap_draws_its_own_table(pairs):
+    table = bias.style_gap(pairs, by=["model", "domain"])
+    ax = style.plot_style_gap(table)
+    points = {c.get_label(): c.get_offsets()[:, 0] for c in ax.collections if isinstance(c, PathCollection)}
+    assert set(points) == {"easy", "hard"}
+    np.testing.assert_allclose(sorted(points["easy"]), sorted(table["easy"]))
+    assert "good · chat" in [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_differences_are_the_cells_that_are_drawn(pairs, tables_of):
+    square = comparison.differences(tables_of["contests"])
+    assert list(square.index) == list(square.columns) == ["good", "fair", "weak"]
+    assert square.loc["good", "weak"] == -square.loc["weak", "good"] > 0
+    assert np.isnan(square.loc["fair", "weak"])
+    with pytest.raises(DataError, match="stands in several rows"):
+        comparison.plot_significance(stats.compare(pairs, "good", "weak", by="domain"))
+
+
+def test_names_with_dollars_are_no_formulas(pairs):
+    odd = pairs.assign(model=pairs["model"].astype("str").replace("good", r"a$_{$b\frac"))
+    for plot in (comparison.plot_forest, comparison.plot_rank, comparison.plot_significance, margin.plot_calibration):
+        plot(odd).figure.canvas.draw()
+    comparison.plot_forest(stats.compare(odd, r"a$_{$b\frac", "weak", by="domain")).figure.canvas.draw()
+    style.plot_style_gap(odd).figure.canvas.draw()
+
+
+def test_a_model_without_margins_is_said_in_the_legend(pairs):
+    blank = pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
+    ax = margin.plot_calibration(blank)
+    assert "weak  (no margins)" in [text.get_text() for text in ax.get_legend().get_texts()]

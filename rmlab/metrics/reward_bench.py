@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import tables
+from rmlab import intervals, tables
 from rmlab.metrics.best_of import best_of, mean_by
 from rmlab.metrics.columns import allowed
 from rmlab.metrics.comparisons import Ties, accuracy
@@ -16,6 +16,7 @@ from rmlab.tables import PROMPT, DataError
 __all__ = ["reward_bench", "reward_bench_2", "reward_bench_2_subsets"]
 
 Floats = NDArray[np.float64]
+_UNSEEN = 1.0  # failures
 
 SECTIONS: dict[str, dict[str, int]] = {
     "chat": {
@@ -143,11 +144,20 @@ def reward_bench_2_subsets(scores: pd.DataFrame, *, confidence: float = 0.95) ->
 
 
 def _ties_mean(pairs_of_prompts: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """`mean_by` of the Ties score, which goes from -0.01 to 1.01: taken as a share of that range for its interval."""
+    """`mean_by` of the Ties score, with an interval on its own range, -0.01 to 1.01.
+
+    Where nearly all pairs earn nearly everything, their spread (of the margins only) says little about the failures
+    not seen. So the share of a yes-or-no spread that they show is drawn towards 1, as if by one further failure.
+    """
     least, most = -WEIGHTS["margin"], sum(WEIGHTS.values())
-    share = pairs_of_prompts.assign(score=(pairs_of_prompts["score"] - least) / (most - least))
-    table, unit = (mean_by(frame, "score", ["model", "domain"], confidence) for frame in (pairs_of_prompts, share))
-    return table.assign(**{end: unit[end] * (most - least) + least for end in ("low", "high")})
+    table = mean_by(pairs_of_prompts, "score", ["model", "domain"], confidence)
+    n, se = table["n_prompts"].to_numpy(float), table["se"].to_numpy() / (most - least)
+    share = np.clip((table["accuracy"].to_numpy() - least) / (most - least), 0, 1)
+    whole = share * (1 - share)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = np.sqrt((n**2 * se**2 + _UNSEEN) / (n * whole + _UNSEEN) * whole / n)
+    low, high = intervals.share_interval(share, drawn, n, confidence=confidence)
+    return table.assign(low=low * (most - least) + least, high=high * (most - least) + least)
 
 
 def _combined(value: Floats, weight: Floats, below: Floats, above: Floats) -> tuple[Floats, Floats]:

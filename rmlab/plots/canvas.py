@@ -1,11 +1,15 @@
-"""Where a figure is drawn: the Axes given, or a fresh one."""
+"""What a figure is drawn on, the Axes given or a fresh one, and of: a summary, or the pairs to make it from."""
 
 from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from rmlab.tables import PAIR_KEY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["canvas"]
+__all__ = ["canvas", "is_pairs"]
 
 
 def canvas(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
@@ -16,3 +20,8 @@ def canvas(ax: "Axes | None", size: tuple[float, float]) -> "Axes":
 
     fresh: Axes = plt.subplots(figsize=size, layout="constrained")[1]
     return fresh
+
+
+def is_pairs(table: pd.DataFrame) -> bool:
+    """Whether a table holds comparisons one by one, so that its summary is still to be made."""
+    return isinstance(table, pd.DataFrame) and set(PAIR_KEY) <= set(table.columns)

@@ -6,19 +6,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab import tables
-from rmlab.plots.canvas import canvas
+from rmlab import metrics, stats, tables
+from rmlab.plots.canvas import canvas, is_pairs
+from rmlab.plots.names import short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_forest", "plot_rank", "plot_significance"]
+__all__ = ["differences", "plot_forest", "plot_rank", "plot_significance"]
 
 POINT = "#2166ac"
 PALE = "#bbbbbb"
-_VALUES = ("value", "difference", "accuracy", "overall")
-_NAMED = ("model", "quantity", "name", "domain", "subset", "level", "chosen_style", "rejected_style")
+_VALUES = ("value", "preference", "gap", "controlled", "change", "effect", "difference", "accuracy", "overall")
+_AROUND_ZERO = ("difference", "gap", "change", "effect")
+_NAMED = (
+    "model", "model_a", "model_b", "quantity", "name", "domain", "subset", "level", "label", "chosen_style",
+    "rejected_style", "plainer", "fancier", "term",
+)  # fmt: skip
+_MODELS = ("model", "model_a", "model_b")
+_WORDS = {
+    "gap": "accuracy on easy minus accuracy on hard comparisons",
+    "preference": "share of comparisons that the fancier answer wins",
+    "controlled": "share of comparisons won, at equal length or style",
+    "change": "change in accuracy",
+    "effect": "effect on the score (standard deviations within a prompt)",
+}
 _MOST_LETTERS = 40
 _MOST_NUMBERS = 14  # models up to which the differences are written into the cells
 
@@ -34,11 +47,13 @@ def plot_forest(
 ) -> "Axes":
     """Forest plot: one line per row of a table, its value and its interval; returns the Axes.
 
-    `table`: any table with a value, low and high, such as `intervals`, `accuracy`, `rm_bench` or `compare` return;
-    it holds the numbers drawn. `value` names the column (default: value, difference, accuracy or overall),
-    `label` the column or columns that name a row (default: those that tell the rows apart). `reference` draws a
-    dotted line (default: 0 for differences, else chance, 0.5). A row without an interval is drawn hollow.
+    `table`: any table with a value, low and high, such as `accuracy`, `rm_bench`, `rank`, `compare`, `style_gap` or
+    `length_controlled` return; it holds the numbers drawn. Of pairs, `accuracy(pairs)` is drawn. `value` names the
+    column (default: the one that low and high belong to), `label` the column or columns that name a row (default:
+    those that tell the rows apart). `reference` draws a dotted line (default: 0 for differences, gaps, changes and
+    effects, else chance, 0.5). A row without an interval is drawn hollow.
     """
+    table = metrics.accuracy(tables.check_pairs(table)) if is_pairs(table) else table
     value = _value_column(table, value)
     rows = table.sort_values(value, na_position="first", kind="stable") if sort else table.iloc[::-1]
     names = _names(rows, label)
@@ -47,7 +62,7 @@ def plot_forest(
     low, high = rows["low"].to_numpy(float), rows["high"].to_numpy(float)
     known = ~np.isnan(low)
     if reference is None:
-        reference = 0.0 if value == "difference" else 0.5
+        reference = 0.0 if value in _AROUND_ZERO else 0.5
     ax.axvline(reference, color="black", lw=0.8, ls=":", zorder=0)
     ax.hlines(place[known], low[known], high[known], color=POINT, lw=1.6, zorder=1)
     points = rows[value].to_numpy(float)
@@ -59,11 +74,12 @@ def plot_forest(
 
 
 def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | None" = None) -> "Axes":
-    """Ranks with their intervals, best on top, as `rank` returns them; returns the Axes.
+    """Ranks with their intervals, best on top, as `rank` returns them (of pairs, `rank(pairs)`); returns the Axes.
 
     The number behind a name is the score. `groups` writes the letters at the right (default: up to 40 models): models
     that share a letter are not significantly different (Holm). Models without a rank are left out.
     """
+    ranks = stats.rank(ranks) if is_pairs(ranks) else ranks
     _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rank(pairs)")
     from matplotlib.ticker import MaxNLocator
 
@@ -76,7 +92,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
     if groups or (groups is None and len(shown) <= _MOST_LETTERS):
         for y, text in zip(place, shown["group"], strict=True):
             ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
-    labels = [f"{name}  {score:.3f}" for name, score in zip(_short(shown["model"]), shown["value"], strict=True)]
+    labels = [f"{short(name)}  {score:.3f}" for name, score in zip(shown["model"], shown["value"], strict=True)]
     ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, len(shown) + 0.5))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _bare(ax, len(shown))
@@ -84,12 +100,12 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
 
 
 def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes | None" = None) -> "Axes":
-    """Square of differences between models, row minus column, as `compare_all` returns them; returns the Axes.
+    """Square of differences between models, row minus column; returns the Axes.
 
+    `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are `differences`.
     Blue: the row is better; red: worse. A cell whose difference does not survive Holm at `alpha` is left blank.
     Models are sorted by their mean difference from the others, best first. Differences are in points (hundredths).
     """
-    _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
     import seaborn as sns
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
@@ -106,6 +122,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
         vmax=100 * largest,
         annot=few,
         fmt=".1f",
+        xticklabels=False,
+        yticklabels=False,
         annot_kws={"fontsize": "small"},
         square=True,
         linewidths=0.5 if len(square) <= 30 else 0,
@@ -119,7 +137,15 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
 
 
 def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
-    """The numbers of `plot_significance`: row minus column, NaN unless p_holm is below `alpha`; best model first."""
+    """The numbers of `plot_significance`: a square frame, models by models, best first, row minus column (-1 to 1).
+
+    NaN where p_holm is not below `alpha`, and on the diagonal. Raises DataError where a pair of models stands in
+    several rows, as in `compare(pairs, a, b, by=...)`.
+    """
+    contests = stats.compare_all(contests) if is_pairs(contests) else contests
+    _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
+    if contests.duplicated(["model_a", "model_b"]).any():
+        raise DataError("contests: a pair of models stands in several rows; pass compare_all(pairs), or plot_forest it")
     models = list(dict.fromkeys([*contests["model_a"], *contests["model_b"]]))
     place = {name: i for i, name in enumerate(models)}
     a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))
@@ -139,9 +165,9 @@ def _name_both(ax: "Axes", names: list[str]) -> None:
     step = -(-len(names) // 60)
     ticks = np.arange(0, len(names), step)
     size = "small" if len(names) <= 30 else 5
-    short = _short([names[i] for i in ticks])
-    ax.set_xticks(ticks + 0.5, short, rotation=45, ha="right", rotation_mode="anchor", fontsize=size)
-    ax.set_yticks(ticks + 0.5, short, rotation=0, fontsize=size)
+    shown = [short(names[i]) for i in ticks]
+    ax.set_xticks(ticks + 0.5, shown, rotation=45, ha="right", rotation_mode="anchor", fontsize=size)
+    ax.set_yticks(ticks + 0.5, shown, rotation=0, fontsize=size)
     ax.tick_params(length=0)
 
 
@@ -168,21 +194,20 @@ def _names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
         raise DataError(f"label: {strange[0]!r} is no column; {tables.nearest(strange[0], list(rows.columns))}")
     if not columns:
         return [str(i) for i in rows.index]
-    parts = [_short(rows[c]) if c == "model" else rows[c].astype(str).tolist() for c in columns]
+    parts = [[short(name) for name in rows[c]] if c in _MODELS else rows[c].astype(str).tolist() for c in columns]
     return ["  ".join(words) for words in zip(*parts, strict=True)]
-
-
-def _short(models: "pd.Series | list[str]") -> list[str]:
-    """Names of at most 40 characters; the end is kept, where models of a family differ."""
-    return [name if len(name) <= 40 else "…" + name[-39:] for name in map(str, models)]
 
 
 def _axis_label(table: pd.DataFrame, value: str) -> str:
     if value != "difference":
-        return "share of comparisons won" if value == "accuracy" or "quantity" in table.columns else value
+        return (
+            "share of comparisons won"
+            if value == "accuracy" or "quantity" in table.columns
+            else _WORDS.get(value, value)
+        )
     a, b = (sorted(set(table[c])) if c in table.columns else [] for c in ("model_a", "model_b"))
     if len(a) == len(b) == 1:
-        return textwrap.fill(f"difference in accuracy: {a[0]} minus {b[0]}", 70)
+        return textwrap.fill(f"difference in accuracy: {short(a[0])} minus {short(b[0])}", 70)
     return "difference in accuracy"
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.plots.canvas import canvas
+from rmlab.plots.names import short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
 
 def _rows(table: pd.DataFrame, value: str, keys: list[str], ax: "Axes | None") -> "Axes":
     """Dots and intervals from top to bottom: a bold line per group, below it a row per combination of the keys."""
-    names = table[keys].astype(str).agg(" · ".join, axis=1) if keys else pd.Series("", index=table.index)
+    text = table[keys].astype(str).assign(**{key: table[key].map(short) for key in keys if key == "model"})
+    names = text.agg(" · ".join, axis=1) if keys else pd.Series("", index=table.index)
     single = len(set(names)) == 1
     groups = list(dict.fromkeys(table["_group"]))
     drawn: list[tuple[int, int, str]] = []

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab import tables
-from rmlab.plots.canvas import canvas
+from rmlab import stats, tables
+from rmlab.plots.canvas import canvas, is_pairs
+from rmlab.plots.names import short
 from rmlab.plots.style import LEVEL_COLOURS
 from rmlab.tables import DataError
 
@@ -49,12 +50,13 @@ def plot_margins(pairs: pd.DataFrame, *, by: str = "level", bins: int = 60, ax: 
 
 
 def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Predicted Bradley-Terry probability against accuracy, one line per model, as `calibration` returns it.
+    """Predicted Bradley-Terry probability against accuracy, one line per model.
 
-    On the diagonal a model is as often right as its margins promise; below it, it is too sure. Points are as large
-    as their bin is full, whiskers are intervals clustered by prompt, the legend has the expected calibration error.
-    Returns the Axes.
+    `table`: what `calibration` returned, or pairs, of which it is then made. On the diagonal a model is as often right
+    as its margins promise; below it, it is too sure. Points are as large as their bin is full, whiskers are intervals
+    clustered by prompt, the legend has the expected calibration error. Returns the Axes.
     """
+    table = stats.calibration(table) if is_pairs(table) else table
     absent = [c for c in ("model", "predicted", "accuracy", "low", "high", "n_pairs", "ece") if c not in table.columns]
     if absent:
         raise DataError(f"table: no column {absent[0]!r}; pass the table of calibration(pairs)")
@@ -68,7 +70,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
         ax.plot(x, y, color=colour, lw=1, zorder=2)
         size = 10 + 110 * part["n_pairs"] / part["n_pairs"].sum()
         mark = _MARKS[number % len(_MARKS)]
-        ax.scatter(x, y, s=size, color=colour, marker=mark, zorder=3, label=f"{name}  (ECE {part['ece'].iloc[0]:.3f})")
+        error = f"ECE {part['ece'].iloc[0]:.3f}" if len(part) else "no margins"
+        ax.scatter(x, y, s=size, color=colour, marker=mark, zorder=3, label=f"{short(name)}  ({error})")
     ax.set(xlabel="predicted probability of the preferred answer", ylabel="share of comparisons where it is right")
     ax.set_xlim(0.49, 1.01)
     ax.set_ylim(top=1.02)
@@ -78,6 +81,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 
 
 def _margins_of(pairs: pd.DataFrame, by: str) -> dict[str, np.ndarray]:
+    pairs = tables.check_pairs(pairs)
     if by not in pairs.columns:
         raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}")
     models = list(pairs["model"].unique())

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.canvas import canvas
+from rmlab import metrics, tables
+from rmlab.plots.canvas import canvas, is_pairs
+from rmlab.plots.names import short
 from rmlab.tables import LEVELS, DataError, check_responses, nearest
 
 if TYPE_CHECKING:
@@ -21,9 +23,12 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
     """Dumbbell of easy, normal and hard accuracy per model; returns the Axes.
 
     `table`: one row per model with columns easy, normal, hard (`rm_bench`, `published`), or one row per model and
-    level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`), which adds intervals. The longer the
-    bar, the more style decides; a hard point left of `chance` means that style beats substance. Sorted by hard.
+    level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`, made from pairs if these are given),
+    which adds intervals, or what `style_gap` returned (easy and hard only). The longer the bar, the more style decides;
+    a hard point left of `chance` means that style beats substance. Sorted by hard.
     """
+    if is_pairs(table):
+        table = metrics.accuracy(tables.check_pairs(table), by=["model", "level"])
     if table.empty:
         raise DataError("table: no rows, so there is nothing to draw; look at what the rows were selected by")
     wide = _wide(table)
@@ -31,13 +36,19 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
         wide = wide.sort_values("hard", na_position="first", kind="stable")
     ax = canvas(ax, (6.4, 0.42 * len(wide) + 1.3))
     rows = np.arange(len(wide))
-    ax.hlines(rows, wide[list(LEVELS)].min(axis=1), wide[list(LEVELS)].max(axis=1), color="#cccccc", lw=3, zorder=1)
-    for level in LEVELS:
+    levels = [level for level in LEVELS if level in wide]
+    ax.hlines(rows, wide[levels].min(axis=1), wide[levels].max(axis=1), color="#cccccc", lw=3, zorder=1)
+    for level in levels:
         if f"{level}_low" in wide:
             ax.hlines(rows, wide[f"{level}_low"], wide[f"{level}_high"], color=LEVEL_COLOURS[level], lw=1, zorder=2)
         ax.scatter(wide[level], rows, color=LEVEL_COLOURS[level], s=45, label=level, zorder=3)
     ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
-    ax.set(yticks=rows, yticklabels=wide.index, xlim=(-0.02, 1.02), xlabel="share of comparisons won")
+    ax.set(
+        yticks=rows,
+        yticklabels=[short(name) for name in wide.index],
+        xlim=(-0.02, 1.02),
+        xlabel="share of comparisons won",
+    )
     ax.set_ylim(-0.6, len(wide) - 0.4)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -97,6 +108,10 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         columns = {level: wide[("accuracy", level)] for level in LEVELS}
         limits = {f"{level}_{end}": wide[(end, level)] for level in LEVELS for end in ("low", "high")}
         return pd.DataFrame(columns | limits).loc[list(dict.fromkeys(table["model"]))]
+    if {"easy", "hard", "gap"} <= set(table.columns):
+        keys = list(table.columns[: table.columns.get_loc("easy")])
+        names = table[keys].astype(str).agg(" · ".join, axis=1)
+        return table.set_index(pd.Index(names))[["easy", "hard"]]
     absent = [c for c in ("model", *LEVELS) if c not in table.columns]
     if absent:
         raise DataError(
