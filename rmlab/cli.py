@@ -223,6 +223,26 @@ def report(
     typer.echo(f"{written} ({written.stat().st_size / 2**20:.1f} MiB)", err=True)
 
 
+@app.command(no_args_is_help=True)
+def explore(
+    scores: Annotated[Path, typer.Argument(help="Score file, or a folder of them such as a store.")],
+    responses: Annotated[Path | None, typer.Option(help="The benchmark's files; else loaded by name.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8866,
+    host: Annotated[str, typer.Option(help="Address to listen on; this machine only unless changed.")] = "127.0.0.1",
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Serve the explorer as a page on this machine, behind a token; stop it with Ctrl+C.
+
+    \b
+    Examples:
+      rmlab explore scores
+      rmlab explore scores.csv --responses data/rm-bench --port 9000
+    """
+    from rmlab.explore import serve
+
+    serve(scores, responses=responses, port=port, host=host, open_browser=open_browser)
+
+
 def _stacked(frames: list[Any]) -> Any:
     import pandas as pd
 

@@ -128,8 +128,8 @@ def _files(scores: str | Path) -> Any:
     found = sorted(str(file) for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR))
     if not found:
         raise DataError(
-            f"{scores}: no score file ({', '.join(_FILES)}) in this folder; a store keeps scores by text, not as a "
-            "table: write one with rmlab score ... --store this-folder --out scores.csv"
+            f"{scores}: no score file ({', '.join(_FILES)}) in this folder; a store has one for each run that ended: "
+            "rmlab score ... --store this-folder"
         )
     return found
 

@@ -73,7 +73,7 @@ def _files(source: Paths) -> list[Path]:
     files = sorted(p for p in found if _is_result(p))
     if not files:
         hint = (
-            "it looks like a store: write its scores to a file first, rmlab score ... --store THIS -o scores.csv"
+            "it looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end"
             if folder and any(path.glob("*/*.scores"))
             else f"expected {', '.join(SUFFIXES)}, such as rmlab score ... -o writes"
         )
@@ -83,7 +83,7 @@ def _files(source: Paths) -> list[Path]:
 
 def _is_result(path: Path) -> bool:
     named = path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.name.endswith(SIDECAR)
-    return named and path.is_file()
+    return named and path.is_file() and not any(path.parent.glob("*.scores"))  # a store's ledgers have notes in JSON
 
 
 def _read(path: Path) -> pd.DataFrame:

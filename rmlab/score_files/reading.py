@@ -25,7 +25,7 @@ Source = str | PathLike[str] | Iterable[str | PathLike[str]]
 def read_scores(
     source: Source, *, format: str | None = None, model: str | None = None, allow_missing: bool = False
 ) -> pd.DataFrame:
-    """Read scores from a file, a glob such as "results/*.json", or a list of them: one row per scored response.
+    """Read scores from a file, a store's folder, a glob ("results/*.json") or a list: one row per scored response.
 
     Formats (recognised from the content unless `format` is given):
 
@@ -88,7 +88,11 @@ def _paths(source: Source) -> list[Path]:
     for item in given:
         text = str(Path(item).expanduser())
         if Path(text).is_dir():
-            raise DataError(f"{text}: is a folder; name its files, for example {str(Path(text) / '*.json')!r}")
+            tables_there = [p for p in sorted(Path(text).iterdir()) if p.suffix in (".csv", ".parquet", ".jsonl")]
+            if not tables_there:
+                raise DataError(f"{text}: is a folder; name its files, for example {str(Path(text) / '*.json')!r}")
+            found += tables_there
+            continue
         if Path(text).exists() or not glob.has_magic(text):
             found.append(Path(text))
             continue

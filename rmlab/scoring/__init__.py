@@ -8,6 +8,7 @@ import pandas as pd
 
 from rmlab import metrics, scorers, tables
 from rmlab.scorers import baselines
+from rmlab.scoring.finished import keep
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, select_shard, unique_texts
 from rmlab.store import Store, merge
@@ -36,6 +37,7 @@ def score(
     With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
     forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
+    A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports.
     `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
 
     Raises DataError for an unknown name, for scores that are not one finite number per text (NaN is counted in the
@@ -64,6 +66,8 @@ def score(
         parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
+    if store is not None and shard is None:
+        keep(scores, store)
     return scores
 
 
