@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import designs
 from designs import SIZES, Design
 
-from rmlab import intervals
+from rmlab import intervals, metrics
 from rmlab.stats import comparing, permutation, ranking, reported, targets
 from rmlab.stats.grid import credit
 
@@ -31,6 +31,12 @@ DESIGNS = {
     "strong model": Design(advantage=(1.5, 2.4, 1.3, 2.8)),
     "near the ceiling": Design(advantage=(3.0, 3.4, 2.8, 3.8)),
     "strong style": Design(style=1.5),
+}
+
+TIES_PAIRS = 51  # of prompts
+RIGHT_BY = {  # how much better right answers score: Factuality, Precise IF, Math, Safety, Focus, Ties
+    "typical": (1.5, 0.6, 1.8, 3.5, 2.2, 2.0),
+    "near the ceiling": (4.0, 4.5, 5.0, 5.5, 5.0, 5.0),
 }
 
 
@@ -125,34 +131,65 @@ def ranks(models: int, gap: float, draws: int, seed: int, resamples: int = 2000)
              "draws": np.size(held)}]  # fmt: skip
 
 
-def best_of_four(draws: int, seed: int) -> list[Row]:
-    """Coverage of best-of-four subsets and of their mean; 1/k for ties, scores on a grid so that ties happen."""
+def reward_bench_2(name: str, advantages: tuple[float, ...], draws: int, seed: int) -> list[Row]:
+    """Coverage of what `reward_bench_2` reports: best-of-four subsets, Ties, overall.
+
+    Scores lie on a grid of halves, so that they tie: 1/k credit. A Ties pair has one right answer in the one prompt,
+    eight in the other, eight wrong ones in both, and a level of difficulty in common.
+    """
     rng = np.random.default_rng(seed)
+    subsets = dict(zip([*designs.BEST_OF_FOUR, "Ties"], advantages, strict=True))
+    sizes = designs.BEST_OF_FOUR | {"Ties": TIES_PAIRS}
+    keys = reward_bench_2_keys(sizes)
 
-    def score(rows: int, n: int, advantage: float) -> np.ndarray:
-        chosen = advantage + rng.standard_normal((rows, n, 1)) + rng.standard_normal((rows, n, 1))
-        values = np.round(2 * np.concatenate([chosen, rng.standard_normal((rows, n, 3))], axis=2))
-        top = values.max(axis=2, keepdims=True)
-        return np.where(values[..., 0] == top[..., 0], 1 / (values == top).sum(axis=2), 0.0)
+    def value(of: pd.DataFrame, rows: int) -> pd.DataFrame:
+        scores = []
+        for row in range(rows):
+            for subset, part in of.groupby("domain", sort=False):
+                common = rng.standard_normal(part["prompt"].max() + 1)[part["prompt"]]
+                right = (part["label"] == "chosen").to_numpy()
+                spread = np.where((subset == "Ties") & right, 0.25, 1.0)  # answers that are equally right score alike
+                score = right * (subsets[subset] + common) + spread * rng.standard_normal(len(part))
+                scores.append(part.assign(score=np.round(2 * score) / 2, model=f"draw {row}"))
+        return pd.concat(scores, ignore_index=True).drop(columns="prompt")
 
-    advantages = dict(zip(designs.BEST_OF_FOUR, (0.5, -0.4, 0.8, 2.5, 1.2), strict=True))
-    true = {name: score(1, 4_000_000, a).mean() for name, a in advantages.items()}
-    strata = np.repeat(np.arange(5), list(designs.BEST_OF_FOUR.values()))
-    held: dict[str, list[np.ndarray]] = {"subset": [], "mean of subsets": []}
-    for rows in batches(draws):
-        values = np.concatenate([score(rows, n, advantages[name]) for name, n in designs.BEST_OF_FOUR.items()], axis=1)
-        aims = [(np.eye(5)[i], t) for i, t in enumerate(true.values())] + [
-            (np.full(5, 0.2), np.mean(list(true.values())))
-        ]
-        for weights, aim in aims:
-            mean = intervals.weighted_mean(values, strata, weights, np.arange(len(strata)), len(strata))
-            low, high = intervals.stratified_interval(mean, strata)
-            held["subset" if weights.max() == 1 else "mean of subsets"].append((low <= aim) & (aim <= high))
+    many = metrics.reward_bench_2(value(reward_bench_2_keys(dict.fromkeys(sizes, 40_000)), 1)).iloc[0]
+    held: dict[str, list[np.ndarray]] = {"best of four, subset": [], "Ties": [], "RewardBench 2, overall": []}
+    for start in range(0, draws, 20):
+        scores = value(keys, min(20, draws - start))
+        for row in metrics.reward_bench_2_subsets(scores).itertuples():
+            kind = "Ties" if row.subset == "ties" else "best of four, subset"
+            held[kind].append(row.low <= many[row.subset] <= row.high)
+        whole = metrics.reward_bench_2(scores)
+        held["RewardBench 2, overall"] += list((whole["low"] <= many["overall"]) & (many["overall"] <= whole["high"]))
     return [
-        {"what": f"coverage: best of four, {name}", "design": "RewardBench 2 sizes", "method": "clustered",
-         "share": np.concatenate(inside).mean(), "draws": len(np.concatenate(inside))}
-        for name, inside in held.items()
+        {"what": f"coverage: {kind}", "design": name, "method": "clustered", "share": np.mean(inside),
+         "draws": len(inside)}
+        for kind, inside in held.items()
     ]  # fmt: skip
+
+
+def reward_bench_2_keys(sizes: dict[str, int]) -> pd.DataFrame:
+    """Keys of a scores table of RewardBench 2 with so many prompts (Ties: pairs of prompts), and their number."""
+    parts = []
+    for subset, n in sizes.items():
+        for kind, right in (("ref", 1), ("tied", 8)) if subset == "Ties" else (("", 1),):
+            wrong = 8 if kind else 3
+            number = np.repeat(np.arange(n), right + wrong)
+            ids = number.astype(str)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "benchmark": "reward-bench-2",
+                        "domain": subset,
+                        "id": np.char.add(f"{kind}:", ids) if kind else ids,
+                        "label": np.tile(["chosen"] * right + ["rejected"] * wrong, n),
+                        "slot": np.tile(np.r_[np.arange(right), np.arange(wrong)], n),
+                        "prompt": number,
+                    }
+                )
+            )
+    return pd.concat(parts, ignore_index=True)
 
 
 def type_one(draws: int, seed: int) -> list[Row]:
@@ -218,7 +255,8 @@ def main() -> None:
     rows += differences(draws, seed=10)
     for gap in (0.25, 0.5, 1.0):
         rows += ranks(10, gap, max(draws // 5, 10), seed=20)
-    rows += best_of_four(draws, seed=30)
+    for number, (name, advantages) in enumerate(RIGHT_BY.items()):
+        rows += reward_bench_2(f"RewardBench 2 sizes, {name}", advantages, max(draws // 2, 10), seed=30 + number)
     rows += type_one(draws, seed=40)
     rows += family(6, max(draws // 2, 10), seed=50)
     table = pd.DataFrame(rows)
