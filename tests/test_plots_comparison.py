@@ -231,3 +231,10 @@ def test_a_model_without_margins_is_said_in_the_legend(pairs):
     blank = pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
     ax = margin.plot_calibration(blank)
     assert "weak  (no margins)" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_names_beside_the_square_lie_inside_the_figure(pairs):
+    long = pairs.assign(model=pairs["model"].astype("str") + " with a long name")
+    ax = comparison.plot_significance(long)
+    ax.figure.canvas.draw()
+    assert min(label.get_window_extent().x0 for label in ax.get_yticklabels()) > 0

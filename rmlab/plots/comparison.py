@@ -111,19 +111,21 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     from matplotlib.colors import ListedColormap
 
     square = differences(contests, alpha=alpha)
+    fresh = ax is None
     ax = canvas(ax, (0.42 * len(square) + 2.8, 0.42 * len(square) + 1.6) if len(square) <= 30 else (9.5, 8.5))
+    whole = ax.get_figure(root=True)
+    if fresh and whole is not None:
+        whole.set_layout_engine("compressed")  # made for squares: the names at the left stay inside
     largest = np.nanmax(np.abs(square.to_numpy()), initial=1e-9)
     few = len(square) <= _MOST_NUMBERS
     shades = colormaps["RdBu"]  # without its white middle: only a blank cell is white
     sns.heatmap(
-        100 * square,
+        100 * square.rename(index=short, columns=short),
         cmap=ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))])),
         vmin=-100 * largest,
         vmax=100 * largest,
         annot=few,
         fmt=".1f",
-        xticklabels=False,
-        yticklabels=False,
         annot_kws={"fontsize": "small"},
         square=True,
         linewidths=0.5 if len(square) <= 30 else 0,
