@@ -359,3 +359,25 @@ def test_a_run_may_count_nan_scores_as_missing(tmp_path):
     scores = rmlab.score(responses, folder, allow_missing=True)
     assert scores["score"].isna().all()
     assert scores.attrs["provenance"]["broken"]["missing"] == 6
+
+
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_neighbours_are_of_one_length_or_of_one_prompt(tmp_path, architecture):
+    from fakes import responses
+
+    from rmlab.scoring import score
+
+    scorer = classifier(toy.save_model(tmp_path / "model", architecture))
+    frame = responses(30).assign(response=[f"word {'more ' * (i * 7 % 50)}{i}" for i in range(180)])
+    prepared = [scorer.prepare(rows["prompt"].tolist(), rows["response"].tolist()) for rows in (frame, frame[::-1])]
+    first, second = (one.order for one in prepared)
+    lengths = [len(prepared[0].encoded.ids[i]) for i in first]
+    groups = prepared[0].encoded.groups[first]
+    assert sorted(first) == list(range(180))
+    if architecture == "bert":
+        assert lengths == sorted(lengths, reverse=True)
+        assert (179 - second).tolist() == first.tolist()
+    else:
+        assert groups.tolist() == sorted(groups)
+    stored = score(frame, scorer, store=tmp_path / "scores")
+    np.testing.assert_allclose(stored["score"], score(frame[::-1], scorer)["score"][::-1], atol=1e-5)

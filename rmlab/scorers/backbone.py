@@ -11,7 +11,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "fits", "load", "mark_segments", "tokenizer", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "load", "mark_segments", "tokenizer", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -74,6 +74,16 @@ def window(config: Any) -> int | None:
         return None
     # RoBERTa counts positions from behind the padding index, so two of its embeddings are never used.
     return int(longest) - (2 if "roberta" in text.model_type else 0)
+
+
+def encodes(config: Any) -> bool:
+    """Whether a model of this kind reads texts in both directions, so that they cannot share what they begin with.
+
+    Told by its name alone, before the weights are there: it decides in which order texts go, never how.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "torch.dtype") -> Any:

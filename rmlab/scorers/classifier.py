@@ -111,7 +111,7 @@ class Classifier:
             "template_hash": encoded.template_hash,
             "truncated": int(np.sum(encoded.truncated)),
         }
-        return Prepared(encoded, responses)
+        return Prepared(encoded, responses, by_length=backbones.encodes(self.checkpoint.config))
 
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""

@@ -14,7 +14,7 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.forms import Form, Prompt, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
-from rmlab.scorers.streaming import Stream, fingerprint, gather, versions
+from rmlab.scorers.streaming import Stream, fingerprint, gather, order, versions
 from rmlab.scorers.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
@@ -30,12 +30,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparisons as token ids, in both orders. `keys`: one content key per comparison."""
+    """Comparisons as token ids, in both orders. `keys`: one content key each. `order`: as in `Prepared`."""
 
     orders: tuple[Texts, Texts]
     groups: Ints
     first: Sequence[str]
     keys: list[str]
+    order: Ints
 
 
 def pairwise(
@@ -119,7 +120,10 @@ class Pairwise:
         ]
         numbers: dict[str, int] = {}
         groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
-        return Comparisons((there, back), groups, first, keys)
+        # Language models share a prompt's beginning; the others are padded, so that length is what neighbours share.
+        shares = self.form.task == "AutoModelForCausalLM"
+        neighbours = np.argsort(groups, kind="stable") if shares else order(there.ids, keys)
+        return Comparisons((there, back), groups, first, keys, neighbours)
 
     def stream(self, prepared: Comparisons, wanted: Ints) -> Stream:
         """Logits of the comparisons numbered `wanted`, as both orders of each are there."""

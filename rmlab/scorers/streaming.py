@@ -15,7 +15,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
 
-__all__ = ["Prepared", "Stream", "fingerprint", "gather", "versions"]
+__all__ = ["Prepared", "Stream", "fingerprint", "gather", "order", "versions"]
 
 Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
 """Text numbers and their scores, as they come."""
@@ -23,15 +23,31 @@ Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Texts as token ids, ready to be scored in any order. `keys`: one content key per text."""
+    """Texts as token ids, ready to be scored in any order. `keys`: one content key per text.
+
+    `order`: the texts as they should be asked for when not all are asked for at once: texts that can share a pass side
+    by side. `by_length`: these are texts of about the same length, and not of the same prompt.
+    """
 
     encoded: "Encoded"
     responses: Sequence[str]
+    by_length: bool = False
 
     @property
     def keys(self) -> list[str]:
         """Hash of each text's token ids: the same text has the same key, whatever row it stands in."""
         return self.encoded.keys
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Text numbers, neighbours beside one another."""
+        return order(self.encoded.ids, self.keys) if self.by_length else np.argsort(self.encoded.groups, kind="stable")
+
+
+def order(ids: Sequence[NDArray[np.int32]], keys: Sequence[str]) -> NDArray[np.intp]:
+    """Numbers of the texts from the longest to the shortest, the same however the texts stand."""
+    lengths = np.array([len(one) for one in ids])
+    return np.lexsort((np.asarray(keys, str), -lengths)).astype(np.intp)
 
 
 def gather(stream: Stream, responses: Sequence[str], name: str) -> NDArray[np.float64]:
