@@ -98,7 +98,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     """Return `frame` as a pairs table: one row per comparison of a chosen with a rejected answer by one model.
 
     Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Further columns: subset, chosen_style,
-    rejected_style, level (made from the styles), margin (float, may be missing), outcome (win, tie, loss or
+    rejected_style, level (made from the styles where they are known), margin (float, may be missing), outcome (win, tie, loss or
     missing; made from the margin where the column is absent). Raises DataError naming row, column and value.
     """
     require_columns(frame, PAIR_KEY, "pairs")
@@ -110,7 +110,8 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     if "outcome" not in frame:
         frame["outcome"] = outcome(frame["margin"].to_numpy())
     frame = _typed(frame.assign(level=frame.get("level", pd.NA)), PAIRS, "pairs")
-    frame["level"] = level(frame["chosen_style"], frame["rejected_style"])
+    made = pd.Series(level(frame["chosen_style"], frame["rejected_style"]), index=frame.index)
+    frame["level"] = made.where(made.notna(), frame["level"])
     _check_unique(frame, PAIR_KEY, "pairs")
     return frame
 

@@ -1,7 +1,7 @@
 """Tables to figures: every function takes a table first, draws it, and returns the Axes (a Figure for grids)."""
 
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
-from rmlab.plots.comparison import plot_forest, plot_rank, plot_significance
+from rmlab.plots.comparison import differences, plot_forest, plot_rank, plot_significance
 from rmlab.plots.effects import plot_effects, plot_preference
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.plots.margin import plot_calibration, plot_margins
@@ -10,6 +10,7 @@ from rmlab.plots.style import lengths, plot_lengths, plot_style_gap
 from rmlab.plots.tokens import plot_token_rewards
 
 __all__ = [
+    "differences",
     "lengths",
     "plot_best_of",
     "plot_calibration",
