@@ -98,7 +98,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     """Return `frame` as a pairs table: one row per comparison of a chosen with a rejected answer by one model.
 
     Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Further columns: subset, chosen_style,
-    rejected_style, level (made from the styles where they are known), margin (float, may be missing), outcome (win, tie, loss or
+    rejected_style, level (from the styles where known), margin (float, may be missing), outcome (win, tie, loss or
     missing; made from the margin where the column is absent). Raises DataError naming row, column and value.
     """
     require_columns(frame, PAIR_KEY, "pairs")

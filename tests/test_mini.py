@@ -21,7 +21,7 @@ STYLES = ("concise", "plain", "markdown")
 SIDES = ("chosen", "rejected")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _read(domain):
     return (DATA / f"{domain}_filtered.json").read_text(encoding="utf-8")
 
@@ -34,7 +34,7 @@ def load(domain):
 
 def texts(row):
     """(side, style, text) of the six answers."""
-    return [(side, style, text) for side in SIDES for style, text in zip(STYLES, row[side])]
+    return [(side, style, text) for side in SIDES for style, text in zip(STYLES, row[side], strict=False)]
 
 
 # ---------------------------------------------------------------- form
@@ -67,7 +67,7 @@ def form_problems(rows):
 def length_problems(rows, limit=0.15):
     bad = []
     for row in rows:
-        for style, good, wrong in zip(STYLES, row["chosen"], row["rejected"]):
+        for style, good, wrong in zip(STYLES, row["chosen"], row["rejected"], strict=False):
             if abs(len(good) - len(wrong)) > limit * max(len(good), len(wrong)):
                 bad.append(f"row {row['id']} {style}: {len(good)} and {len(wrong)} characters")
     return bad
@@ -75,7 +75,7 @@ def length_problems(rows, limit=0.15):
 
 def longest_wins(rows):
     """Accuracy of 'the longer answer is better' on the same-style pairs; a tie counts one half."""
-    pairs = [(len(g), len(w)) for row in rows for g, w in zip(row["chosen"], row["rejected"])]
+    pairs = [(len(g), len(w)) for row in rows for g, w in zip(row["chosen"], row["rejected"], strict=False)]
     return sum((g > w) + 0.5 * (g == w) for g, w in pairs) / len(pairs)
 
 
@@ -286,7 +286,8 @@ def math_row():
 
 def test_sound_rows_pass():
     assert form_problems([code_row()]) == length_problems([code_row()]) == style_problems([code_row()]) == []
-    assert code_problems(code_row()) == [] and math_problems(math_row()) == []
+    assert code_problems(code_row()) == []
+    assert math_problems(math_row()) == []
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,7 @@ def test_extraction():
     )
 
 
-@pytest.mark.parametrize("place, text", [(0, "It is 2."), (1, "Not -2 but 12."), (2, "**-2.5**"), (2, "**x-22**")])
+@pytest.mark.parametrize(("place", "text"), [(0, "It is 2."), (1, "Not -2 but 12."), (2, "**-2.5**"), (2, "**x-22**")])
 def test_math_complains(place, text):
     row = math_row()
     row["chosen"][place] = text
