@@ -97,6 +97,8 @@ def score(
     truncate: _Truncate = None,
     head: _Head = None,
     weight: _Weight = None,
+    reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
+    implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
     revision: _Revision = None,
     budget: _Budget = None,
     trust_remote_code: _TrustRemoteCode = False,
@@ -111,6 +113,7 @@ def score(
       rmlab score mini longest shortest
       rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
       rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
     """
     from rmlab.scoring import score as score_responses
@@ -122,9 +125,12 @@ def score(
         truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
         allow_pickle=allow_pickle or None,
     )  # fmt: skip
+    scorers: list[Any] = list(models)
+    if reference or implicit:
+        scorers, options = _policies(models, reference, implicit, options), {}
     try:
         scores = score_responses(
-            responses, models,
+            responses, scorers,
             store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
         )  # fmt: skip
     except KeyboardInterrupt:
@@ -258,6 +264,14 @@ def _load(benchmark: str, path: Path | None) -> Any:
     if path is None and (Path(benchmark).is_file() or Path(benchmark).suffix.lower() in SUFFIXES):
         return load_pairs(benchmark)
     return load(benchmark, path=path)
+
+
+def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> list[Any]:
+    from rmlab.scorers.implicit import implicit_reward
+
+    if "head" in options or "weights" in options:
+        raise typer.BadParameter("policies have no reward head", param_hint="--head, --weight")
+    return [implicit_reward(model, reference, mode=mode, **options) for model in models]
 
 
 def _given(**options: Any) -> dict[str, Any]:

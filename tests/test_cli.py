@@ -186,3 +186,25 @@ def test_runs_as_a_program_and_survives_a_closed_pipe():
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[0].startswith("model,benchmark,domain,id,label,slot")
     assert "Traceback" not in done.stderr
+
+
+def test_policies_are_scored_as_implicit_rewards(main, tmp_path):
+    from rmlab import toy
+    from rmlab.scorers.implicit import implicit_reward
+
+    policy, sft = (toy.save_model(tmp_path / n, task="causal", seed=s) for s, n in enumerate(("policy", "sft")))
+    code, out, _ = main("score", "mini", policy, "--reference", sft, "-q")
+    assert code == 0
+    import io
+
+    import pandas as pd
+
+    import rmlab
+
+    found = pd.read_csv(io.StringIO(out), dtype={"id": "str"})
+    responses = rmlab.load("mini").head(6)
+    expected = implicit_reward(policy, sft)(responses["prompt"].tolist(), responses["response"].tolist())
+    assert found["score"].head(6).tolist() == pytest.approx(expected.tolist(), abs=1e-3)
+    code, _, err = main("score", "mini", policy, "--implicit", "sum", "--head", "labels", "-q")
+    assert code == 2
+    assert "no reward head" in err
