@@ -290,7 +290,12 @@ def test_responses_that_were_not_scored_are_left_out(scores, responses):
         ({"outcome": "lost"}, "did you mean 'loss'"),
         ({"order": "wurst"}, "worst"),
         ({"margin": (1, 0)}, "lowest"),
+        ({"margin": (float("nan"), 1)}, "lowest"),
+        ({"margin": ("low", 1)}, "lowest"),
         ({"prompt": ("mini", "math", "999")}, "not in the scores"),
+        ({"prompt": ("mini", "math")}, "benchmark, domain, id"),
+        ({"text": None}, "give a string"),
+        ({"modles": ("fond",)}, "did you mean 'models'"),
     ],
 )
 def test_a_selection_of_something_else_is_refused(view, changes, message):
@@ -298,6 +303,27 @@ def test_a_selection_of_something_else_is_refused(view, changes, message):
     with pytest.raises(DataError, match=message):
         view.select(**changes)
     assert view.selection == before
+    assert len(view.frame) == 64
+
+
+def test_a_selection_is_a_selection(view):
+    with pytest.raises(DataError, match=r"not a Selection"):
+        view.selection = {"domain": "math"}
+
+
+@pytest.mark.parametrize("value", [0.0, -595.0])
+def test_margins_that_are_all_the_same_leave_the_slider_a_range(responses, value):
+    flat = score(responses, [baselines.constant])
+    view = explore(flat.assign(score=np.where(flat["label"] == "chosen", value, 0.0)), responses)
+    slider = view._controls.margin
+    assert slider.min < value < slider.max
+    assert slider.step > 0
+    assert len(view.frame) == 64
+
+
+def test_rows_and_columns_of_the_matrices_say_which_is_which(view):
+    assert "rejected →" in view._matrices[0].corner
+    assert "<td>chosen ↓ rejected →</td>" in view._answers.value
 
 
 def test_bad_tables_are_refused(scores, responses):
@@ -350,6 +376,30 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
     play._prompt.value = "once more"
     assert play._problem.value == ""
     assert "4.00" in play._lines[1].value
+
+
+@pytest.mark.parametrize("change", [{"bold": 9}, {"bold": -1}, {"restyle": 7}, {"bald": 1}])
+def test_a_change_that_is_not_there_is_refused_and_the_page_lives_on(change):
+    play = playground(baselines.longest)
+    with pytest.raises(ValueError, match=next(iter(change))):
+        play.set(**change)
+    play._prompt.value = "The page still listens."
+    assert play.set(bold=1).steps == {"bold": 1}
+    assert not play._quiet
+
+
+def test_a_playground_without_a_reward_draws_no_line():
+    play = playground(baselines.longest)
+    assert "<svg" in play._chart.value
+    play.set(answers=["", ""])
+    assert play._chart.value == ""
+    endless = playground(lambda prompts, texts: [np.inf] * len(texts))
+    assert endless._chart.value == ""
+
+
+def test_trying_on_no_prompt_is_refused():
+    with pytest.raises(ValueError, match="1 or more"):
+        playground(baselines.longest).try_on(0)
 
 
 def test_a_playground_with_empty_boxes(tiny):
@@ -416,7 +466,9 @@ def test_occlusion_says_what_each_sentence_is_worth():
 
 @given(st.text(alphabet="aB. !?\n\"'-", min_size=1))
 def test_sentences_put_together_are_the_text(text):
-    assert "".join(sentences(text)) == text
+    pieces = sentences(text)
+    assert "".join(pieces) == text
+    assert all(piece.strip() for piece in pieces) or len(pieces) == 1, "a scorer is never asked about nothing"
 
 
 def test_the_figure_draws_its_table(tiny):

@@ -142,6 +142,11 @@ def test_few_prompts_give_no_interval(responses):
 def test_bad_input(responses):
     with pytest.raises(DataError, match="did you mean 'bold'"):
         probe(responses, baselines.longest, ["bald"])
+    for wrong in ("bold", []):
+        with pytest.raises(DataError, match="give a list"):
+            probe(responses, baselines.longest, wrong)
+    with pytest.raises(TypeError, match="cannot be called"):
+        probe(responses, "longest", ["bold"])
     with pytest.raises(TypeError, match="neither"):
         probe(responses, baselines.longest, [3])
     with pytest.raises(DataError, match="repeats a name"):

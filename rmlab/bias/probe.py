@@ -65,6 +65,10 @@ def probe_changes(
     the scores before around the mean of their prompt.
     """
     responses = tables.check_responses(responses)
+    if not callable(scorer):
+        raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.baselines.longest")
+    if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
+        raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")
     chosen = [_transform(item) for item in (TRANSFORMS if transforms is None else transforms)]
     if len({made.name for made in chosen}) < len(chosen):
         raise DataError(f"transforms: {[made.name for made in chosen]} repeats a name; leave one of them out")

@@ -49,7 +49,7 @@ function draw(root, model) {
   root.setAttribute("aria-label", model.get("caption"));
   root.style.setProperty("--columns", across);
   if (columns.length) {
-    part(root, "span", "rmlab-head");
+    part(root, "span", "rmlab-head rmlab-head-corner", model.get("corner"));
     for (const name of columns) part(root, "span", "rmlab-head rmlab-head-column", name);
   }
   model.get("items").forEach((item, number) => {
@@ -76,7 +76,7 @@ function render({ model, el }) {
   el.appendChild(root);
   root.addEventListener("keydown", (event) => move(event, root, model.get("columns")));
   const again = () => draw(root, model);
-  for (const name of ["items", "columns", "row_names", "column_names", "caption"]) model.on(`change:${name}`, again);
+  for (const name of ["items", "columns", "row_names", "column_names", "corner", "caption"]) model.on(`change:${name}`, again);
   model.on("change:value", () => press(root, model));
   draw(root, model);
 }

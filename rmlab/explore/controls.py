@@ -92,9 +92,12 @@ class Controls:
             margin = self._index.margin(model)
             known = margin[~np.isnan(margin)]
             low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+            if low == high:  # a slider needs somewhere to go
+                room = max(abs(low) * 0.05, 0.5)
+                low, high = low - room, high + room
             digits = 2 - int(np.floor(np.log10(max(high - low, 1e-9))))
             step = 10.0**-digits
-            self._bounds[model] = (float(np.floor(low / step) * step), float(np.ceil(high / step) * step) or step)
+            self._bounds[model] = (float(np.floor(low / step) * step), float(np.ceil(high / step) * step))
         return self._bounds[model]
 
     def _fit_range(self, model: str) -> None:

@@ -76,7 +76,7 @@ def margins(index: Index, prompt: int, models: tuple[str, ...]) -> str:
             f'<tr><th scope="row">{_name(index, row)}</th>{"".join(_cell(v, largest) for v in line)}</tr>'
             for row, line in zip(left, values, strict=True)
         )
-        parts.append(_table(head, body, caption=f"{escape(model)}: margins"))
+        parts.append(_table(head, body, caption=f"{escape(model)}: margins", corner="chosen ↓ rejected →"))
     return f'<div class="rmlab-tables">{"".join(parts)}</div>'
 
 
@@ -158,9 +158,9 @@ def _all_models(index: Index, prompt: int) -> str:
     return f"<details><summary>Scores of all {len(index.models)} models</summary>{_table(head, body)}</details>"
 
 
-def _table(head: str, body: str, *, caption: str = "") -> str:
+def _table(head: str, body: str, *, caption: str = "", corner: str = "") -> str:
     title = f'<caption class="rmlab-quiet">{caption}</caption>' if caption else ""
-    table = f'<table class="rmlab-table">{title}<tr><td></td>{head}</tr>{body}</table>'
+    table = f'<table class="rmlab-table">{title}<tr><td>{corner}</td>{head}</tr>{body}</table>'
     return f'<div class="rmlab-scroll" tabindex="0" role="region" aria-label="{caption or "table"}">{table}</div>'
 
 

@@ -106,6 +106,12 @@ class Playground:
         strange = [name for name in steps if name not in self._sliders]
         if strange:
             raise ValueError(f"{strange[0]}: not a change of style; allowed: {', '.join(self._sliders)}")
+        for name, step in steps.items():
+            if step not in range(TRANSFORMS[name].steps + 1):
+                raise ValueError(f"{name}={step!r}; allowed: 0 to {TRANSFORMS[name].steps}")
+        boxes = max(len(self._boxes), len(answers or []))
+        if restyle is not None and restyle not in range(boxes):
+            raise ValueError(f"restyle={restyle!r}; allowed: 0 to {boxes - 1}, the number of an answer")
         self._quiet = True
         if prompt is not None:
             self._prompt.value = prompt
@@ -128,6 +134,8 @@ class Playground:
         """Make the same changes to answers of `n` prompts: one row, the columns of `rmlab.probe`; shown on the page."""
         from rmlab.bias.probe import probe, probe_changes
 
+        if n < 1:
+            raise ValueError(f"n={n!r}; give the number of prompts, 1 or more")
         steps = self.steps or {self._moved: TRANSFORMS[self._moved].steps}
 
         def restyle(text: str) -> str:
@@ -236,7 +244,8 @@ class Playground:
             shown.value = f'<span class="rmlab-scoreline{mark}" role="status">{number(float(score))}</span>'
         self._show_restyled(frame)
         name = self._moved.replace("_", " ")
-        if line["score"].notna().all():
+        self._chart.value = ""
+        if np.isfinite(line["score"]).all():
             now = int(self._sliders[self._moved].value)
             chart = charts.line(list(line["score"]), now=now, title=f"reward against {name}", across=f"steps of {name}")
             self._chart.value = f"<h4>Reward against {escape(name)}</h4>{chart}"

@@ -1,6 +1,7 @@
 """What the explorer shows: a plain object, and the prompts that fit it."""
 
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -97,6 +98,8 @@ class Match(NamedTuple):
 
 def check(index: Index, selection: Selection) -> Selection:
     """Return the selection with its models filled in; raise DataError where it names something that is not there."""
+    if not isinstance(selection, Selection):
+        raise DataError(f"selection: {selection!r} is not a Selection; write Selection(domain=...), or use view.select")
     models = selection.models or index.models[:1]
     if len(models) > 2 or len(set(models)) < len(models):
         raise DataError(f"selection: models={models!r}; give one model, or two different ones")
@@ -115,6 +118,10 @@ def check(index: Index, selection: Selection) -> Selection:
             raise DataError("selection: cell needs styles, and these responses have none; leave it out")
     if selection.outcome == "flip" and len(models) < 2:
         raise DataError("selection: outcome='flip' needs two models; name a second one in models")
+    if not isinstance(selection.text, str):
+        raise DataError(f"selection: text={selection.text!r}; give a string, '' for all prompts")
+    if selection.prompt is not None and len(selection.prompt) != 3:
+        raise DataError(f"selection: prompt={selection.prompt!r}; give (benchmark, domain, id)")
     _check_margin(selection.margin)
     return replace(selection, models=tuple(models))
 
@@ -242,6 +249,8 @@ def _limits(values: list[str]) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _check_margin(margin: tuple[float | None, float | None]) -> None:
-    if len(margin) != 2 or (None not in margin and margin[0] > margin[1]):  # type: ignore[operator]
+def _check_margin(margin: tuple[Any, ...]) -> None:
+    limits = [limit for limit in margin if limit is not None]
+    numbers = all(isinstance(limit, Real) and limit == limit for limit in limits)
+    if len(margin) != 2 or not numbers or limits != sorted(limits):
         raise DataError(f"selection: margin={margin!r}; give (lowest, highest), None for no limit")

@@ -46,10 +46,10 @@ def sentences(text: str) -> list[str]:
     """
     pieces: list[str] = []
     for piece in _SENTENCE.findall(text):
-        if piece.strip() or not pieces:
-            pieces.append(piece)
-        else:
+        if pieces and not (piece.strip() and pieces[-1].strip()):
             pieces[-1] += piece
+        else:
+            pieces.append(piece)
     return [piece for piece in pieces if piece]
 
 

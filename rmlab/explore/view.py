@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rmlab.explore.controls import Controls
 from rmlab.explore.index import Index, build, prompt_text
 from rmlab.explore.render import clean, escape
 from rmlab.explore.selection import Selection
-from rmlab.tables import STYLES, DataError
+from rmlab.tables import STYLES, DataError, nearest
 
 __all__ = ["View", "explore"]
 
@@ -67,6 +67,10 @@ class View:
 
     def select(self, **changes: Any) -> "View":
         """Change some fields of the selection, leave the others (the open prompt is chosen anew); returns the view."""
+        known = [field.name for field in fields(Selection)]
+        for name in changes:
+            if name not in known:
+                raise DataError(f"selection: no field {name!r}; {nearest(name, known)}")
         self.selection = replace(self._selection, **({"prompt": None} | changes))
         return self
 
@@ -137,6 +141,7 @@ class View:
     def _matrix(self) -> Any:
         made = choices("matrix: chosen style by rejected style", columns=3, row_names=list(STYLES))
         made.column_names = list(STYLES)
+        made.corner = "rejected →\nchosen ↓"
         made.observe(self._cell_pressed, "value")
         return made
 
