@@ -153,6 +153,15 @@ def test_best_of_curve_is_the_mean_over_all_draws():
     assert curve.loc[("Focus", 2), "chance"] == 0.5
 
 
+@pytest.mark.parametrize("lost", [("tied:1", "chosen", 1), ("tied:1", "chosen", 3), ("ref:2", "rejected", 0)])
+def test_ties_prompts_that_lack_answers_are_refused(lost):
+    scores = pd.concat([ties(0), ties(1).assign(model="other")], ignore_index=True)
+    gone = (scores[["id", "label", "slot"]] == list(lost)).all(axis=1) & (scores["model"] == "other")
+    with pytest.raises(DataError, match=rf"Ties prompts lack answers, first .*'other', 'id': '{lost[0]}'"):
+        metrics.ties_detail(scores[~gone])
+    assert len(metrics.ties_detail(scores)) == 20
+
+
 def test_bad_scores_are_named():
     scores = whole(0)
     with pytest.raises(DataError, match="no partner"):

@@ -18,7 +18,7 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     prompts of a pair), n_correct, n_incorrect, spread (largest minus smallest score of the right answers; NaN with
     one), gap (smallest right minus largest wrong), accurate (gap > 0; missing where a score is).
     RewardBench 2 (arXiv 2506.01937), section 4; `rewardbench/utils.py` of its repository. Raises DataError for an id
-    that is not `ref:N` or `tied:N`, and for one without its partner.
+    that is not `ref:N` or `tied:N`, for one without its partner, and where some answers of a prompt have no row.
     """
     scores = tables.check_scores(scores, allow_missing=True)
     scores = scores[scores["domain"] == "Ties"]
@@ -27,6 +27,7 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
         strange = scores["id"][name["kind"].isna()].iloc[0]
         raise DataError(f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'; load with reward-bench-2")
     prompt = ["model", "benchmark", "id"]
+    _check_whole(scores)
     frame = scores.assign(kind=name["kind"], number=name["number"])
     sides = {label: frame[frame["label"] == label].groupby(prompt, sort=False)["score"] for label in tables.LABELS}
     right, wrong = (side.agg(["min", "max", "size", "count"]) for side in sides.values())
@@ -74,6 +75,20 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     score = sum(weight * parts[part] for part, weight in WEIGHTS.items())
     order = detail.drop_duplicates(["model", "benchmark", "number"]).set_index(["model", "benchmark", "number"]).index
     return parts.assign(score=score).loc[order].reset_index()
+
+
+def _check_whole(scores: pd.DataFrame) -> None:
+    """Raise DataError where a prompt lacks answers: a gap in its slots, or an answer that another model scored."""
+    side = ["benchmark", "id", "label"]
+    size = scores.groupby(["model", *side], sort=False, observed=True)["slot"].transform("size")
+    expected = scores.groupby(side, sort=False, observed=True)["slot"].transform("max") + 1
+    short = scores[size < expected]
+    if len(short):
+        row = short[["model", "id", "label"]].iloc[0].to_dict()
+        raise DataError(
+            f"scores: Ties prompts lack answers, first {row}: {size[short.index[0]]} of {expected[short.index[0]]} are "
+            "there; score all answers of the prompt, or drop it and its partner"
+        )
 
 
 def _check_partners(detail: pd.DataFrame) -> None:
