@@ -237,6 +237,15 @@ def test_half_an_emoji_is_refused():
         load_pairs(frame)
 
 
+def test_half_a_prompt_is_refused():
+    frame = pd.DataFrame({"instruction": ["Add."], "input": ["1, 2"], "chosen": ["3"], "rejected": ["4"]})
+    with pytest.raises(DataError, match=r"may be 'instruction', 'input', or both; name one .*'\\n\\n' \+"):
+        load_pairs(frame)
+    assert load_pairs(frame, columns={"prompt": "instruction"})["prompt"].unique().tolist() == ["Add."]
+    whole = frame.assign(prompt=frame["instruction"] + "\n\n" + frame["input"])
+    assert load_pairs(whole)["prompt"].unique().tolist() == ["Add.\n\n1, 2"]
+
+
 def test_bad_arguments(tmp_path):
     frame = pd.DataFrame({"id": [1, 1], "prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": ["c", "d"]})
     with pytest.raises(DataError, match=r"row 1: 'id' '1' is already row 0; .*columns=\{'id': None\}"):

@@ -45,7 +45,8 @@ def load_pairs(
       that ends with the answer; `chosen_steps` and `rejected_steps` are lists of lines that make up one answer;
     - the prompt: `prompt`, `question`, `input`, `messages` or `instruction`, a string or messages. Where chosen and
       rejected repeat the prompt (conversations, "Human: ... Assistant: ..." or ChatML transcripts, or the plain text)
-      the shared prefix is split off. A row whose chosen and rejected answer different prompts raises DataError;
+      the shared prefix is split off. A row whose chosen and rejected answer different prompts raises DataError.
+      `instruction` beside `input` is one prompt in two columns: join them first (DataError says how);
     - if there are any: `id` (default: the row's number), `domain` (default: the subset, or else `name`) and `subset`.
 
     `columns` maps these names to yours, for example `{"chosen": "better", "rejected": ["worse_1", "worse_2"]}`; None
@@ -104,6 +105,11 @@ def _columns(place: Path, rows: list[records.Row], given: Columns) -> dict[str, 
             asked = [column for column in usual if column in there][:1]
         if asked:
             found[name] = asked
+    if "prompt" not in given and found.get("prompt") == ["input"] and "instruction" in there:
+        raise DataError(
+            f"{place}: the prompt may be 'instruction', 'input', or both; name one with columns={{'prompt': ...}}, or "
+            "join them first: frame.assign(prompt=frame['instruction'] + '\\n\\n' + frame['input'])"
+        )
     absent = [name for name in _NEEDED if name not in found]
     if absent:
         kind = kinds.looks_like(rows[0])
