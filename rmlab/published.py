@@ -86,19 +86,38 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     Columns: model, check, printed, expected, difference, note. Checks: "domain mean is not the level mean" (the two
     are equal by definition), "overall is neither mean", "contradicts its source" (rows whose own paper prints other
     values). A mean over columns that are not all printed is not checked. Differences within `tolerance` are rounding.
+    Raises DataError where a column is absent, or holds what is no share.
     """
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"table: a leaderboard such as rmlab.published('rm-bench'), not {type(table).__name__}")
     absent = [c for c in ("model", *_DOMAINS, *LEVELS, "overall") if c not in table.columns]
     if absent:
         raise DataError(
             f"table: no column {absent[0]!r}; a leaderboard has model, {', '.join(_DOMAINS)}, {', '.join(LEVELS)} "
-            "and overall; start from rmlab.published('rm-bench')"
+            f"and overall; found: {', '.join(map(str, table.columns))[:200]}; start from rmlab.published('rm-bench')"
         )
+    table = table.assign(**_shares(table))
     domain = table[_DOMAINS].mean(axis=1, skipna=False)
     level = table[list(LEVELS)].mean(axis=1, skipna=False)
     means = _findings(table, domain, level, "domain mean is not the level mean", tolerance)
     nearer = level.where((table["overall"] - level).abs() < (table["overall"] - domain).abs(), domain).fillna(level)
     overall = _findings(table, table["overall"], nearer, "overall is neither mean", tolerance)
     return pd.concat([means, overall, _contradictions(table)], ignore_index=True)
+
+
+def _shares(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """The columns that are checked, as floats; raises DataError for what is no share from 0 to 1."""
+    made = {}
+    for column in (name for name in _RM_BENCH if name in table.columns):
+        try:
+            made[column] = table[column].astype("float64")
+        except (TypeError, ValueError) as error:
+            raise DataError(f"table: column {column!r} has no numbers ({error}); leave missing cells empty") from None
+        if (made[column].abs() > 1.5).any():
+            raise DataError(
+                f"table: {made[column].max():g} in column {column!r} is not a share; divide by 100 if it is in percent"
+            )
+    return made
 
 
 def folder() -> Path:

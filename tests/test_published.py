@@ -54,6 +54,24 @@ def test_a_consistent_table_has_no_findings():
     assert audit_leaderboard(clean).empty
 
 
+def test_a_table_that_is_no_leaderboard_is_refused():
+    board = published("rm-bench")
+    with pytest.raises(DataError, match=r"no column 'math'; .* found: model, .*maths"):
+        audit_leaderboard(board.rename(columns={"math": "maths"}))
+    with pytest.raises(DataError, match="in column 'chat' is not a share; divide by 100"):
+        audit_leaderboard(board.assign(chat=board["chat"] * 100))
+    with pytest.raises(DataError, match="column 'hard' has no numbers"):
+        audit_leaderboard(board.assign(hard="n/a"))
+    with pytest.raises(TypeError, match="not str"):
+        audit_leaderboard("rm-bench")
+
+
+def test_numbers_read_as_text_are_audited_alike():
+    board = published("rm-bench")
+    text = board.assign(chat=board["chat"].astype("object").where(board["chat"].notna(), None))
+    assert audit_leaderboard(text).equals(audit_leaderboard(board))
+
+
 def test_unknown_names_get_a_suggestion():
     with pytest.raises(DataError, match="did you mean 'rm-bench'"):
         published("rm_bench")

@@ -162,6 +162,10 @@ def test_bad_input_says_what_it_is(make_scores):
         reproduce(pairs, pd.concat([table, table]))
     with pytest.raises(DataError, match="none of our models"):
         reproduce(pairs, table.assign(model=["x", "y"]))
+    with pytest.raises(DataError, match="not all cells are numbers"):
+        reproduce(pairs, table.assign(overall="n/a"))
+    with pytest.raises(DataError, match="looks like a table of reward-bench-2, ours are results of rm-bench"):
+        reproduce(pairs, published("reward-bench-2"))
     with pytest.raises(DataError, match="results of reward-bench-2, ours of rm-bench"):
         reproduce(pairs, reward_bench_2_scores(seed=0))
     with pytest.raises(DataError, match="best of four, which pairs do not say"):

@@ -103,12 +103,21 @@ def _theirs(published: pd.DataFrame, kind: str) -> tuple[pd.DataFrame, pd.DataFr
             f"published: no column 'model', or none of {', '.join(QUANTITIES[kind])}, which {kind} prints; "
             f"found: {', '.join(map(str, published.columns))[:200]}; rename the columns"
         )
+    others = {other: sum(name in table.columns for name in names) for other, names in QUANTITIES.items()}
+    likely = max(others, key=lambda other: others[other])
+    if others[likely] > len(columns):
+        raise DataError(
+            f"published: it looks like a table of {likely}, ours are results of {kind}; compare the same benchmark"
+        )
     double = table["model"].duplicated()
     if double.any():
         raise DataError(
             f"published: {table['model'][double].iloc[0]!r} has several rows; keep one version of the table"
         )
-    numbers = table.set_index("model")[columns].astype("float64")
+    try:
+        numbers = table.set_index("model")[columns].astype("float64")
+    except (TypeError, ValueError) as error:
+        raise DataError(f"published: not all cells are numbers ({error}); leave missing cells empty") from None
     if (numbers.abs() > 1.5).any(axis=None):
         largest = numbers.max(axis=None)
         raise DataError(f"published: {largest:g} is not a share; divide the numbers by 100 if they are in percent")
