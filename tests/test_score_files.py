@@ -357,6 +357,15 @@ def test_bad_matrix_is_refused(tmp_path):
         read_pairs(bad(tmp_path, [RM]))
 
 
+def test_what_a_file_looks_like_is_said(tmp_path):
+    write_scores(reward_bench_scores("reward-bench-2"), tmp_path / "two.json", format="reward-bench-2")
+    for other in ("rm-bench", "reward-bench", "rmlab"):
+        with pytest.raises(DataError, match=rf"looks like a reward-bench-2 file: leave out format='{other}'"):
+            read_scores(tmp_path / "two.json", format=other)
+    with pytest.raises(DataError, match=r"looks like a leaderboard of averages.* pass it to reproduce"):
+        read_scores(bad(tmp_path, "model,Score,Chat,Safety\na,0.9,0.8,0.7\n", "board.csv"))
+
+
 def test_bad_arguments(tmp_path, make_scores):
     with pytest.raises(DataError, match=r"no file matches; check the folder and the pattern"):
         read_scores(str(tmp_path / "*.json"))

@@ -43,7 +43,7 @@ def read_scores(
     paths = _paths(source)
     frames = []
     for path in paths:
-        with _naming(path):
+        with _naming(path, format):
             frames.append(tables.check_scores(_scores(path, format, model), allow_missing=allow_missing))
     scores = tables.check_scores(pd.concat(frames, ignore_index=True), allow_missing=allow_missing)
     scores.attrs = _provenance(paths)
@@ -107,12 +107,23 @@ def _paths(source: Source) -> list[Path]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """A DataError inside gets the file's name in front."""
+def _naming(path: Path, format: str | None = None) -> Iterator[None]:
+    """A DataError inside gets the file's name in front, and what the file looks like where it is not `format`."""
     try:
         yield
     except DataError as error:
-        raise error if str(error).startswith(str(path)) else DataError(f"{path}: {error}") from None
+        text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        raise DataError(text + _looks(path, format)) from None
+
+
+def _looks(path: Path, format: str | None) -> str:
+    if format not in FORMATS:
+        return ""
+    try:
+        kind = _kind(path, None)
+    except DataError:
+        return ""
+    return "" if kind == format else f"; it looks like a {kind} file: leave out format={format!r}"
 
 
 def _scores(path: Path, format: str | None, model: str | None) -> pd.DataFrame:

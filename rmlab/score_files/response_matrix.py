@@ -12,6 +12,7 @@ from rmlab.tables import OUTCOMES, DataError
 
 __all__ = ["read", "votes", "wide"]
 
+_AVERAGES = {"score", "overall", "average", "chat", "safety"}
 _CREDIT = {"loss": 0.0, "tie": 0.5, "win": 1.0}
 
 
@@ -77,8 +78,13 @@ def _subsets(path: Path, items: list[str], subsets: Mapping[str, str] | None) ->
     found = [reward_bench_subset(item) if subsets is None else subsets.get(item) for item in items]
     strange = [item for item, subset in zip(items, found, strict=True) if subset is None]
     if strange:
+        looks = (
+            "; it looks like a leaderboard of averages, not of items: read it with pandas and pass it to reproduce(...)"
+            if _AVERAGES & {item.strip().lower() for item in items}
+            else ""
+        )
         raise DataError(
-            f"{path}: {len(strange)} of {len(items)} items have no subset, first {strange[0]!r}; "
+            f"{path}: {len(strange)} of {len(items)} items have no subset, first {strange[0]!r}{looks}; "
             "pass subsets={item: subset}; without it items must be RewardBench 1 ids (0 to 2984)"
         )
     return [str(subset) for subset in found]
