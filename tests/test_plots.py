@@ -64,6 +64,12 @@ def test_matrices_make_one_panel_per_value_and_one_colour_bar(pairs):
         plots.plot_matrices(pairs, by="modle")
 
 
+def test_dollars_in_names_are_no_formulas(pairs):
+    figure = plots.plot_matrices(pairs[pairs["model"] == "a"].assign(model=r"a $\x{$"), by="model")
+    figure.canvas.draw()
+    assert figure.axes[0].get_title().replace(r"\$", "$") == r"a $\x{$"
+
+
 def test_style_gap_takes_both_tables_and_sorts_by_hard(pairs):
     wide = metrics.rm_bench(pairs)
     ax = plots.plot_style_gap(wide)

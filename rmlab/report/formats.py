@@ -168,6 +168,7 @@ def _rank(row: np.ndarray) -> str:
 
 
 def heading(column: str) -> str:
+    """A column's name as it is printed: in words, `low` as the interval that it begins."""
     return _HEADINGS.get(column, column.replace("_", " "))
 
 
