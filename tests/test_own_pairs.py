@@ -163,6 +163,7 @@ def test_what_was_understood():
         "prompt": "column 'question'",
         "id": "row number",
         "domain": "name",
+        "looks_like": "preference pairs of your own: load_pairs(...)",
         "ignored": ["weight"],
         "first": {
             "id": "'0'",
@@ -171,6 +172,11 @@ def test_what_was_understood():
             "rejected": "['no']",
         },
     }
+
+
+def test_a_benchmark_s_file_is_recognised():
+    three = {"id": "1", "prompt": "1?", "chosen": ["a", "b", "c"], "rejected": ["d", "e", "f"]}
+    assert "RM-Bench" in load_pairs(pd.DataFrame([three])).attrs["understood"]["looks_like"]
 
 
 def test_real_files(shared_data):

@@ -51,7 +51,9 @@ def load_pairs(
 
     `columns` maps these names to yours, for example `{"chosen": "better", "rejected": ["worse_1", "worse_2"]}`; None
     as a value ignores a column. `name` is the benchmark's name (default: the file's name).
-    `attrs["understood"]` says what was read from where, which columns were ignored, and shows the first row.
+    `attrs["understood"]` says what was read from where, which columns were ignored, what kind of file it looks like
+    (three chosen and three rejected answers may be an RM-Bench file, whose styles only `load` knows), and shows the
+    first row.
 
     >>> pairs = pd.DataFrame({"question": ["2 + 2?"], "chosen": ["4"], "rejected": [["5", "22"]]})
     >>> load_pairs(pairs, name="sums")[["id", "label", "slot", "prompt", "response"]]
@@ -222,6 +224,7 @@ def _understood(
     rows: list[records.Row], found: dict[str, list[str]], prompts: list[dict[str, Any]], stripped: bool
 ) -> dict[str, Any]:
     first, used = prompts[0], {column for columns in found.values() for column in columns}
+    kind = kinds.looks_like(rows[0])
     split = sum(prompt["shared"] for prompt in prompts)
     where = f"column {found['prompt'][0]!r}" if "prompt" in found else "the start of chosen and rejected"
     if split and "prompt" in found:
@@ -235,6 +238,7 @@ def _understood(
         "prompt": where,
         "id": found["id"][0] if "id" in found else "row number",
         "domain": found["domain"][0] if "domain" in found else "name",
+        "looks_like": kinds.HINT[kind if kind in ("rm-bench", "reward-bench", "reward-bench-2") else "pairs"],
         "ignored": [column for column in records.columns_of(rows) if column not in used],
         "first": {name: records.short(first[name], 200) for name in ("id", "prompt", "chosen", "rejected")},
     }
