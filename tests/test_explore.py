@@ -256,6 +256,9 @@ def test_no_styles_no_matrix(responses):
     assert "answer 0" in view._answers.value
     with pytest.raises(DataError, match="styles"):
         view.select(cell=("concise", "plain"))
+    both = explore(score(plain, [baselines.longest, baselines.shortest]), plain).select(models=("longest", "shortest"))
+    side = both.widget.children[2].children[0].children
+    assert [title in side and "comparisons" in title.value for title in both._titles] == [True, True]
 
 
 @pytest.mark.parametrize("chosen", [1, 3])
@@ -333,6 +336,8 @@ def test_bad_tables_are_refused(scores, responses):
         explore(pd.concat([scores, scores.head(1)]), responses)
     with pytest.raises(DataError, match="missing columns"):
         explore(scores.drop(columns="slot"), responses)
+    with pytest.raises(TypeError, match="cannot be called"):
+        explore(scores, responses, scorer="a model")
     with pytest.raises(DataError, match="chosen and a rejected"):
         explore(scores[scores["label"] == "chosen"], responses[responses["label"] == "chosen"])
 

@@ -9,8 +9,7 @@ from rmlab import toy
 from rmlab.benchmarks import load
 from rmlab.bias.probe import probe, probe_changes
 from rmlab.scorers import baselines
-from rmlab.styles import features_of
-from rmlab.styles.transforms import TRANSFORMS, Transform
+from rmlab.styles import TRANSFORMS, Transform, features_of
 from rmlab.tables import DataError
 
 TEXT = (

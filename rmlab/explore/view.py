@@ -34,7 +34,9 @@ def explore(
     code, `frame` is the table of the prompts that fit it, and the page shows the line of code that brings the same
     view back. Raises DataError where scores have no matching responses.
     """
-    return View(build(scores, responses), selection or Selection(), scorer)
+    if scorer is not None and not callable(scorer):
+        raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.classifier(...)")
+    return View(build(scores, responses), Selection() if selection is None else selection, scorer)
 
 
 class View:
@@ -129,7 +131,7 @@ class View:
         pager = w.HBox([self._before, self._count, self._after])
         pager.add_class("rmlab-pager")
         grids = [part for pair in zip(self._titles, self._matrices, strict=True) for part in pair]
-        side = w.VBox([*(grids if self.index.has_styles else [self._titles[0]]), self._list, pager])
+        side = w.VBox([*(grids if self.index.has_styles else self._titles), self._list, pager])
         main = w.VBox([self._heading, self._shows, self._answer, self._answers, self._link])
         side.add_class("rmlab-side")
         main.add_class("rmlab-main")

@@ -1,7 +1,8 @@
-"""What an answer looks like: style features, the same answer in plain prose, and an audit of a benchmark's styles."""
+"""What an answer looks like: style features, plain prose, changes of style, and an audit of a benchmark's styles."""
 
 from rmlab.styles.audits import audit
 from rmlab.styles.counts import FEATURES, MARKS, features, features_of
 from rmlab.styles.prose import plain, restyle
+from rmlab.styles.transforms import TRANSFORMS, Transform
 
-__all__ = ["FEATURES", "MARKS", "audit", "features", "features_of", "plain", "restyle"]
+__all__ = ["FEATURES", "MARKS", "TRANSFORMS", "Transform", "audit", "features", "features_of", "plain", "restyle"]
