@@ -54,6 +54,11 @@ def test_each_step_adds_its_feature(name, feature):
     assert counts[0] < counts[1] <= counts[2]
 
 
+def test_an_address_is_no_word_to_mark():
+    text = "See https://example.org/a or example.org. Ask me@example.org!"
+    assert TRANSFORMS["bold"](text) == text
+
+
 def test_steps_keep_the_words():
     def words(text):
         return text.replace("**", "").replace("\n- ", " ").removeprefix("- ").split()

@@ -16,7 +16,7 @@ _BLOCK = re.compile(
     r"\s*(?:#{1,6}\s|[-*+]\s|\d+[.)]\s|>|\||\$\$)|\t| {4}"
     r"|(?:def|class|import|from|function|const|let|var|public|static|return|#include)\b.*[:;({})=]|[})]"
 )
-_LONG_WORD = re.compile(r"(?<![\w*`$\\/<@.-])[^\W\d_]{4,}(?![\w*`$\\/>@-])")
+_LONG_WORD = re.compile(r"(?<![\w*`$\\/<@.-])[^\W\d_]{4,}(?![:.]?[\w*`$\\/>@-])")
 
 _TITLES = ("Answer", "Explanation", "Details", "Further details", "In more depth")
 _FILLERS = (
