@@ -147,6 +147,12 @@ def test_change_equals_two_accuracies_and_their_paired_error(make_scores):
         assert row.low < row.change < row.high
     with pytest.raises(DataError, match="what debias"):
         debias_change(before, after[after["id"] != "chat/0"])
+    domains = debias_change(before, after, by=["model", "domain"]).set_index(["model", "domain", "level"])
+    chat = before["domain"] == "chat"
+    alone = debias_change(before[chat], after[(after["domain"] == "chat").to_numpy()]).set_index(["model", "level"])
+    for model, level in alone.index:
+        assert domains.loc[(model, "chat", level), "change"] == pytest.approx(alone.loc[(model, level), "change"])
+        assert domains.loc[(model, "chat", level), "n_prompts"] == alone.loc[(model, level), "n_prompts"]
 
 
 def test_bad_input_is_named():

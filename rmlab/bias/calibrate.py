@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import intervals, metrics, tables
 from rmlab.bias.effects import doublings
-from rmlab.bias.within import MIN_PROMPTS, demean, groups_of, interval_note, lookup, prompt_index
+from rmlab.bias.within import MIN_PROMPTS, columns_of, demean, groups_of, interval_note, lookup, prompt_index
 from rmlab.tables import LEVELS, PAIR_KEY, PROMPT, STYLE, DataError
 
 __all__ = ["debias", "debias_change"]
@@ -88,16 +88,18 @@ def debias_change(
     before: pd.DataFrame,
     after: pd.DataFrame,
     *,
+    by: str | Sequence[str] = "model",
     suffix: str = SUFFIX,
     ties: metrics.Ties = "loss",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """What a calibration does to accuracy: one row per model and level (easy, normal, hard where known, then all).
 
-    `before` and `after`: scores and what `debias` made of them (same keys; model names with `suffix`). Columns: model,
-    level (text), before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt;
-    never of zero width, see `rmlab.intervals.difference_interval`), flipped (share of comparisons whose outcome is
-    another one), n_pairs (with an outcome in both), n_prompts, note.
+    `before` and `after`: scores and what `debias` made of them (same keys; model names with `suffix`). `by`: columns
+    that make the rows instead of the model alone, such as ["model", "domain"]. Columns: those of `by`, level (text),
+    before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt; never of zero
+    width, see `rmlab.intervals.difference_interval`), flipped (share of comparisons whose outcome is another one),
+    n_pairs (with an outcome in both), n_prompts, note.
     Raises DataError where the two tables do not hold the same comparisons.
     """
     old = metrics.pairs(before)
@@ -113,11 +115,13 @@ def debias_change(
     values = metrics.credit(both, ties=ties), metrics.credit(renamed, ties=ties)
     flipped = (both["outcome"] != both["outcome_after"]).to_numpy(dtype=float, na_value=0.0)
     rows = []
-    for index in groups_of(both, ["model"]):
+    by = columns_of(both, by, "pairs")
+    for index in groups_of(both, by):
         level = both["level"].to_numpy()[index]
         parts = {name: index[level == name] for name in LEVELS if (level == name).any()} | {"all": index}
         rows += [
-            {"model": both["model"].iloc[index[0]], "level": name}
+            {column: both[column].iloc[index[0]] for column in by}
+            | {"level": name}
             | _change(both.iloc[part], values[0][part], values[1][part], flipped[part], confidence)
             for name, part in parts.items()
         ]
