@@ -101,11 +101,21 @@ def test_bad_tables_are_named(scores):
         plot_subsets(metrics.best_of_curve(scores))
     with pytest.raises(DataError, match="no column 'n'"):
         plot_best_of(metrics.best_of_curve(scores).drop(columns="n"))
-    with pytest.raises(DataError, match="no column 'group'"):
-        plot_leaderboard(board().drop(columns="group"))
+    with pytest.raises(DataError, match="no column 'overall'"):
+        plot_leaderboard(board().drop(columns="overall"))
     many = pd.concat([metrics.reward_bench_2_subsets(scores).assign(model=str(i)) for i in range(9)])
     with pytest.raises(DataError, match="9 models; at most 8"):
         plot_subsets(many)
     detail = metrics.ties_detail(scores)
     with pytest.raises(DataError, match="no prompt with several right answers"):
         plot_ties(detail[detail["kind"] == "ref"])
+
+
+def test_a_leaderboard_of_any_table_with_an_overall_score(make_scores):
+    from rmlab import metrics
+    from rmlab.published import published
+
+    summary = metrics.rm_bench(metrics.pairs(make_scores()))
+    names = [text.get_text() for text in plot_leaderboard(summary).get_yticklabels()]
+    assert names == list(summary.sort_values("overall")["model"])
+    assert len(plot_leaderboard(published("rm-bench"), most=10).get_yticklabels()) == 10

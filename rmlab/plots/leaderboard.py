@@ -15,22 +15,26 @@ if TYPE_CHECKING:
 __all__ = ["plot_leaderboard"]
 
 MODEL, BASELINE = "#2166ac", "#888888"
+_DEFAULTS = {"kind": "model", "low": np.nan, "high": np.nan, "group": ""}
 
 
 def plot_leaderboard(
     board: pd.DataFrame, *, most: int = 40, chance: float | None = None, ax: "Axes | None" = None
 ) -> "Axes":
-    """Overall scores with 95 % intervals, best on top, as `leaderboard` returns them; returns the Axes.
+    """Overall scores with 95 % intervals, best on top; returns the Axes.
 
-    Baselines are grey diamonds. The letters at the right are the groups: models that share one are not significantly
-    different. `most`: the best models shown (baselines always are); the axis says how many were left out. `chance`
-    draws a dotted line (default: 1/2, where every number of the table is a share of pairs won).
+    `board`: what `leaderboard` returns, or any table with model and overall, such as `rm_bench(pairs)` or
+    `published("rm-bench")`; intervals and groups are drawn where it has them. Baselines are grey diamonds. The letters
+    at the right are the groups: models that share one are not significantly different. `most`: the best models shown
+    (baselines always are); the axis says how many were left out. `chance` draws a dotted line (default: 1/2, where
+    every number of the table is a share of pairs won). Raises DataError for a table without these two columns.
     """
-    absent = [c for c in ("model", "kind", "overall", "low", "high", "group") if c not in board.columns]
+    absent = [c for c in ("model", "overall") if c not in board.columns]
     if absent:
         raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
-    scored = board.dropna(subset=["overall"])
-    best = (scored["kind"] == "baseline") | ((scored["kind"] == "model").cumsum() <= most)
+    board = board.assign(**{c: v for c, v in _DEFAULTS.items() if c not in board.columns})
+    scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
+    best = (scored["kind"] == "baseline") | ((scored["kind"] != "baseline").cumsum() <= most)
     rows = scored[best].iloc[::-1]
     ax = canvas(ax, (6.8, 0.27 * max(len(rows), 2) + 1.1))
     place, blind = np.arange(len(rows)), (rows["kind"] == "baseline").to_numpy()
@@ -49,7 +53,7 @@ def plot_leaderboard(
     for label, is_blind in zip(ax.get_yticklabels(), blind, strict=True):
         label.set(color=BASELINE if is_blind else "black", style="italic" if is_blind else "normal")
     left_out = len(scored) - len(rows)
-    ax.set_xlabel("overall score" + (f" ({left_out} models further down are not shown)" if left_out else ""))
+    ax.set_xlabel("overall score" + (f"\n({left_out} models further down are not shown)" if left_out else ""))
     ax.set_ylim(-0.6, len(rows) - 0.4)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
