@@ -222,7 +222,11 @@ def test_differences_are_the_cells_that_are_drawn(pairs, tables_of):
 def test_names_with_dollars_are_no_formulas(pairs):
     odd = pairs.assign(model=pairs["model"].astype("str").replace("good", r"a$_{$b\frac"))
     for plot in (comparison.plot_forest, comparison.plot_rank, comparison.plot_significance, margin.plot_calibration):
-        plot(odd).figure.canvas.draw()
+        ax = plot(odd)
+        ax.figure.canvas.draw()
+        legend = ax.get_legend().get_texts() if ax.get_legend() else []
+        shown = [text.get_text() for text in [*ax.get_yticklabels(), *legend]]
+        assert any("frac" in text for text in shown), plot.__name__
     comparison.plot_forest(stats.compare(odd, r"a$_{$b\frac", "weak", by="domain")).figure.canvas.draw()
     style.plot_style_gap(odd).figure.canvas.draw()
 
