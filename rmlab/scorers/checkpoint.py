@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmlab.scorers.own_code import own_code
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -71,12 +72,14 @@ class Checkpoint:
 
     @cached_property
     def content(self) -> str:
-        """Hash of the configuration and of the weights: small ones, as heads are, whole, large ones by samples."""
+        """Hash of configuration, weights (small ones, as heads are, whole, large ones by samples) and trusted code."""
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
         for path in sorted(set(self.files.values())):
             digest.update(f"{path.name} {path.stat().st_size}".encode())
             for part in _samples(path):
                 digest.update(part)
+        for part in own_code(self.name, self.folder, self.base) if self.trust_remote_code else ():
+            digest.update(part)
         return digest.hexdigest()[:32]
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
