@@ -147,7 +147,7 @@ def main() -> None:
         reward = implicit_reward(folder, mode="sum", device=options.device, dtype=options.dtype)
         prepared = reward.prepare(*make_texts(options.texts, options.words))
         ids, starts = prepared.encoded.ids, prepared.encoded.response_start
-        model = reward._model(0)[0]
+        model = reward.models[0].model
     everything = np.arange(len(ids))
 
     def rmlab() -> np.ndarray:

@@ -43,6 +43,11 @@ class Streaming:
         self.rng = np.random.default_rng(seed)
         self.forwarded = []
 
+    @property
+    def logged(self):
+        """What was forwarded, as `before` names it."""
+        return self.forwarded
+
     def prepare(self, *columns):
         texts = list(zip(*columns, strict=True))
         keys = [hashlib.sha256(repr(text).encode()).hexdigest()[:32] for text in texts]
@@ -56,10 +61,60 @@ class Streaming:
                 self.before([prepared.keys[i] for i in part])
             self.forwarded.extend(prepared.keys[i] for i in part)
             texts = [prepared.texts[i] for i in part]
-            yield part, np.array([np.nan if text[-1] in self.nan else truth(*text) for text in texts])
+            yield part, np.array([np.nan if text[-1] in self.nan else self.value(text) for text in texts])
+
+    def value(self, text):
+        return truth(*text)
 
     def provenance(self):
         return {"model_id": "fake/fake", "dtype": "float32"}
 
     def __call__(self, prompts, responses):
         raise AssertionError("a streaming scorer is streamed")
+
+
+class Term(Streaming):
+    """One of two models: its values are its own, and it says which texts it forwards."""
+
+    def __init__(self, name, before=None, **options):
+        named = before and (lambda keys: before([f"{name} {key}" for key in keys]))
+        super().__init__(name, before=named, **options)
+        self.fingerprint, self.turns, self.here = name, 0, False
+
+    def stream(self, prepared, wanted):
+        self.turns += not self.here
+        self.here = True
+        yield from super().stream(prepared, wanted)
+
+    def leave(self):
+        self.here = False
+
+    def value(self, text):
+        return truth(self.name, *text)
+
+    def provenance(self):
+        return {"model": self.name, "fingerprint": self.name, "dtype": "float32"}
+
+
+class Difference(Streaming):
+    """A policy minus a reference, each with texts, batches and a place in the store of its own."""
+
+    def __init__(self, policy="policy", reference="reference", name="fake", **options):
+        super().__init__(name)
+        self.models = [Term(policy, **options), Term(reference, **options)]
+        self.fingerprint = f"{policy}-{reference}"
+
+    @property
+    def terms(self):
+        return list(zip((1.0, -1.0), self.models, strict=True))
+
+    @property
+    def logged(self):
+        return [f"{model.name} {key}" for model in self.models for key in model.forwarded]
+
+    def stream(self, prepared, wanted):
+        raise AssertionError("its terms are streamed, one after the other")
+
+    def value(self, text):
+        policy, reference = (model.value(text) for model in self.models)
+        return policy - reference

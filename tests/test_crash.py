@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from fakes import Streaming, responses, truth
+from fakes import Difference, Streaming, responses
 
 from rmlab.scoring import score
 from rmlab.store import Store
@@ -18,21 +18,26 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 BATCH = 7
 PROMPTS = {"kill": 800, "two": 250, "two, one killed": 250}
+SCORERS = {"one model": Streaming, "policy and reference": Difference}
+MODELS = {"one model": 1, "policy and reference": 2}
 # Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early.
 DRIVER = f"""
 import json, os, random, signal, sys, time
+from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from fakes import Streaming, responses
+from fakes import Difference, Streaming, responses
 from rmlab.scoring import score
 assert "torch" not in sys.modules
-store, log, job, seed = sys.argv[1:]
+store, log, job, kind, seed = sys.argv[1:]
+scorer = Difference if kind == "policy and reference" else Streaming
+prompts = {PROMPTS}[job] // {MODELS}[kind]
 
 def work(pause, seed):
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     def before(keys):
         time.sleep(pause)
         os.write(file, (json.dumps([os.getpid(), keys]) + "\\n").encode())
-    score(responses({PROMPTS}[job]), Streaming(size={BATCH}, seed=seed, before=before), store=store)
+    score(responses(prompts), scorer(size={BATCH}, seed=seed, before=before), store=store)
 
 def start(pause, seed):
     child = os.fork()
@@ -46,10 +51,13 @@ def start(pause, seed):
     return child
 
 def logged():
-    "Batches in the log: a line has about 260 bytes."
-    return os.path.getsize(log) // 260 if os.path.exists(log) else 0
+    "Batches in the log: a line has about 260 bytes, with a model's name about 320."
+    return os.path.getsize(log) // (320 if scorer is Difference else 260) if os.path.exists(log) else 0
 
-score(responses(2), Streaming())
+def read(path):
+    return Path(path).read_bytes() if os.path.exists(path) else b""
+
+score(responses(2), scorer())
 chance = random.Random(int(seed))
 kills = 0
 if job == "kill":
@@ -59,7 +67,9 @@ if job == "kill":
         # By turns: any time after the start, or some batches later; the batches are bounded on slow machines too.
         least, pause = (0, 0.1) if number % 2 else (chance.randrange(1, 12), 0.01)
         last = time.perf_counter() + 30
-        while logged() < before + least and time.perf_counter() < last:
+        # Half of the kills are for the second model: the eleventh child may go on until it has come that far.
+        far = b"reference" if scorer is Difference and number == 10 else b""
+        while (logged() < before + least or far not in read(log)) and time.perf_counter() < last:
             time.sleep(0.0005)
         end = time.perf_counter() + chance.uniform(0, pause)
         while time.perf_counter() < end and logged() < before + 20:
@@ -78,58 +88,68 @@ print(kills)
 """
 
 
-def drive(folder, job, seed=0):
+def drive(folder, job, kind, seed=0):
     """Kills done, batches logged as [process, keys]."""
     log = folder / "log"
-    command = [sys.executable, "-c", DRIVER, str(folder / "scores"), str(log), job, str(seed)]
+    command = [sys.executable, "-c", DRIVER, str(folder / "scores"), str(log), job, kind, str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout), [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def check_against_undisturbed(folder, job, kills, batches):
+def frame_of(job, kind):
+    return responses(PROMPTS[job] // MODELS[kind])
+
+
+def check_against_undisturbed(folder, job, kind, kills, batches):
     """Finish the run here, then compare it with one that nobody disturbed."""
-    rest = Streaming(size=BATCH)
+    rest, frame = SCORERS[kind](size=BATCH), frame_of(job, kind)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="store: .* was damaged")
-        scores = score(responses(PROMPTS[job]), rest, store=folder / "scores")
-    frame = responses(PROMPTS[job])
-    assert scores["score"].tolist() == score(frame, Streaming(size=BATCH))["score"].tolist()
-    assert scores["score"].tolist() == [truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)]
-    times = collections.Counter(key for _, keys in batches for key in keys) + collections.Counter(rest.forwarded)
-    assert len(times) == len(frame)
+        scores = score(frame, rest, store=folder / "scores")
+    assert scores["score"].tolist() == score(frame, SCORERS[kind](size=BATCH))["score"].tolist()
+    texts = zip(frame["prompt"], frame["response"], strict=True)
+    assert scores["score"].tolist() == [rest.value(text) for text in texts]
+    times = collections.Counter(key for _, keys in batches for key in keys) + collections.Counter(rest.logged)
+    assert len(times) == len(frame) * MODELS[kind]
     again = sum(times.values()) - len(times)
     assert again <= kills * BATCH, f"{again} texts scored again after {kills} kills"
 
 
 def stored_lines(folder):
-    """Keys in the store's files, one per line."""
+    """Fingerprint and key of each line in the store's files."""
     paths = (folder / "scores").glob("*/*.scores")
-    return [line.split("\t")[0] for path in paths for line in path.read_text().splitlines()[1:]]
+    return [(path.parent.name, line.split("\t")[0]) for path in paths for line in path.read_text().splitlines()[1:]]
 
 
-def test_killed_twenty_times(tmp_path):
-    kills, batches = drive(tmp_path, "kill", seed=0)
+@pytest.mark.parametrize("kind", SCORERS)
+def test_killed_twenty_times(tmp_path, kind):
+    kills, batches = drive(tmp_path, "kill", kind)
     assert kills == 20
-    assert len({process for process, _ in batches}) > 5, "most children were killed in the middle of their work"
-    check_against_undisturbed(tmp_path, "kill", kills, batches)
+    last = {process: keys[0].split()[0] for process, keys in batches}
+    assert len(last) > 5, "most children were killed in the middle of their work"
+    if kind == "policy and reference":
+        assert min(collections.Counter(last.values())[model] for model in ("policy", "reference")) > 3
+    check_against_undisturbed(tmp_path, "kill", kind, kills, batches)
     assert len(stored_lines(tmp_path)) == len(set(stored_lines(tmp_path))) == PROMPTS["kill"] * 6
 
 
-def test_two_processes_share_the_work(tmp_path):
-    kills, batches = drive(tmp_path, "two")
-    check_against_undisturbed(tmp_path, "two", kills, batches)
+@pytest.mark.parametrize("kind", SCORERS)
+def test_two_processes_share_the_work(tmp_path, kind):
+    kills, batches = drive(tmp_path, "two", kind)
+    check_against_undisturbed(tmp_path, "two", kind, kills, batches)
     share = collections.Counter(process for process, _ in batches)
     assert len(share) == 2
     assert min(share.values()) > 20, "both worked"
     assert len(stored_lines(tmp_path)) == PROMPTS["two"] * 6
 
 
-def test_one_of_two_dies_and_the_other_finishes(tmp_path):
-    kills, batches = drive(tmp_path, "two, one killed")
+@pytest.mark.parametrize("kind", SCORERS)
+def test_one_of_two_dies_and_the_other_finishes(tmp_path, kind):
+    kills, batches = drive(tmp_path, "two, one killed", kind)
     forwarded = {key for _, keys in batches for key in keys}
     assert len(forwarded) == PROMPTS["two"] * 6, "the one that lived did not leave anything undone"
-    check_against_undisturbed(tmp_path, "two, one killed", kills, batches)
+    check_against_undisturbed(tmp_path, "two, one killed", kind, kills, batches)
 
 
 def test_half_a_line_at_the_end_costs_one_score(tmp_path):

@@ -1,13 +1,19 @@
 """Implicit rewards against full logits of each text alone."""
 
+import collections
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from fakes import responses
 
 from rmlab import toy
+from rmlab.scorers import backbone, language_model
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scoring import score
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
@@ -65,20 +71,83 @@ def test_policy_minus_reference(models, together):
     expected = np.array([a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)])
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=1e-4)
     np.testing.assert_allclose(reward.alone(prepared, np.arange(5)), expected, atol=1e-4)
-    assert len(reward._loaded) == (2 if together else 0), "one after the other leaves nothing behind"
+    assert sum(model.loaded for model in reward.models) == (2 if together else 0), (
+        "one after the other leaves nothing behind"
+    )
 
 
-def test_blocks_hold_each_wanted_text_once(models):
-    reward = implicit_reward(*models, budget=64, together=True)
-    prompts = [f"Question {i // 4}?" for i in range(80)]
-    prepared = reward.prepare(prompts, [f"answer {i} " * 6 for i in range(80)])
-    wanted = np.arange(1, 80, 2)
-    streamed = list(reward.stream(prepared, wanted))
-    assert len(streamed) > 2
-    assert sorted(np.concatenate([texts for texts, _ in streamed])) == wanted.tolist()
-    whole = implicit_reward(*models)(prompts, prepared.responses)
-    for texts, values in streamed:
-        np.testing.assert_allclose(values, whole[texts], atol=1e-4)
+@pytest.fixture
+def work(monkeypatch):
+    """What is done from here on: ("load", folder) and ("forward", folder), counted; the latter by texts."""
+    done = collections.Counter()
+    load, stream = backbone.load, language_model.LanguageModel.stream
+
+    def loading(checkpoint, *args, **options):
+        done["load", checkpoint.folder.name] += 1
+        return load(checkpoint, *args, **options)
+
+    def streaming(self, prepared, wanted):
+        for texts, values in stream(self, prepared, wanted):
+            done["forward", self.checkpoint.folder.name] += len(texts)
+            yield texts, values
+
+    monkeypatch.setattr(backbone, "load", loading)
+    monkeypatch.setattr(language_model.LanguageModel, "stream", streaming)
+    return done
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_run_loads_each_model_once_and_a_rerun_none(models, work, tmp_path, monkeypatch, together):
+    monkeypatch.setattr("rmlab.scoring.work._SPAN", 16)
+    frame = responses(20)
+    reward = implicit_reward(*models, together=together)
+    stored = score(frame, reward, store=tmp_path)
+    assert work == {(what, name): n for what, n in (("load", 1), ("forward", 120)) for name in ("policy", "reference")}
+    assert [model.loaded for model in reward.models] == [together] * 2
+    direct = implicit_reward(*models)(frame["prompt"].tolist(), frame["response"].tolist())
+    np.testing.assert_allclose(stored["score"], direct, atol=1e-4)
+    work.clear()
+    again = score(frame, implicit_reward(*models, together=not together), store=tmp_path)
+    assert not work
+    pd.testing.assert_frame_equal(again, stored, check_exact=True)
+    score(frame, implicit_reward(*models, together=together))
+    assert set(work.values()) == {1, 120}, "the same without a store"
+
+
+def test_a_store_shares_what_a_model_says_of_the_same_tokens(models, work, tmp_path):
+    frame = responses(6)
+    other = toy.save_model(tmp_path / "other", task="causal", seed=2)
+    store = tmp_path / "scores"
+    first = score(frame, implicit_reward(*models), store=store)
+    work.clear()
+    second = score(frame, implicit_reward(other, models[1], template="tulu"), store=store)
+    assert work["forward", "reference"] == len(frame), "other tokens are scored anew"
+    third = score(frame, implicit_reward(other, models[1]), store=store)
+    assert work["forward", "reference"] == len(frame)
+    assert work["forward", "other"] == 2 * len(frame)
+    alone = score(frame, implicit_reward(models[0], mode="sum"), store=store)
+    assert ("forward", "policy") not in work, "the policy's sum is known from the first run"
+    assert first["score"].tolist() != second["score"].tolist() != third["score"].tolist()
+    reference = score(frame, implicit_reward(models[1], mode="sum"), store=store)
+    np.testing.assert_array_equal(alone["score"] - reference["score"], first["score"])
+    assert len(Store(store).fingerprints()) == 3
+    score(frame, implicit_reward(models[0], mode="mean"), store=store)
+    score(frame, implicit_reward(*models, dtype="bfloat16"), store=store)
+    assert len(Store(store).fingerprints()) == 6, "another mode or number type is another score"
+
+
+def test_the_same_tokens_answered_from_another_place_are_another_text(models):
+    """A conversation may hold as a turn of its own what another holds as part of the answer."""
+    header = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    asked = "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+    turns = [("user", "Hi."), ("assistant", "Hello."), ("user", "More?")]
+    prompts = ["Hi.", [{"role": role, "content": content} for role, content in turns]]
+    reward = implicit_reward(models[0], mode="sum")
+    prepared = reward.prepare(prompts, [f"Hello.{asked}More?{header}No.", "No."])
+    np.testing.assert_array_equal(*prepared.encoded.ids)
+    assert prepared.keys[0] != prepared.keys[1]
+    frame = responses(1, slots=1).assign(prompt=prompts, response=prepared.responses)
+    np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, prepared.responses), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +207,7 @@ def test_full_logits_never_exist(tmp_path):
 
     folder = toy.save_model(tmp_path / "m", task="causal", vocab_size=20_000)
     reward = implicit_reward(folder, chunk=32)
-    reward._model(0)
+    _ = reward.backbone
     with Largest() as largest:
         reward(PROMPTS, RESPONSES)
     assert largest.values <= 32 * 20_000

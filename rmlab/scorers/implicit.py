@@ -1,6 +1,7 @@
 """Implicit rewards of language models: log-probability of the response, policy minus reference (DPO) or alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,12 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
-from rmlab.scorers.vocabulary import Vocabulary
+from rmlab.scorers.language_model import LanguageModel, Room, answer
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     import torch
-
-    from rmlab.inference.forward import Batch
 
 __all__ = ["ImplicitReward", "implicit_reward"]
 
@@ -56,9 +55,11 @@ def implicit_reward(
     three ways of RewardBench's runner. The response's tokens are those behind the assistant's header, the template's
     end of turn included.
 
-    Logits exist for `chunk` tokens at a time and in float32; sums are float64. `together`: keep both models on the
-    device; by default where both fit, otherwise they run one after the other over all texts asked for. Other options as
-    for `rmlab.classifier`. Raises DataError also where reference and policy do not share the tokens of the texts.
+    Logits exist for `chunk` tokens at a time and in float32; sums are float64. The policy runs over all texts, then
+    the reference. `together`: both models stay on the device; by default where both fit, otherwise each leaves it after
+    its turn. A store keeps each model's sums by themselves, batch by batch; a reference of several policies is run
+    once. Other options as for `rmlab.classifier`. Raises DataError also where reference and policy do not share the
+    tokens of the texts.
     """
     mode = mode or ("mean" if reference is None else "sum")
     if mode not in MODES:
@@ -72,7 +73,7 @@ def implicit_reward(
     place = backbones.device(device)
     return ImplicitReward(
         checkpoints,
-        name=name or (Path(policy).name if Path(policy).is_dir() else str(policy)),
+        name=name or _short(str(policy)),
         mode=mode,
         place=place,
         kind=backbones.dtype(dtype, place),
@@ -97,13 +98,20 @@ class ImplicitReward:
     ) -> None:
         self.checkpoints, self.name, self.mode = checkpoints, name, mode
         self.place, self.kind, self.reading, self.running = place, kind, reading, running
-        self._loaded: dict[int, tuple[Any, Vocabulary]] = {}
-        self._encoding: dict[str, Any] = {}
+        room = Room(checkpoints, place, kind, running["together"])
+        how = {"mode": mode, "room": room, "budget": running["budget"], "chunk": running["chunk"]}
+        names = [name, *(_short(checkpoint.name) for checkpoint in checkpoints[1:])]
+        self.models = [LanguageModel(one, name=own, **how) for one, own in zip(checkpoints, names, strict=True)]
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Rewards of `responses` to `prompts`, one each, shape (n,)."""
         prepared = self.prepare(prompts, responses)
         return gather(self.stream(prepared, np.arange(len(responses))), responses, self.name)
+
+    @property
+    def terms(self) -> list[tuple[float, LanguageModel]]:
+        """The models with their signs: the reward is the sum of sign times score."""
+        return list(zip((1.0, -1.0), self.models, strict=False))
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
         """Token ids and content keys of the texts; needs the tokenizers, not the weights."""
@@ -113,48 +121,31 @@ class ImplicitReward:
         longest = self.reading["max_length"] or min((w for w in windows if w is not None), default=None)
         encoded = encode(self.tokenizer, prompts, responses, **(self.reading | {"max_length": longest}))
         self._require_shared_tokens(encoded.ids)
-        self._encoding = {
-            "template": encoded.source,
-            "template_hash": encoded.template_hash,
-            "truncated": int(np.sum(encoded.truncated)),
-        }
-        return Prepared(encoded, responses)
+        for model in self.models:
+            model.encoding = {
+                "template": encoded.source,
+                "template_hash": encoded.template_hash,
+                "truncated": int(np.sum(encoded.truncated)),
+            }
+        # The same tokens with the answer beginning elsewhere have another reward.
+        keys = [f"{key}-{start}" for key, start in zip(encoded.keys, encoded.response_start, strict=True)]
+        return Prepared(replace(encoded, keys=keys), responses)
 
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Rewards of the texts numbered `wanted`, as they come: text numbers and their rewards."""
         wanted = np.asarray(wanted, np.intp)
-        if not len(wanted):
-            return
-        if len(self.checkpoints) == 1:
-            yield from self._one(0, prepared, wanted)
-            return
-        for block in self._blocks(prepared, wanted):
-            values = self._all(0, prepared, block)
-            self._leave(0)
-            values = values - self._all(1, prepared, block)
-            self._leave(1)
-            yield block, values
+        if len(self.models) == 1:
+            yield from self.models[0].stream(prepared, wanted)
+        elif len(wanted):
+            yield wanted, self._total([_in_order(model, prepared, wanted) for model in self.models])
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
         """Rewards of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
-        from rmlab.inference.forward import Batch, alone
-
-        parts = []
-        for number in range(len(self.checkpoints)):
-            model, vocabulary = self._model(number)
-            found = []
-            for text in wanted:
-                ids, reads, targets = _response(prepared, int(text))
-                rows = alone(model.base_model, ids, reads)
-                batch = Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))])
-                found.append(self._rewards(batch, [targets], vocabulary))
-            parts.append(np.concatenate(found) if found else np.zeros(0))
-            self._leave(number)
-        return parts[0] if len(parts) == 1 else parts[0] - parts[1]
+        return self._total([_alone(model, prepared, wanted) for model in self.models])
 
     def places(self, prepared: Prepared, wanted: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
         """Token ids of the wanted texts and the positions whose states predict the response."""
-        parts = [_response(prepared, int(text)) for text in wanted]
+        parts = [answer(prepared, int(text)) for text in wanted]
         return [part[0] for part in parts], [part[1] for part in parts]
 
     def in_float32(self) -> "ImplicitReward":
@@ -174,115 +165,37 @@ class ImplicitReward:
     @property
     def backbone(self) -> Any:
         """The policy's transformers base model; loads the weights."""
-        return self._model(0)[0].base_model
+        return self.models[0].model.base_model
 
-    @cached_property
+    @property
     def together(self) -> bool:
         """Whether policy and reference stay on the device at once."""
-        if self.running["together"] is not None:
-            return bool(self.running["together"])
-        room = 0.85 / len(self.checkpoints)
-        return all(backbones.fits(checkpoint, self.place, self.kind, share=room) for checkpoint in self.checkpoints)
+        return self.models[0].room.enough
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a reward; rewards with the same fingerprint and text key are the same."""
-        return fingerprint(
-            {
-                "content": [checkpoint.content for checkpoint in self.checkpoints],
-                "head": f"implicit {self.mode}",
-                "dtype": str(self.kind),
-                "chat_template": self.tokenizer.chat_template,
-                "vocabulary": len(self.tokenizer),
-            }
-            | self.reading
-        )
+        prints = [model.fingerprint for model in self.models]
+        return prints[0] if len(prints) == 1 else fingerprint({"policy minus reference": prints})
 
     def provenance(self) -> dict[str, Any]:
         """Where the rewards come from, as plain values: models, revisions, mode, dtype, template, versions, device."""
-        names = ["model", "reference"]
-        who = {name: c.name for name, c in zip(names, self.checkpoints, strict=False)}
+        both = {"model": self.checkpoints[0].name}
+        if len(self.models) > 1:
+            both["reference"] = self.checkpoints[1].name
         return (
-            who
+            both
+            | self.models[0].provenance()
             | {
                 "revision": [checkpoint.revision for checkpoint in self.checkpoints],
                 "content": [checkpoint.content for checkpoint in self.checkpoints],
-                "head": f"implicit {self.mode}",
-                "dtype": str(self.kind).removeprefix("torch."),
-                "device": str(self.place),
-                "attention": self._loaded[0][0].config._attn_implementation if 0 in self._loaded else None,
-                "versions": versions(),
                 "fingerprint": self.fingerprint,
             }
-            | self._encoding
         )
 
-    def _model(self, number: int) -> tuple[Any, Vocabulary]:
-        if number not in self._loaded:
-            checkpoint = self.checkpoints[number]
-            model = backbones.load(checkpoint, "AutoModelForCausalLM", place=self.place, kind=self.kind)
-            self._loaded[number] = model, Vocabulary(model, checkpoint.name)
-        return self._loaded[number]
-
-    def _leave(self, number: int) -> None:
-        """Free a model's memory where the other one needs it."""
-        import torch
-
-        if not self.together:
-            self._loaded.pop(number, None)
-            if self.place.type == "cuda":
-                torch.cuda.empty_cache()
-
-    def _blocks(self, prepared: Prepared, wanted: Ints) -> list[Ints]:
-        """What policy and reference do in turn: some prompts' texts where both stay, otherwise all texts."""
-        from rmlab.inference.forward import BUDGETS
-
-        if not self.together:
-            return [wanted]
-        wanted = wanted[np.argsort(prepared.encoded.groups[wanted], kind="stable")]
-        _, firsts, group = np.unique(prepared.encoded.groups[wanted], return_index=True, return_inverse=True)
-        length = np.cumsum([len(prepared.encoded.ids[text]) for text in wanted])
-        # About eight budgets: long enough to fill packs, short enough to lose little in a crash.
-        size = 8 * (self.running["budget"] or BUDGETS.get(self.place.type, BUDGETS["cuda"]))
-        cuts = np.flatnonzero(np.diff((length // size)[firsts][group])) + 1
-        return np.split(wanted, cuts)
-
-    def _all(self, number: int, prepared: Prepared, wanted: Ints) -> Floats:
-        place = {int(text): i for i, text in enumerate(wanted)}
-        found = np.full(len(wanted), np.nan)
-        for texts, values in self._one(number, prepared, wanted):
-            found[[place[int(text)] for text in texts]] = values
-        return found
-
-    def _one(self, number: int, prepared: Prepared, wanted: Ints) -> Stream:
-        """One model's part of the rewards."""
-        from rmlab.inference.forward import hidden
-
-        model, vocabulary = self._model(number)
-        parts = [_response(prepared, int(text)) for text in wanted]
-        sequences, reads = [part[0] for part in parts], [part[1] for part in parts]
-        groups = [int(prepared.encoded.groups[text]) for text in wanted]
-        for batch in hidden(model.base_model, sequences, reads, groups=groups, budget=self.running["budget"]):
-            targets = [parts[text][2] for text in batch.texts]
-            yield wanted[batch.texts], self._rewards(batch, targets, vocabulary)
-
-    def _rewards(self, batch: "Batch", targets: list[NDArray[np.int32]], vocabulary: Vocabulary) -> Floats:
-        """Each text's log-probabilities made one number, from rows that texts with a common beginning share."""
-        import torch
-
-        cells = np.stack([np.concatenate(batch.where), np.concatenate(targets)])
-        unique, back = np.unique(cells, axis=1, return_inverse=True)
-        rows, tokens = (torch.from_numpy(part.astype(np.int64)) for part in unique)
-        with torch.inference_mode():
-            states = batch.rows[rows.to(batch.rows.device)]
-            found = vocabulary.log_probs(states, tokens, chunk=self.running["chunk"])
-        each: Floats = found.double().cpu().numpy()[back.reshape(-1)]
-        counts = np.array([len(part) for part in targets])
-        owner = np.repeat(np.arange(len(counts)), counts)
-        if self.mode == "norm":
-            return -np.sqrt(np.bincount(owner, each**2, len(counts)))
-        total = np.bincount(owner, each, len(counts)).astype(np.float64)
-        return total / counts if self.mode == "mean" else total
+    def _total(self, values: list[Floats]) -> Floats:
+        total: Floats = np.sum([sign * found for (sign, _), found in zip(self.terms, values, strict=True)], axis=0)
+        return total
 
     def _require_shared_tokens(self, ids: list[NDArray[np.int32]]) -> None:
         """Raise DataError unless the reference reads the same tokens out of the policy's ids."""
@@ -306,9 +219,25 @@ class ImplicitReward:
         return backbones.tokenizer(self.checkpoints[1])
 
 
-def _response(prepared: Prepared, text: int) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
-    """Token ids of a text, the positions that predict its response, and the tokens they predict."""
-    ids, start = prepared.encoded.ids[text], int(prepared.encoded.response_start[text])
-    if start < 1:
-        raise DataError(f"text {text}: its response begins at the first token, so nothing predicts it; add a prompt")
-    return ids, np.arange(start - 1, len(ids) - 1), ids[start:]
+def _short(name: str) -> str:
+    """A folder's own name, a model id as it is."""
+    return Path(name).name if Path(name).is_dir() else name
+
+
+def _in_order(model: LanguageModel, prepared: Prepared, wanted: Ints) -> Floats:
+    """All scores of a model's stream, in the order of `wanted`; the model has had its turn then."""
+    place = {int(text): i for i, text in enumerate(wanted)}
+    found = np.full(len(wanted), np.nan)
+    try:
+        for texts, values in model.stream(prepared, wanted):
+            found[[place[int(text)] for text in texts]] = values
+    finally:
+        model.leave()
+    return found
+
+
+def _alone(model: LanguageModel, prepared: Prepared, wanted: Ints) -> Floats:
+    try:
+        return model.alone(prepared, wanted)
+    finally:
+        model.leave()

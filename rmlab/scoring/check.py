@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rmlab.tables import DataError
 
-__all__ = ["LONG", "alone_and_together", "apart", "self_check", "tolerance"]
+__all__ = ["LONG", "SelfCheck", "alone_and_together", "apart", "tolerance"]
 
 LONG = 256
 """Texts asked for at once from which on the self-check is made; its six texts are then 2 % of the work."""
@@ -15,22 +15,37 @@ LONG = 256
 Floats = NDArray[np.float64]
 
 
-def self_check(name: str, scorer: Any, prepared: Any, wanted: NDArray[np.intp]) -> dict[str, float]:
-    """Score six of the wanted texts alone and together; how many, and how far apart in standard deviations.
+class SelfCheck:
+    """The check of a run: six texts of the first long stream, scored alone and together.
 
-    Raises DataError where they are further apart than number types explain.
+    `found`: how many texts, and how far apart in standard deviations; empty before the check. Of a score that is a sum
+    of several terms, each term is checked when its turn comes, on the same texts, and judged by the sum so far;
+    `before`: that sum by text number, which the run adds to.
     """
-    middle = [len(wanted) // 4 + i for i in range(3)] + [3 * len(wanted) // 4 + i for i in range(3)]
-    alone, together = alone_and_together(scorer, prepared, wanted[middle])
-    # A text without a score has none either way; the run counts or refuses it.
-    scored = ~(np.isnan(alone) & np.isnan(together))
-    found = apart(alone[scored], together[scored]) if scored.any() else 0.0
-    if not found <= 10 * tolerance(scorer):
-        raise DataError(
-            f"scorer {name!r}: texts scored alone and together differ by {found:.2g} standard deviations; look at "
-            "rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
-        )
-    return {"texts": len(middle), "apart": float(f"{found:.2g}")}
+
+    def __init__(self, name: str, before: Floats) -> None:
+        self.name, self.before = name, before
+        self.found: dict[str, float] = {}
+        self._texts = np.zeros(0, np.intp)
+        self._alone, self._together = np.zeros(0), np.zeros(0)
+
+    def __call__(self, scorer: Any, prepared: Any, wanted: NDArray[np.intp], weight: float = 1.0) -> None:
+        """Check one scorer; raises DataError where the scores are further apart than number types explain."""
+        if not self.found:
+            middle = [len(wanted) // 4 + i for i in range(3)] + [3 * len(wanted) // 4 + i for i in range(3)]
+            self._texts = wanted[middle]
+            self._alone = self._together = self.before[self._texts]
+        alone, together = alone_and_together(scorer, prepared, self._texts)
+        self._alone, self._together = self._alone + weight * alone, self._together + weight * together
+        # A text without a score has none either way; the run counts or refuses it.
+        scored = ~(np.isnan(self._alone) & np.isnan(self._together))
+        found = apart(self._alone[scored], self._together[scored]) if scored.any() else 0.0
+        if not found <= 10 * tolerance(scorer):
+            raise DataError(
+                f"scorer {self.name!r}: texts scored alone and together differ by {found:.2g} standard deviations; "
+                "look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
+            )
+        self.found = {"texts": len(self._texts), "apart": float(f"{found:.2g}")}
 
 
 def alone_and_together(scorer: Any, prepared: Any, texts: NDArray[np.intp]) -> tuple[Floats, Floats]:

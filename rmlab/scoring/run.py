@@ -2,45 +2,30 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.baselines import Baseline
-from rmlab.scoring.check import LONG, self_check
+from rmlab.scoring.check import LONG, SelfCheck
 from rmlab.scoring.texts import Texts
-from rmlab.store import Ledger, Store
+from rmlab.scoring.work import Numbers, Stream, Work, at_once, resume, summary
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 __all__ = ["run"]
 
-Numbers = NDArray[np.intp]
 Floats = NDArray[np.float64]
-Stream = Callable[[Numbers], Iterable[tuple[Any, Any]]]
-
-# Texts that one process claims at a time when it shares a store: at least, and how many claims there are at most.
-_SPAN = 512
-_SPANS = 64
 
 
-@dataclass
-class _Work:
-    """What is to be scored. `leaders`: texts to score, one per key; `spans`: their split into claims."""
+class _Term(NamedTuple):
+    """One summand of a score. `name`: its own, in the store and in the provenance."""
 
     name: str
-    texts: Texts
-    keys: list[str]
-    leaders: Numbers
+    weight: float
+    scorer: Any
     stream: Stream
-    about: Callable[[], dict[str, Any]]
-    allow_missing: bool
-    bar: Any
-    start: float
-    missing: set[str] = field(default_factory=set)
-    scored: int = 0
 
 
 def run(
@@ -56,39 +41,53 @@ def run(
 ) -> tuple[Floats, dict[str, Any]]:
     """Score of each distinct text (NaN where missing and allowed) and the provenance.
 
-    `call` is the scorer's plain call. A scorer with `prepare` and `stream` is streamed instead.
+    `call` is the scorer's plain call. A scorer with `prepare` and `stream` is streamed instead. Where it also has
+    several `terms`, pairs of a weight and a scorer with a `name`, `fingerprint`, `stream` and `leave`, the score is
+    their weighted sum: one after the other scores all texts, into a ledger of its own, and leaves.
     """
     start = time.perf_counter()
     # Baselines cost nothing: they are computed anew.
     stored = store is not None and not isinstance(scorer, Baseline)
     if stored:
         _check_storable(name, scorer)
-    check: dict[str, Any] = {}
-    keys, order, stream = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
+    total = np.zeros(len(texts))
+    check = SelfCheck(name, total)
+    keys, order, terms = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
     leaders = _leaders(keys, order)
-    with _bar(len(leaders), name, progress) as bar:
-        work = _Work(name, texts, keys, leaders, stream, lambda: _about(scorer) | check, allow_missing, bar, start)
-        runs: dict[str, Any] = {}
-        if store is not None and stored:
-            with store.ledger(scorer.fingerprint) as ledger:
-                known = _resume(work, ledger)
-                runs = {"runs": [_what_differs(run, work.about()) for run in ledger.runs()]}
-        else:
-            known = _at_once(work)
-    values = np.array([known.get(key, np.nan) for key in keys], np.float64)
-    return values, work.about() | _summary(work) | runs
+    works, runs = [], []
+    for number, term in enumerate(terms):
+        title = name if len(terms) == 1 else f"{name} (model {number + 1} of {len(terms)})"
+        with _bar(len(leaders), title, progress) as bar:
+            says = _about_term(term, check)
+            work = Work(name, term.name, texts, keys, leaders, term.stream, says, allow_missing, bar)
+            known, earlier = _score(work, term, store if stored else None)
+        total += term.weight * np.array([known.get(key, np.nan) for key in keys], np.float64)
+        works.append(work)
+        runs += earlier
+    about = _about(scorer) | _checked(check)
+    before = {"runs": [_what_differs(run, about) for run in runs]} if stored else {}
+    return total, about | _counts(start, works) | before
+
+
+def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Score of each key, and what was noted of this and earlier runs; the term gives back its memory."""
+    try:
+        if store is None:
+            return at_once(work), []
+        with store.ledger(term.scorer.fingerprint) as ledger:
+            return resume(work, ledger), ledger.runs()
+    finally:
+        if hasattr(term.scorer, "leave"):
+            term.scorer.leave()
 
 
 def _source(
-    name: str, scorer: Any, call: Callable[..., Any], texts: Texts, batch: int, check: dict[str, Any]
-) -> tuple[list[str], Numbers, Stream]:
-    """Key of each text, the order in which neighbours go together, and the stream of scores.
-
-    The first long stream of a scorer that can score texts alone begins with the self-check, which goes into `check`.
-    """
+    name: str, scorer: Any, call: Callable[..., Any], texts: Texts, batch: int, check: SelfCheck
+) -> tuple[list[str], Numbers, list[_Term]]:
+    """Key of each text, the order in which neighbours go together, and the terms of the scores, mostly one."""
     order = np.argsort(texts.groups, kind="stable")
     if not (hasattr(scorer, "prepare") and hasattr(scorer, "stream")):
-        return texts.content_keys(), order, _in_batches(name, call, texts, batch)
+        return texts.content_keys(), order, [_Term(name, 1.0, scorer, _in_batches(name, call, texts, batch))]
     prepared = scorer.prepare(*texts.columns)
     keys = list(prepared.keys)
     if len(keys) != len(texts):
@@ -96,13 +95,24 @@ def _source(
             f"scorer {name!r}: prepare gave {len(keys)} keys for {len(texts)} texts; one per text is needed"
         )
     order = np.asarray(getattr(prepared, "order", order), np.intp)
+    terms = list(getattr(scorer, "terms", ()))
+    if len(terms) < 2:
+        return keys, order, [_Term(name, 1.0, scorer, _checking(scorer, prepared, check, 1.0))]
+    return keys, order, [_Term(one.name, w, one, _checking(one, prepared, check, w)) for w, one in terms]
+
+
+def _checking(scorer: Any, prepared: Any, check: SelfCheck, weight: float) -> Stream:
+    """The scorer's stream; the first long one of a scorer that can score texts alone begins with the self-check."""
+    checked = False
 
     def stream(wanted: Numbers) -> Iterable[tuple[Any, Any]]:
-        if not check and len(wanted) >= LONG and hasattr(scorer, "alone"):
-            check["self_check"] = self_check(name, scorer, prepared, wanted)
+        nonlocal checked
+        if not checked and len(wanted) >= LONG and hasattr(scorer, "alone"):
+            check(scorer, prepared, wanted, weight)
+            checked = True
         return scorer.stream(prepared, wanted)  # type: ignore[no-any-return]
 
-    return keys, order, stream
+    return stream
 
 
 def _in_batches(name: str, call: Callable[..., Any], texts: Texts, batch: int) -> Stream:
@@ -120,115 +130,6 @@ def _leaders(keys: list[str], order: Numbers) -> Numbers:
     for text in order.tolist():
         first.setdefault(keys[text], text)
     return np.fromiter(first.values(), np.intp, len(first))
-
-
-def _at_once(work: _Work) -> dict[str, float]:
-    known: dict[str, float] = {}
-    for numbers, values in _batches(work, work.leaders):
-        _refuse_missing(work, numbers, values)
-        known.update(zip([work.keys[i] for i in numbers], values.tolist(), strict=True))
-    return known
-
-
-def _resume(work: _Work, ledger: Ledger) -> dict[str, float]:
-    """Score what the ledger does not know, span by span; wait for spans that another process is scoring."""
-    ledger.refresh()
-    pause = 0.02
-    while True:
-        before = _unknown(work, ledger, work.leaders).size
-        if not before:
-            return ledger.scores
-        for span in _spans(work):
-            if not _unknown(work, ledger, span).size:
-                continue
-            with ledger.claim([work.keys[i] for i in span]) as mine:
-                if mine:
-                    ledger.refresh()
-                    _score_span(work, ledger, _unknown(work, ledger, span))
-        ledger.refresh()
-        after = _unknown(work, ledger, work.leaders).size
-        if after:
-            pause = 0.02 if after < before else min(2 * pause, 1.0)
-            work.bar.set_postfix_str("waiting for another process")
-            time.sleep(pause)
-
-
-def _score_span(work: _Work, ledger: Ledger, wanted: Numbers) -> None:
-    if not wanted.size:
-        return
-    work.bar.n = len(work.leaders) - _unknown(work, ledger, work.leaders).size
-    work.bar.set_postfix_str("")
-    if not work.scored:
-        ledger.note({"name": work.name} | work.about() | _summary(work) | {"seconds": None})
-    for numbers, values in _batches(work, wanted):
-        found = np.isfinite(values)
-        ledger.append([work.keys[i] for i in numbers[found]], values[found])
-        _refuse_missing(work, numbers, values)
-    ledger.note({"name": work.name} | work.about() | _summary(work))
-
-
-def _spans(work: _Work) -> list[Numbers]:
-    """The texts in runs of at least _SPAN, cut where the prompt changes: every process cuts alike."""
-    size = max(_SPAN, -(-len(work.leaders) // _SPANS))
-    group = work.texts.groups[work.leaders]
-    cuts, last = [], 0
-    for i in np.flatnonzero(np.diff(group)) + 1:
-        if i - last >= size:
-            cuts.append(last := int(i))
-    return [span for span in np.split(work.leaders, cuts) if span.size]
-
-
-def _unknown(work: _Work, ledger: Ledger, span: Numbers) -> Numbers:
-    known, missing = ledger.scores, work.missing
-    return np.array([i for i in span.tolist() if work.keys[i] not in known and work.keys[i] not in missing], np.intp)
-
-
-def _batches(work: _Work, wanted: Numbers) -> Iterator[tuple[Numbers, Floats]]:
-    """The stream's batches, checked: every wanted text once, a number for each."""
-    waiting = np.zeros(len(work.texts), bool)
-    waiting[wanted] = True
-    if not wanted.size:
-        return
-    for numbers, values in work.stream(wanted):
-        texts = np.asarray(numbers, np.intp)
-        floats = _floats(work.name, values, len(texts))
-        if not waiting[texts].all() or len(np.unique(texts)) != len(texts):
-            raise DataError(f"scorer {work.name!r}: stream gave texts that were not asked for, or gave them twice")
-        waiting[texts] = False
-        work.scored += len(texts)
-        work.bar.update(len(texts))
-        yield texts, floats
-    if waiting.any():
-        first = work.texts.name(int(waiting.argmax()))
-        raise DataError(f"scorer {work.name!r}: no score for {waiting.sum()} of {len(wanted)} texts, first: {first}")
-
-
-def _floats(name: str, values: Any, n: int) -> Floats:
-    found = np.asarray(values)
-    if found.shape != (n,):
-        raise DataError(
-            f"scorer {name!r}: returned shape {found.shape} for {n} texts; allowed: one number per text, shape ({n},)"
-        )
-    if found.dtype.kind not in "biuf":
-        raise DataError(
-            f"scorer {name!r}: returned {found.dtype} values, first {found.flat[0]!r:.80}; allowed: numbers "
-            "(float('nan') where there is no score)"
-        )
-    return found.astype(np.float64)
-
-
-def _refuse_missing(work: _Work, numbers: Numbers, values: Floats) -> None:
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return
-    if work.allow_missing and not np.isinf(values).any():
-        work.missing.update(work.keys[i] for i in numbers[bad])
-        return
-    names = "; ".join(work.texts.name(i) for i in numbers[bad][:3])
-    raise DataError(
-        f"scorer {work.name!r}: {bad.sum()} of {len(values)} scores are not finite, first {values[bad][0]} for: {names}"
-        "; look at these texts and the dtype (float16 overflows), or pass allow_missing=True to count NaN as missing"
-    )
 
 
 def _check_storable(name: str, scorer: Any) -> None:
@@ -252,11 +153,25 @@ def _about(scorer: Any) -> dict[str, Any]:
     return about | (dict(scorer.provenance()) if hasattr(scorer, "provenance") else {})
 
 
-def _summary(work: _Work) -> dict[str, Any]:
-    seconds = time.perf_counter() - work.start
-    began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
-    counts = {"texts": len(work.leaders), "scored": work.scored, "missing": len(work.missing)}
-    return {"started": began, "seconds": round(seconds, 3)} | counts
+def _about_term(term: _Term, check: SelfCheck) -> Callable[[], dict[str, Any]]:
+    return lambda: _about(term.scorer) | _checked(check)
+
+
+def _checked(check: SelfCheck) -> dict[str, Any]:
+    return {"self_check": check.found} if check.found else {}
+
+
+def _counts(start: float, works: list[Work]) -> dict[str, Any]:
+    """Counts of texts over all terms, and of each where there are several: a text is scored if any term was."""
+    scored, missing = (set().union(*(getattr(work, kind) for work in works)) for kind in ("scored", "missing"))
+    counts = summary(start, len(works[0].leaders), len(scored), len(missing))
+    if len(works) > 1:
+        counts["terms"] = [
+            {"name": work.label, "fingerprint": work.about()["fingerprint"]}
+            | {"scored": len(work.scored), "missing": len(work.missing)}
+            for work in works
+        ]
+    return counts
 
 
 def _what_differs(run: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:

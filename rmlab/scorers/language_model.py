@@ -1,0 +1,167 @@
+"""One language model and what it says of given answers: the log-probabilities of their tokens, made one number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers import backbone as backbones
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, versions
+from rmlab.scorers.vocabulary import Vocabulary
+from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+    from rmlab.inference.forward import Batch
+
+__all__ = ["LanguageModel", "Room", "answer"]
+
+Ints = NDArray[np.intp]
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Room:
+    """Whether models stay on the device once they are loaded. `asked`: None lets the free memory decide."""
+
+    checkpoints: Sequence[Checkpoint]
+    place: "torch.device"
+    kind: "torch.dtype"
+    asked: bool | None
+
+    @cached_property
+    def enough(self) -> bool:
+        """Whether all the models may be loaded at once; to be looked at before the first one is."""
+        if len(self.checkpoints) == 1:
+            return True
+        if self.asked is not None:
+            return self.asked
+        share = 0.85 / len(self.checkpoints)
+        return all(backbones.fits(checkpoint, self.place, self.kind, share=share) for checkpoint in self.checkpoints)
+
+
+class LanguageModel:
+    """A causal language model, loaded when the first text is scored, as a scorer of prepared texts.
+
+    A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its answer's tokens.
+    `encoding`: how the texts became tokens, for the provenance.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        name: str,
+        mode: str,
+        room: Room,
+        budget: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        self.checkpoint, self.name, self.mode, self.room = checkpoint, name, mode, room
+        self.budget, self.chunk = budget, chunk
+        self.encoding: dict[str, Any] = {}
+        self._loaded: tuple[Any, Vocabulary] | None = None
+        self._attention: str | None = None
+
+    def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
+        """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
+        from rmlab.inference.forward import hidden
+
+        if not len(wanted):
+            return
+        answers = [answer(prepared, int(text)) for text in wanted]
+        sequences, reads = [one[0] for one in answers], [one[1] for one in answers]
+        groups = [int(prepared.encoded.groups[text]) for text in wanted]
+        for batch in hidden(self.model.base_model, sequences, reads, groups=groups, budget=self.budget):
+            yield np.asarray(wanted)[batch.texts], self._scores(batch, [answers[text][2] for text in batch.texts])
+
+    def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
+        """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
+        from rmlab.inference.forward import Batch, alone
+
+        found = []
+        for text in wanted:
+            ids, reads, targets = answer(prepared, int(text))
+            rows = alone(self.model.base_model, ids, reads)
+            found.append(self._scores(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets]))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    @property
+    def model(self) -> Any:
+        """The transformers model; loads the weights."""
+        return self._load()[0]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are on the device."""
+        return self._loaded is not None
+
+    def leave(self) -> None:
+        """Free the memory, unless there is room for all the models that belong together."""
+        if not self.loaded or self.room.enough:
+            return
+        import torch
+
+        self._loaded = None
+        if self.room.place.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides a score beside the token ids and the answer's place, which are in a text's key."""
+        parts = {"content": self.checkpoint.content, "head": f"implicit {self.mode}", "dtype": str(self.room.kind)}
+        return fingerprint(parts)
+
+    def provenance(self) -> dict[str, Any]:
+        """Where the scores come from, as plain values: model, revision, mode, dtype, template, versions, device."""
+        return {
+            "model": self.checkpoint.name,
+            "revision": self.checkpoint.revision,
+            "content": self.checkpoint.content,
+            "head": f"implicit {self.mode}",
+            "dtype": str(self.room.kind).removeprefix("torch."),
+            "device": str(self.room.place),
+            "attention": self._attention,
+            "versions": versions(),
+            "fingerprint": self.fingerprint,
+        } | self.encoding
+
+    def _load(self) -> tuple[Any, Vocabulary]:
+        if self._loaded is None:
+            _ = self.room.enough  # Decided now, while the memory is still free.
+            model = backbones.load(self.checkpoint, "AutoModelForCausalLM", place=self.room.place, kind=self.room.kind)
+            self._loaded = model, Vocabulary(model, self.checkpoint.name)
+            self._attention = model.config._attn_implementation
+        return self._loaded
+
+    def _scores(self, batch: "Batch", targets: list[Ids]) -> Floats:
+        """Each text's log-probabilities made one number, from rows that texts with a common beginning share."""
+        import torch
+
+        cells = np.stack([np.concatenate(batch.where), np.concatenate(targets)])
+        unique, back = np.unique(cells, axis=1, return_inverse=True)
+        rows, tokens = (torch.from_numpy(part.astype(np.int64)) for part in unique)
+        with torch.inference_mode():
+            states = batch.rows[rows.to(batch.rows.device)]
+            found = self._load()[1].log_probs(states, tokens, chunk=self.chunk)
+        each: Floats = found.double().cpu().numpy()[back.reshape(-1)]
+        counts = np.array([len(part) for part in targets])
+        owner = np.repeat(np.arange(len(counts)), counts)
+        if self.mode == "norm":
+            return -np.sqrt(np.bincount(owner, each**2, len(counts)))
+        total = np.bincount(owner, each, len(counts)).astype(np.float64)
+        return total / counts if self.mode == "mean" else total
+
+
+def answer(prepared: Prepared, text: int) -> tuple[Ids, Ints, Ids]:
+    """Token ids of a text, the positions that predict its answer, and the tokens they predict."""
+    ids, start = prepared.encoded.ids[text], int(prepared.encoded.response_start[text])
+    if start < 1:
+        raise DataError(f"text {text}: its response begins at the first token, so nothing predicts it; add a prompt")
+    return ids, np.arange(start - 1, len(ids) - 1), ids[start:]

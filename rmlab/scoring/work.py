@@ -1,0 +1,167 @@
+"""What a scorer has to do: each distinct text once, batch by batch, in memory or with a ledger that remembers."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scoring.texts import Texts
+from rmlab.store import Ledger
+from rmlab.tables import DataError
+
+__all__ = ["Numbers", "Stream", "Work", "at_once", "resume", "summary"]
+
+Numbers = NDArray[np.intp]
+Floats = NDArray[np.float64]
+Stream = Callable[[Numbers], Iterable[tuple[Any, Any]]]
+
+# Texts that one process claims at a time when it shares a store: at least, and how many claims there are at most.
+_SPAN = 512
+_SPANS = 64
+
+
+@dataclass
+class Work:
+    """What is to be scored. `leaders`: texts to score, one per key. `label`: the scorer's name in the store.
+
+    `scored`: numbers of the texts that were scored here. `missing`: keys of those without a score.
+    """
+
+    name: str
+    label: str
+    texts: Texts
+    keys: list[str]
+    leaders: Numbers
+    stream: Stream
+    about: Callable[[], dict[str, Any]]
+    allow_missing: bool
+    bar: Any
+    start: float = field(default_factory=time.perf_counter)
+    missing: set[str] = field(default_factory=set)
+    scored: set[int] = field(default_factory=set)
+
+
+def at_once(work: Work) -> dict[str, float]:
+    """Score of each key, without a store."""
+    known: dict[str, float] = {}
+    for numbers, values in _batches(work, work.leaders):
+        _refuse_missing(work, numbers, values)
+        known.update(zip([work.keys[i] for i in numbers], values.tolist(), strict=True))
+    return known
+
+
+def resume(work: Work, ledger: Ledger) -> dict[str, float]:
+    """Score what the ledger does not know, span by span; wait for spans that another process is scoring."""
+    ledger.refresh()
+    pause = 0.02
+    while True:
+        before = _unknown(work, ledger, work.leaders).size
+        if not before:
+            return ledger.scores
+        for span in _spans(work):
+            if not _unknown(work, ledger, span).size:
+                continue
+            with ledger.claim([work.keys[i] for i in span]) as mine:
+                if mine:
+                    ledger.refresh()
+                    _score_span(work, ledger, _unknown(work, ledger, span))
+        ledger.refresh()
+        after = _unknown(work, ledger, work.leaders).size
+        if after:
+            pause = 0.02 if after < before else min(2 * pause, 1.0)
+            work.bar.set_postfix_str("waiting for another process")
+            time.sleep(pause)
+
+
+def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, Any]:
+    """When a run began (`start`: by the performance counter), how long it took, and its counts of texts."""
+    seconds = time.perf_counter() - start
+    began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
+    return {"started": began, "seconds": round(seconds, 3), "texts": texts, "scored": scored, "missing": missing}
+
+
+def _note(work: Work) -> dict[str, Any]:
+    counts = len(work.leaders), len(work.scored), len(work.missing)
+    return {"name": work.label} | work.about() | summary(work.start, *counts)
+
+
+def _score_span(work: Work, ledger: Ledger, wanted: Numbers) -> None:
+    if not wanted.size:
+        return
+    work.bar.n = len(work.leaders) - _unknown(work, ledger, work.leaders).size
+    work.bar.set_postfix_str("")
+    if not work.scored:
+        ledger.note(_note(work) | {"seconds": None})
+    for numbers, values in _batches(work, wanted):
+        found = np.isfinite(values)
+        ledger.append([work.keys[i] for i in numbers[found]], values[found])
+        _refuse_missing(work, numbers, values)
+    ledger.note(_note(work))
+
+
+def _spans(work: Work) -> list[Numbers]:
+    """The texts in runs of at least _SPAN, cut where the prompt changes: every process cuts alike."""
+    size = max(_SPAN, -(-len(work.leaders) // _SPANS))
+    group = work.texts.groups[work.leaders]
+    cuts, last = [], 0
+    for i in np.flatnonzero(np.diff(group)) + 1:
+        if i - last >= size:
+            cuts.append(last := int(i))
+    return [span for span in np.split(work.leaders, cuts) if span.size]
+
+
+def _unknown(work: Work, ledger: Ledger, span: Numbers) -> Numbers:
+    known, missing = ledger.scores, work.missing
+    return np.array([i for i in span.tolist() if work.keys[i] not in known and work.keys[i] not in missing], np.intp)
+
+
+def _batches(work: Work, wanted: Numbers) -> Iterator[tuple[Numbers, Floats]]:
+    """The stream's batches, checked: every wanted text once, a number for each."""
+    waiting = np.zeros(len(work.texts), bool)
+    waiting[wanted] = True
+    if not wanted.size:
+        return
+    for numbers, values in work.stream(wanted):
+        texts = np.asarray(numbers, np.intp)
+        floats = _floats(work.name, values, len(texts))
+        if not waiting[texts].all() or len(np.unique(texts)) != len(texts):
+            raise DataError(f"scorer {work.name!r}: stream gave texts that were not asked for, or gave them twice")
+        waiting[texts] = False
+        work.scored.update(texts.tolist())
+        work.bar.update(len(texts))
+        yield texts, floats
+    if waiting.any():
+        first = work.texts.name(int(waiting.argmax()))
+        raise DataError(f"scorer {work.name!r}: no score for {waiting.sum()} of {len(wanted)} texts, first: {first}")
+
+
+def _floats(name: str, values: Any, n: int) -> Floats:
+    found = np.asarray(values)
+    if found.shape != (n,):
+        raise DataError(
+            f"scorer {name!r}: returned shape {found.shape} for {n} texts; allowed: one number per text, shape ({n},)"
+        )
+    if found.dtype.kind not in "biuf":
+        raise DataError(
+            f"scorer {name!r}: returned {found.dtype} values, first {found.flat[0]!r:.80}; allowed: numbers "
+            "(float('nan') where there is no score)"
+        )
+    return found.astype(np.float64)
+
+
+def _refuse_missing(work: Work, numbers: Numbers, values: Floats) -> None:
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return
+    if work.allow_missing and not np.isinf(values).any():
+        work.missing.update(work.keys[i] for i in numbers[bad])
+        return
+    names = "; ".join(work.texts.name(i) for i in numbers[bad][:3])
+    raise DataError(
+        f"scorer {work.name!r}: {bad.sum()} of {len(values)} scores are not finite, first {values[bad][0]} for: {names}"
+        "; look at these texts and the dtype (float16 overflows), or pass allow_missing=True to count NaN as missing"
+    )

@@ -1,0 +1,157 @@
+"""Scores that are a weighted sum of terms: policy minus reference, one after the other, each with its own ledger."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from fakes import Difference, Term, responses
+
+import rmlab
+from rmlab.report import write_report
+from rmlab.scoring import score
+from rmlab.scoring.check import LONG
+from rmlab.store import Store, merge
+from rmlab.tables import DataError
+
+
+def expected(frame, scorer):
+    return [scorer.value(text) for text in zip(frame["prompt"], frame["response"], strict=True)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_each_model_has_one_turn_over_all_texts(tmp_path, stored):
+    frame, order = responses(200), []
+    scorer = Difference(before=lambda keys: order.append(keys[0].split()[0]))
+    scores = score(frame, scorer, store=tmp_path if stored else None)
+    assert scores["score"].tolist() == expected(frame, scorer)
+    assert order == sorted(order), "all of the policy, then all of the reference, however many spans"
+    assert [(model.turns, model.here) for model in scorer.models] == [(1, False)] * 2
+    assert len(scorer.logged) == len(set(scorer.logged)) == 2 * len(frame)
+
+
+def test_provenance_counts_texts_and_says_what_each_model_did(tmp_path):
+    score(responses(5), Difference(), store=tmp_path)
+    about = score(responses(8), Difference(), store=tmp_path).attrs["provenance"]["fake"]
+    assert (about["texts"], about["scored"], about["missing"]) == (48, 18, 0)
+    assert about["terms"] == [
+        {"name": name, "fingerprint": name, "scored": 18, "missing": 0} for name in ("policy", "reference")
+    ]
+    assert sorted((run["fingerprint"], run["scored"]) for run in about["runs"]) == [
+        ("policy", 18), ("policy", 30), ("reference", 18), ("reference", 30),
+    ]  # fmt: skip
+
+
+def test_rerun_forwards_nothing_and_half_a_run_only_the_rest(tmp_path):
+    frame = responses(20)
+    first = score(frame, Difference(), store=tmp_path)
+    again = Difference(seed=5)
+    second = score(frame, again, store=tmp_path)
+    assert again.logged == []
+    assert [model.turns for model in again.models] == [0, 0]
+    pd.testing.assert_frame_equal(second, first)
+    assert second.attrs["provenance"]["fake"]["scored"] == 0
+    for path in tmp_path.glob("reference/*.scores"):
+        path.unlink()
+    rest = Difference()
+    assert score(frame, rest, store=tmp_path).equals(first)
+    assert [len(model.forwarded) for model in rest.models] == [0, len(frame)]
+
+
+def test_a_reference_of_two_policies_is_forwarded_once(tmp_path):
+    frame = responses(20)
+    policies = [Difference(policy, name=policy) for policy in ("first", "second")]
+    scores = score(frame, policies, store=tmp_path)
+    assert scores["score"].tolist() == expected(frame, policies[0]) + expected(frame, policies[1])
+    assert [len(one.models[1].forwarded) for one in policies] == [len(frame), 0]
+    about = scores.attrs["provenance"]["second"]
+    assert [term["scored"] for term in about["terms"]] == [len(frame), 0]
+    assert about["scored"] == len(frame)
+    assert sorted(Store(tmp_path).fingerprints()) == ["first", "reference", "second"]
+
+
+def test_a_model_that_is_its_own_reference_is_forwarded_once(tmp_path):
+    scorer = Difference("same", "same")
+    assert set(score(responses(5), scorer, store=tmp_path)["score"]) == {0.0}
+    assert len(scorer.logged) == 30
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("blind", [0, 1])
+def test_a_text_without_a_score_under_either_model_is_missing(tmp_path, stored, blind):
+    frame = responses(10)
+    store = tmp_path if stored else None
+    scorer = Difference()
+    scorer.models[blind].nan = set(frame["response"].iloc[[3, 30]])
+    with pytest.raises(DataError, match=r"scorer 'fake'.* not finite, first nan"):
+        score(frame, scorer, store=store)
+    assert not any(model.here for model in scorer.models), "a run that fails leaves no model behind"
+    scores = score(frame, scorer, store=store, allow_missing=True)
+    assert np.flatnonzero(scores["score"].isna()).tolist() == [3, 30]
+    assert scores.attrs["provenance"]["fake"]["missing"] == 2
+    whole = scores["score"].notna().to_numpy()
+    assert scores["score"][whole].tolist() == np.array(expected(frame, Difference()))[whole].tolist()
+
+
+def test_shards_merge_and_terms_are_no_models_of_tables(tmp_path):
+    frame = rmlab.load("mini").head(60)
+    whole = score(frame, Difference(name="owner/dpo"))
+    folders = [tmp_path / str(number) for number in (1, 2)]
+    for number, folder in enumerate(folders):
+        score(frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2))
+    table = merge(folders, tmp_path / "all")
+    assert table["model"].tolist() == ["policy", "reference"] * 2
+    assert table["texts"].groupby(table["model"]).sum().tolist() == [60, 60]
+    assert (table["conflicts"] == 0).all()
+    merged = Difference(name="owner/dpo")
+    pd.testing.assert_frame_equal(score(frame, merged, store=tmp_path / "all"), whole)
+    assert merged.logged == []
+    assert [path.name for path in (tmp_path / "all").glob("*.csv")] == ["owner--dpo.mini.csv"]
+    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == ["owner/dpo"]
+    page = write_report(tmp_path / "all", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "owner/dpo" in page
+    assert ">reference<" not in page
+
+
+class Checked(Term):
+    """A model that can score texts alone, with an error of `off`."""
+
+    off = 0.0
+
+    def alone(self, prepared, wanted):
+        return np.array([self.value(prepared.texts[i]) + self.off for i in wanted])
+
+
+def checked(policy_off=0.0, reference_off=0.0):
+    scorer = Difference()
+    scorer.models = [Checked("policy"), Checked("reference")]
+    scorer.models[0].off, scorer.models[1].off = policy_off, reference_off
+    return scorer
+
+
+LONG_RUN = responses(LONG // 6 + 1)
+
+
+def test_a_long_run_checks_each_model_when_its_turn_comes(tmp_path):
+    scorer = checked()
+    about = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"]
+    assert about["self_check"] == {"texts": 6, "apart": 0.0}
+    assert [len(model.forwarded) - len(LONG_RUN) for model in scorer.models] == [6, 6]
+    assert score(LONG_RUN, checked(1e-4, 1e-4)).attrs["provenance"]["fake"]["self_check"]["apart"] < 1e-9, "they cancel"
+
+
+def test_a_wrong_model_stops_the_run_before_a_score_of_it_is_kept(tmp_path):
+    with pytest.raises(DataError, match="scorer 'fake': texts scored alone and together differ"):
+        score(LONG_RUN, checked(policy_off=0.1), store=tmp_path)
+    assert Store(tmp_path).fingerprints() == []
+    for _ in range(2):
+        with pytest.raises(DataError, match="texts scored alone and together differ"):
+            score(LONG_RUN, checked(reference_off=0.1), store=tmp_path)
+        assert Store(tmp_path).fingerprints() == ["policy"], "also where the policy was scored in an earlier run"
+
+
+def test_an_error_is_judged_by_the_spread_of_the_difference():
+    """Sums that vary by thousands must not hide an error in a difference that varies by ones."""
+    wide = checked(reference_off=0.1)
+    for model in wide.models:
+        model.value = lambda text, own=model.value: 1000.0 * len(text[-1]) + own(text)
+    with pytest.raises(DataError, match="texts scored alone and together differ"):
+        score(LONG_RUN, wide)
