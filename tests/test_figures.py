@@ -33,5 +33,9 @@ def test_the_same_figure_gives_the_same_file(ax, tmp_path):
 def test_other_things_are_refused(ax, tmp_path):
     with pytest.raises(DataError, match="did you mean 'png'"):
         save_figure(ax, tmp_path / "x", formats=["pngg"])
+    for name in ("x.jpg", "x.eps", "x.SVG"):
+        with pytest.raises(DataError, match=rf"path: '{name}' ends in .*; allowed: 'png', 'pdf', 'svg'"):
+            save_figure(ax, tmp_path / "new" / name, pd.DataFrame({"n": [1]}), formats="pdf")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(TypeError, match="NoneType"):
         save_figure(None, tmp_path / "x")

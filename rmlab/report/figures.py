@@ -22,8 +22,8 @@ def save_figure(
     """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
 
     `table`, the numbers that it draws, is written beside it as CSV. A suffix of `path` that is one of the formats is
-    taken as the only one. Returns the files written. PDF and SVG carry no date, so the same figure gives the same
-    file. Folders are made as needed.
+    taken as the only one; of another kind of image DataError is raised, before anything is written. Returns the files
+    written. PDF and SVG carry no date, so the same figure gives the same file. Folders are made as needed.
     """
     path = Path(path)
     formats = [formats] if isinstance(formats, str) else list(formats)
@@ -35,6 +35,9 @@ def save_figure(
     if not hasattr(figure, "get_figure"):
         raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
     whole: Any = figure.get_figure() or figure  # an Axes knows its figure, a Figure is its own
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix in whole.canvas.get_supported_filetypes():  # not of "gemma-2.5"
+        raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(f"{path.name}.{name}") for name in formats]
     for file, name in zip(files, formats, strict=True):
