@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "FEWEST",
     "WeightedMean",
     "bootstrap",
     "cell_means",
@@ -22,6 +23,9 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
+FEWEST = 5
+"""Clusters (prompts) below which a table gives no error and no interval: from so few, none means anything."""
+
 _ROUNDING = 1e-12  # below this a variance is rounding noise
 _BLOCK = 1000  # resamples held in memory at once
 

@@ -8,7 +8,7 @@ from rmlab import subsets, tables
 FIVE = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 
 
-def reward_bench_pairs(seed=0, models=("a", "b"), prior_sets=False, sizes=(3, 9)):
+def reward_bench_pairs(seed=0, models=("a", "b"), prior_sets=False, sizes=(5, 11)):
     """Every subset of RewardBench 1 with a few prompts; ties happen."""
     rng = np.random.default_rng(seed)
     names = [*subsets.REWARD_BENCH]

@@ -5,8 +5,12 @@ import oracles
 import pandas as pd
 import pytest
 
-from rmlab import metrics, tables
+from rmlab import intervals, metrics, report, tables
+from rmlab.metrics.columns import number
+from rmlab.stats import intervals as reported
 from rmlab.tables import DataError
+
+ENOUGH = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 6)
 
 
 def test_every_chosen_meets_every_rejected(make_scores):
@@ -125,7 +129,7 @@ def test_accuracy_counts_prompts_and_clusters_errors(make_scores):
 
 
 def test_overall_error_is_the_stratified_formula(make_scores):
-    scores = make_scores(seed=11)
+    scores = make_scores(ENOUGH, seed=11)
     pairs = metrics.pairs(scores).assign(win=lambda f: (f["outcome"] == "win").astype(float))
     prompt = pairs[pairs["model"] == "a"].groupby(["domain", "id"])["win"].mean()
     variance = sum(s.var(ddof=1) / len(s) for _, s in prompt.groupby("domain"))
@@ -134,7 +138,7 @@ def test_overall_error_is_the_stratified_formula(make_scores):
 
 
 def test_perfect_and_hopeless_models_keep_a_width(make_scores):
-    scores = make_scores()
+    scores = make_scores(ENOUGH)
     perfect = scores.assign(score=(scores["label"] == "chosen").astype(float))
     row = metrics.accuracy(metrics.pairs(perfect)).iloc[0]
     assert row["accuracy"] == 1
@@ -143,6 +147,100 @@ def test_perfect_and_hopeless_models_keep_a_width(make_scores):
     overall = metrics.rm_bench(metrics.pairs(perfect)).iloc[0]
     assert overall["overall"] == 1
     assert overall["low"] < 1
+
+
+def test_fewer_than_five_prompts_have_no_interval(make_scores):
+    sizes = {"chat": 4, "math": 5, "code": 6, "safety-refuse": 4, "safety-response": 3}
+    pairs = metrics.pairs(make_scores(sizes, seed=2))
+    limits = ["se", "low", "high"]
+    for by, short in (("domain", ["chat"]), ("subset", ["chat", "safety-refuse", "safety-response"])):
+        table = metrics.accuracy(pairs, by=["model", by])
+        few = table[by].isin(short)
+        assert few.equals(table["n_prompts"] < intervals.FEWEST)
+        assert table.loc[few, limits].isna().all(axis=None)
+        assert table.loc[~few, limits].notna().all(axis=None)
+        assert table["accuracy"].notna().all()
+    # One rule for one number: the table that says why blanks the same rows.
+    for kept in (pairs, pairs[pairs["id"] != "math/0"]):
+        table, why = metrics.rm_bench(kept), reported(kept).query("quantity == 'overall'")
+        assert table[limits].isna().all(axis=None)
+        assert (why["reason"] != "").all()
+        assert table["overall"].notna().all()
+    enough = metrics.pairs(make_scores(sizes | {"chat": 5}, seed=2))
+    assert metrics.rm_bench(enough)[limits].notna().all(axis=None)
+    assert metrics.rm_bench(enough, safety="split")[limits].isna().all(axis=None)
+
+
+def test_the_interval_is_that_of_the_comparisons_one_by_one(make_scores):
+    scores = make_scores(ENOUGH | {"math": 9}, models=("a", "b", "c"), seed=6)
+    scores.loc[np.random.default_rng(0).choice(len(scores), 40, replace=False), "score"] = np.nan
+    ragged = scores[~((scores["model"] == "b") & scores["id"].isin(["chat/0", "math/3"]))]
+    pairs = metrics.pairs(ragged)
+    model, prompt = (number(pairs, by)[0] for by in (["model"], tables.PROMPT))
+    item = 9 * prompt + 3 * pairs["chosen_slot"].to_numpy() + pairs["rejected_slot"].to_numpy()
+    domain = pd.Categorical(pairs["domain"], categories=["chat", "math", "code", "safety"]).codes.astype(int)
+    cell, stratum = (np.zeros(size, int) for size in (item.max() + 1, prompt.max() + 1))
+    cell[item], stratum[prompt] = 3 * domain + pairs["level"].cat.codes, domain
+    for ties in ("loss", "half", "drop"):
+        values = np.full((3, len(cell)), np.nan)
+        values[model, item] = metrics.credit(pairs, ties=ties)
+        mean = intervals.weighted_mean(values, cell, np.full(12, 1 / 12), np.arange(len(cell)) // 9, len(stratum))
+        low, high = intervals.stratified_interval(mean, stratum)
+        table = metrics.rm_bench(pairs, ties=ties)
+        expected = {"overall": mean.value, "se": intervals.stratified_error(mean.influence, stratum)[0]}
+        for column, value in (expected | {"low": low, "high": high}).items():
+            np.testing.assert_allclose(table[column], value, atol=1e-13, err_msg=column)
+        assert table["n_prompts"].tolist() == (~np.isnan(mean.influence)).sum(axis=1).tolist()
+        assert table["missing"].tolist() == pairs["outcome"].isna().groupby(pairs["model"]).sum().tolist()
+
+
+def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
+    scores = make_scores(ENOUGH)
+    whole = metrics.rm_bench(metrics.pairs(scores))
+    absent = (scores["model"] == "b") & (scores["id"] == "math/1") & (scores["style"] == "plain")
+    pairs = metrics.pairs(scores[~(absent & (scores["label"] == "rejected"))])
+    with pytest.raises(DataError) as refused:
+        metrics.rm_bench(pairs)
+    for part in ("1 prompts", "'b'", "'math/1'", "with 6: absent concise > plain, plain > plain, markdown > plain"):
+        assert part in str(refused.value)
+    assert "drop the prompt" in str(refused.value)
+    with pytest.raises(DataError, match="are not the nine comparisons"):
+        report.leaderboard(pairs[pairs["model"] == "b"])
+    # Other tables take prompts of any size, and a prompt that a model lacks altogether is no hole in it.
+    assert metrics.accuracy(pairs).set_index("model")["n_pairs"].to_dict() == {"a": 270, "b": 267}
+    plain = metrics.pairs(scores[scores["style"] == "plain"])
+    assert (metrics.accuracy(plain)["n_pairs"] == 30).all()
+    with pytest.raises(DataError, match="60 prompts are not the nine"):
+        metrics.rm_bench(plain)
+    shard = metrics.rm_bench(metrics.pairs(scores[~((scores["model"] == "b") & (scores["id"] == "math/1"))]))
+    assert shard["n_prompts"].tolist() == [30, 29]
+    pd.testing.assert_frame_equal(shard.head(1), whole.head(1))
+    # A blank score is a row: counted as missing, in a table of its own column.
+    blank = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(absent))))
+    assert blank["missing"].tolist() == [0, 5]
+    twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
+    with pytest.raises(DataError, match="with 11: repeated concise > concise, concise > plain;"):
+        metrics.rm_bench(twice)
+    with pytest.raises(DataError, match="with 6: 2 easy, 2 normal, 2 hard;"):
+        metrics.rm_bench(pairs.drop(columns=["chosen_style", "rejected_style"]))
+
+
+def test_rows_are_numbered_in_order_of_appearance():
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {
+            "text": rng.choice(["x", "y", None], 60),
+            "letter": rng.choice(["u", "v"], 60),
+            "count": rng.integers(0, 2, 60),
+        }
+    )
+    for kind in ("str", "object", "string", "category"):
+        typed = frame.astype({"text": kind, "letter": kind})
+        for rows in (typed, typed.sort_values(["letter", "count"]), typed.head(1), typed.head(0)):
+            found, first = number(rows, list(rows))
+            expected = rows.groupby(list(rows), sort=False, dropna=False, observed=True).ngroup()
+            assert found.tolist() == expected.tolist()
+            assert first.tolist() == [found.tolist().index(i) for i in range(len(first))]
 
 
 def test_missing_scores_are_counted_and_never_lost(make_scores):

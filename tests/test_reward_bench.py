@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from benchmark_worlds import reward_bench_pairs
 
 from rmlab import metrics, tables
 from rmlab.tables import DataError
@@ -133,6 +134,28 @@ def test_a_missing_subset_or_score_is_missing_not_zero():
     scores.loc[0, "score"] = np.nan
     table = metrics.reward_bench_2_subsets(scores).set_index("subset")
     assert table.loc["factuality", ["n_prompts", "missing"]].tolist() == [5, 1]
+
+
+def test_fewer_than_five_prompts_have_no_interval():
+    scores = whole(2)
+    scores = scores[~((scores["domain"] == "Math") & scores["id"].isin(["4", "5"]))]
+    subsets = metrics.reward_bench_2_subsets(scores).set_index("subset")
+    curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]).set_index("domain")
+    overall = metrics.reward_bench_2(scores)
+    limits = ["se", "low", "high"]
+    assert subsets["n_prompts"].to_dict()["math"] == 4
+    assert subsets.loc["math", limits].isna().all()
+    assert subsets.drop("math")[limits].notna().all(axis=None)
+    assert curve.loc["Math", limits].isna().all(axis=None)
+    assert curve.drop("Math")[limits].notna().all(axis=None)
+    assert overall[limits].isna().all(axis=None)
+    assert overall["overall"].notna().all()
+    assert metrics.reward_bench_2_subsets(whole(2))[limits].notna().all(axis=None)
+    first = reward_bench_pairs(models=("a",))
+    few = first[(first["subset"] != "hep-go") | first["id"].isin(["hep-go-0", "hep-go-1"])]
+    assert metrics.reward_bench(first)[limits].notna().all(axis=None)
+    assert metrics.reward_bench(few)[limits].isna().all(axis=None)
+    assert metrics.reward_bench(few)["overall"].notna().all()
 
 
 def test_best_of_curve_is_the_mean_over_all_draws():

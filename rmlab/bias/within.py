@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rmlab.intervals import FEWEST
 from rmlab.tables import KEY, PAIR_KEY, PROMPT, DataError, nearest, require_columns
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-MIN_PROMPTS = 5
+MIN_PROMPTS = FEWEST
 """Below this many prompts no interval is given: a clustered error from so few clusters means nothing."""
 
 _REPEATED = 1e-7  # share of a column's length, below which it is a sum of the columns before it

@@ -5,6 +5,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, tables
+from rmlab.metrics.columns import number
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["best_of", "best_of_curve"]
@@ -19,8 +20,7 @@ def best_of(scores: pd.DataFrame) -> pd.DataFrame:
     score is. RewardBench 2 (arXiv 2506.01937), section 4; `rewardbench/utils.py` of its repository.
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    group = scores.groupby(["model", *PROMPT], sort=False).ngroup().to_numpy()
-    first = np.unique(group, return_index=True)[1]
+    group, first = number(scores, ["model", *PROMPT])
     score, chosen = scores["score"].to_numpy(), (scores["label"] == "chosen").to_numpy()
     _check_both_labels(scores, group, chosen, len(first))
     best = _maximum(np.where(chosen, score, -np.inf), group, len(first))
@@ -39,9 +39,10 @@ def best_of_curve(
 ) -> pd.DataFrame:
     """Accuracy of picking the chosen answer among n, for several n: one row per model, subset and n.
 
-    Columns: model, domain, n, accuracy, se, low, high, n_prompts, missing, chance (1/n). Each prompt contributes the
-    exact mean over all ways to draw n - 1 of its rejected answers. Prompts with fewer rejected answers, or with
-    several chosen ones, do not count at that n. No other source: the n = 4 value is RewardBench 2's own.
+    Columns: model, domain, n, accuracy, se, low, high (these three missing with fewer than 5 prompts, as in
+    `rmlab.intervals`), n_prompts, missing, chance (1/n). Each prompt contributes the exact mean over all ways to draw
+    n - 1 of its rejected answers. Prompts with fewer rejected answers, or with several chosen ones, do not count at
+    that n. No other source: the n = 4 value is RewardBench 2's own.
     """
     scores = tables.check_scores(scores, allow_missing=True)
     table = best_of(scores)
@@ -56,11 +57,16 @@ def best_of_curve(
 
 
 def mean_by(frame: pd.DataFrame, value: str, by: list[str], confidence: float) -> pd.DataFrame:
-    """Mean of one value per prompt with se, low, high, n_prompts and missing: one row per combination of `by`."""
+    """Mean of one value per prompt with se, low, high, n_prompts and missing: one row per combination of `by`.
+
+    With fewer than 5 prompts se, low and high are missing.
+    """
     counted = frame[value].notna().to_numpy()
-    group, keys = frame.groupby(by, sort=False).ngroup().to_numpy(), frame[by].drop_duplicates().reset_index(drop=True)
+    group, first = number(frame, by)
+    keys = frame[by].iloc[first].reset_index(drop=True)
     values = frame[value].fillna(0.0).to_numpy()
     mean, se, n = intervals.clustered_se(values, counted.astype(float), group, len(keys))
+    se = np.where(n < intervals.FEWEST, np.nan, se)
     low, high = intervals.share_interval(mean, se, n, confidence=confidence)
     missing = np.bincount(group[~counted], minlength=len(keys))
     return keys.assign(accuracy=mean, se=se, low=low, high=high, n_prompts=n.astype(int), missing=missing)

@@ -8,14 +8,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, tables
-from rmlab.metrics.columns import allowed, codes, factorise, sums, tally
+from rmlab.metrics.columns import allowed, codes, factorise, number, sums, tally
 from rmlab.tables import PROMPT, STYLES, DataError
 
-__all__ = ["Ties", "accuracy", "credit", "matrix", "pairs", "win_matrix"]
+__all__ = ["TIE_CREDIT", "Ties", "accuracy", "credit", "matrix", "pairs", "win_matrix"]
 
 Ties = Literal["loss", "half", "drop"]
 
-_TIE_CREDIT = {"loss": 0.0, "half": 0.5, "drop": np.nan}
+TIE_CREDIT = {"loss": 0.0, "half": 0.5, "drop": np.nan}
 
 
 def pairs(scores: pd.DataFrame) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     answers of one label only.
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    group = scores.groupby(["model", *PROMPT], sort=False).ngroup().to_numpy()
+    group, _ = number(scores, ["model", *PROMPT])
     chosen = (scores["label"] == "chosen").to_numpy()
     left, right = _cross(group, chosen, scores)
     first, second = scores.iloc[left].reset_index(drop=True), scores.iloc[right].reset_index(drop=True)
@@ -75,7 +75,8 @@ def accuracy(
     """Share of comparisons won, one row per combination of the `by` columns.
 
     Columns after those of `by`: accuracy, se (clustered by prompt), low, high (Wilson interval from the clustered
-    error), n_pairs (comparisons counted), n_prompts, ties and missing (comparisons, counted whatever the policy).
+    error; these three are missing with fewer than 5 prompts, as in `rmlab.intervals`), n_pairs (comparisons
+    counted), n_prompts, ties and missing (comparisons, counted whatever the policy).
     Comparisons with a missing outcome are counted in `missing` and in nothing else. `ties`: "loss" (RM-Bench and
     RewardBench 1), "half" or "drop". Style and level columns come on their full grid: a hole is NaN with n = 0.
     """
@@ -83,11 +84,12 @@ def accuracy(
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     group, frame = _groups(pairs, by)
     value = credit(pairs, ties=ties)
-    prompt = pairs.groupby(PROMPT, sort=False).ngroup().to_numpy()
-    cluster, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
+    prompt, first = number(pairs, PROMPT)
+    index, cluster = pd.factorize(group * len(first) + prompt)
     totals, counts = sums(value, index, len(cluster))
-    owner = cluster // (prompt.max(initial=0) + 1)
+    owner = cluster // len(first)
     mean, se, n_prompts = intervals.clustered_se(totals, counts, owner, len(frame))
+    se = np.where(n_prompts < intervals.FEWEST, np.nan, se)
     low, high = intervals.share_interval(mean, se, n_prompts, confidence=confidence)
     return frame.assign(
         accuracy=mean,
@@ -102,7 +104,7 @@ def accuracy(
 
 def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> NDArray[np.float64]:
     """What each comparison earns: win 1, loss 0, tie by policy ("loss" 0, "half" 0.5, "drop" NaN), missing NaN."""
-    earned = np.array([0.0, _TIE_CREDIT[allowed("ties", ties, tuple(_TIE_CREDIT))], 1.0, np.nan])
+    earned = np.array([0.0, TIE_CREDIT[allowed("ties", ties, tuple(TIE_CREDIT))], 1.0, np.nan])
     result: NDArray[np.float64] = earned[codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)]
     return result
 
@@ -151,9 +153,8 @@ def _groups(pairs: pd.DataFrame, by: list[str]) -> tuple[NDArray[np.intp], pd.Da
     types = {c: tables.CLOSED.get(c, pairs[c].dtype) for c in by}
     closed = {c: dtype for c, dtype in types.items() if isinstance(dtype, pd.CategoricalDtype)}
     open_ = [c for c in by if c not in closed]
-    seen = pairs[open_].drop_duplicates().reset_index(drop=True) if open_ else pd.DataFrame(index=[0])
-    number = pairs.groupby(open_, sort=False, dropna=False).ngroup().to_numpy() if open_ else np.zeros(len(pairs), int)
-    grid, group = seen, number.astype(np.intp)
+    group, first = number(pairs, open_) if open_ else (np.zeros(len(pairs), np.intp), np.zeros(1, np.intp))
+    grid = pairs[open_].iloc[first].reset_index(drop=True) if open_ else pd.DataFrame(index=[0])
     for column, dtype in closed.items():
         group = group * len(dtype.categories) + codes(pairs, column, dtype)
         grid = grid.merge(pd.DataFrame({column: pd.Categorical(dtype.categories, dtype=dtype)}), how="cross")

@@ -72,7 +72,8 @@ def reward_bench(
     counted as 984), "counts" (the prompts in `pairs`), "published-before-2024-09" (the two xstest counts swapped, as
     they then were). prior_sets is the plain mean of the four prior sets; overall the mean of the sections, prior
     sets at half weight, and without them where a model has none. A section with an absent subset is NaN, and so is
-    overall. Further columns: se, low, high (of overall), n_prompts, ties, missing. Subsets one by one:
+    overall. Further columns: se, low, high (of overall; missing where a subset that counts has fewer than 5 prompts),
+    n_prompts, ties, missing. Subsets one by one:
     `accuracy(pairs, by=["model", "subset"])`. RewardBench (arXiv 2403.13787), section 4; `rewardbench/constants.py`.
     """
     allowed("weights", weights, ("published", "counts", "published-before-2024-09"))
@@ -101,7 +102,8 @@ def reward_bench_2(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.Data
 
     Five subsets are best of four with 1/k credit (`best_of`), Ties its weighted score (`ties_score`); overall is
     their unweighted mean, missing where a subset is. Further columns: se, low, high (of overall, from the subsets'
-    Wilson intervals: Zou and Donner 2008), n_prompts (a Ties pair counts as one), missing.
+    Wilson intervals: Zou and Donner 2008; missing where a subset has fewer than 5 prompts), n_prompts (a Ties pair
+    counts as one), missing.
     RewardBench 2 (arXiv 2506.01937), table 3; `rewardbench/utils.py`.
     """
     table = reward_bench_2_subsets(scores, confidence=confidence)
@@ -120,8 +122,8 @@ def reward_bench_2_subsets(scores: pd.DataFrame, *, confidence: float = 0.95) ->
     """RewardBench 2's six subsets with intervals: one row per model and subset.
 
     Columns: model, subset (factuality, precise_if, math, safety, focus, ties), accuracy (for Ties the weighted
-    score), se, low, high (Wilson, so never of zero width; for Ties on its own scale, -0.01 to 1.01), n_prompts,
-    missing, chance (what random scores earn: 0.25; NaN for Ties).
+    score), se, low, high (Wilson, so never of zero width; for Ties on its own scale, -0.01 to 1.01; missing with fewer
+    than 5 prompts), n_prompts, missing, chance (what random scores earn: 0.25; NaN for Ties).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     if scores.empty:

@@ -1,19 +1,22 @@
 """RM-Bench's summary: four domains, three levels, one overall number and its clustered interval."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, tables
-from rmlab.metrics.columns import allowed, codes, factorise, positions, sums, tally
-from rmlab.metrics.comparisons import Ties, credit
-from rmlab.tables import LEVELS, PROMPT, DataError
+from rmlab.metrics.columns import allowed, positions
+from rmlab.metrics.comparisons import TIE_CREDIT, Ties
+from rmlab.metrics.counts import check_nine, count
+from rmlab.tables import LEVELS, DataError
 
 __all__ = ["Safety", "rm_bench"]
 
 Safety = Literal["pooled", "split"]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 _DOMAINS = ("chat", "math", "code", "safety")
 _SAFETY = ("safety-refuse", "safety-response")
@@ -33,97 +36,102 @@ def rm_bench(
     `safety="pooled"` counts refuse and response prompts as one domain, as the released runner does; "split"
     averages the two files. A domain that is not all there (of safety: one of the two files) is NaN, and so is every
     mean that needs it.
-    Further columns: se, low, high (of overall; prompts are clusters, domains are strata), n_prompts, ties, missing.
+    Further columns: se, low, high (of overall; prompts are clusters, domains are strata; missing where a domain, or
+    with "split" a file, has fewer than 5 prompts: `rmlab.intervals` has the reason), n_prompts, ties, missing.
+    Raises DataError where a model has some of a prompt's nine comparisons only: score all six answers.
     RM-Bench (arXiv 2410.16184), section 3; `scripts/utils.py` of its repository.
     """
     tables.require_columns(pairs, [*tables.PAIR_KEY, "level", "outcome"], "pairs")
-    weights = _STRATA[allowed("safety", safety, tuple(_STRATA))]
-    model, models = factorise(pairs["model"])
-    stratum = _strata(pairs, list(weights), safety)
-    cell = stratum * 3 + codes(pairs, "level", tables.LEVEL)
-    value = credit(pairs, ties=ties)
-    total, n = sums(value, model * len(weights) * 3 + cell, len(models) * len(weights) * 3)
-    with np.errstate(invalid="ignore"):
-        mean = (total / n).reshape(len(models), len(weights), 3)
+    part = _STRATA[allowed("safety", safety, tuple(_STRATA))]
+    tie_credit = TIE_CREDIT[allowed("ties", ties, tuple(TIE_CREDIT))]
+    counts = count(pairs)
+    stratum = _strata(pairs, counts.first, list(part), safety)
+    there = check_nine(pairs, counts)
+    n = counts.loss + counts.win + (0 if np.isnan(tie_credit) else counts.tie)
+    worth = counts.win + np.nan_to_num(tie_credit) * counts.tie
+    weights = np.array(list(part.values()))
+    mean, effects = _weighted(worth, n.astype(np.float64), stratum, weights)
     if safety == "pooled":
-        mean[_half_safety(pairs, model, len(models)), _DOMAINS.index("safety")] = np.nan
-    share = np.array(list(weights.values()))
-    overall = share @ mean.mean(axis=2).T
-    se, low, high, n_prompts = _overall_interval(pairs, model, value, cell, share, overall, confidence)
-    frame = pd.DataFrame({"model": pd.Series(models, dtype="str")}).assign(
-        **_domain_columns(mean, list(weights)),
-        **dict(zip(LEVELS, np.einsum("s,msl->lm", share, mean), strict=True)),
-        overall=overall,
+        mean[_half_safety(pairs, counts.first, there), :, _DOMAINS.index("safety")] = np.nan
+    overall = mean.mean(axis=1) @ weights
+    return pd.DataFrame(
+        {
+            "model": pd.Series(counts.models, dtype="str"),
+            **_domains(mean.mean(axis=1), list(part)),
+            **dict(zip(LEVELS, (mean @ weights).T, strict=True)),
+            "overall": overall,
+            **_interval(effects, stratum, np.isnan(overall), confidence),
+            "ties": counts.tie.sum(axis=(1, 2)),
+            "missing": counts.missing.sum(axis=(1, 2)),
+        }
     )
-    return frame.assign(se=se, low=low, high=high, n_prompts=n_prompts, **tally(pairs, model, len(models)))
 
 
-class _Interval(NamedTuple):
-    se: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    n_prompts: NDArray[np.intp]
+def _weighted(worth: Floats, n: Floats, stratum: Codes, weights: Floats) -> tuple[Floats, intervals.WeightedMean]:
+    """Mean of each level and stratum, (models, levels, strata), and overall with what each prompt does to it.
+
+    `worth` and `n` (models, levels, prompts) are what the comparisons earn together, and how many there are.
+    """
+    member = (stratum[:, None] == np.arange(len(weights))).astype(np.float64)
+    size = n @ member
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (worth @ member) / size
+        scale = np.where(size > 0, weights / len(LEVELS) / size, 0.0)[..., stratum]
+    share = (n * scale).sum(axis=1)
+    blank = np.where(share > 0, 0.0, np.nan)
+    contribution = (worth * scale).sum(axis=1) + blank
+    expected = (n * scale * np.nan_to_num(mean)[..., stratum]).sum(axis=1)
+    value = mean.mean(axis=1) @ weights
+    return mean, intervals.WeightedMean(value, contribution, contribution - expected, share)
 
 
-def _overall_interval(
-    pairs: pd.DataFrame,
-    model: NDArray[np.intp],
-    value: NDArray[np.float64],
-    cell: NDArray[np.intp],
-    share: NDArray[np.float64],
-    overall: NDArray[np.float64],
-    confidence: float,
-) -> _Interval:
-    """Clustered interval of overall: prompts are the clusters, the parts that are averaged are the strata."""
-    item = pairs.groupby([*PROMPT, "chosen_slot", "rejected_slot"], sort=False).ngroup().to_numpy()
-    first = np.unique(item, return_index=True)[1]
-    values = np.full((model.max(initial=-1) + 1, len(first)), np.nan)
-    values[model, item] = value
-    prompt = pairs.iloc[first].groupby(PROMPT, sort=False).ngroup().to_numpy()
-    strata = (cell[first] // 3)[np.unique(prompt, return_index=True)[1]]
-    mean = intervals.weighted_mean(values, cell[first], np.repeat(share, 3) / 3, prompt, len(strata))
-    low, high = intervals.stratified_interval(mean, strata, confidence=confidence)
-    se = intervals.stratified_error(mean.influence, strata)[0]
-    blank = np.where(np.isnan(overall), np.nan, 0.0)
-    n_prompts = (~np.isnan(mean.influence)).sum(axis=1)
-    return _Interval(se + blank, low + blank, high + blank, n_prompts)
+def _interval(
+    effects: intervals.WeightedMean, stratum: Codes, absent: NDArray[np.bool_], confidence: float
+) -> dict[str, NDArray[np.generic]]:
+    """Clustered error and interval of overall: prompts are the clusters, the parts that are averaged are the strata."""
+    low, high = intervals.stratified_interval(effects, stratum, confidence=confidence)
+    se = intervals.stratified_error(effects.influence, stratum)[0]
+    counted = effects.share > 0
+    n = counted.astype(np.float64) @ (stratum[:, None] == np.arange(stratum.max(initial=-1) + 1))
+    few = ((n > 0) & (n < intervals.FEWEST)).any(axis=1)
+    blank = np.where(absent | few, np.nan, 0.0)
+    return {"se": se + blank, "low": low + blank, "high": high + blank, "n_prompts": counted.sum(axis=1)}
 
 
-def _domain_columns(mean: NDArray[np.float64], strata: list[str]) -> dict[str, NDArray[np.float64]]:
-    score = mean.mean(axis=2)
+def _domains(score: Floats, strata: list[str]) -> dict[str, Floats]:
     owners = [name.split("-")[0] for name in strata]
     return {d: score[:, [i for i, o in enumerate(owners) if o == d]].mean(axis=1) for d in _DOMAINS}
 
 
-def _half_safety(pairs: pd.DataFrame, model: NDArray[np.intp], models: int) -> NDArray[np.bool_]:
-    """Models whose safety prompts come from one of the two files only, by the names of their subsets."""
+def _half_safety(pairs: pd.DataFrame, first: Codes, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Models whose safety prompts come from one of the two files only, by the names of their subsets.
+
+    `there` (models, prompts) says which model has which prompt.
+    """
     if "subset" not in pairs:
-        return np.zeros(models, np.bool_)
-    safety = (pairs["domain"] == "safety").to_numpy()
-    place = positions(pairs["subset"][safety], _SAFETY)
-    found = np.bincount(model[safety] * 3 + place + 1, minlength=models * 3).reshape(models, 3) > 0
-    half: NDArray[np.bool_] = found[:, 1] != found[:, 2]
+        return np.zeros(len(there), np.bool_)
+    file = positions(pairs["subset"].array[first], _SAFETY)
+    half: NDArray[np.bool_] = there[:, file == 0].any(axis=1) != there[:, file == 1].any(axis=1)
     return half
 
 
-def _strata(pairs: pd.DataFrame, names: list[str], safety: Safety) -> NDArray[np.intp]:
-    benchmarks = pairs["benchmark"].unique()
+def _strata(pairs: pd.DataFrame, first: Codes, strata: list[str], safety: Safety) -> Codes:
+    """Stratum of each prompt, by the first row of each."""
+    benchmarks = pairs["benchmark"].array[first].unique()
     if len(benchmarks) > 1:
         raise DataError(
             f"pairs: {len(benchmarks)} benchmarks {sorted(benchmarks)}; keep one: pairs[pairs.benchmark == ...]"
         )
-    strange = sorted(set(pairs["domain"].unique()) - set(_DOMAINS))
-    if strange:
+    names = pairs["domain"].array[first]
+    strange = positions(names, _DOMAINS) < 0
+    if strange.any():
         raise DataError(
-            f"pairs: domain {strange[0]!r} is not one of RM-Bench's {list(_DOMAINS)}; "
+            f"pairs: domain {min(names[strange])!r} is not one of RM-Bench's {list(_DOMAINS)}; "
             "use reward_bench, reward_bench_2 or accuracy(pairs, by=...)"
         )
-    column = pairs["domain"]
     if safety == "split":
-        column = column.where(column != "safety", pairs["subset"])
-    numbers = positions(column, names)
-    if (numbers < 0).any():
-        raise DataError(
-            f"pairs: subset {column[numbers < 0].iloc[0]!r} inside safety; safety='split' needs {names[3:]}"
-        )
-    return numbers
+        names = pd.Series(names).where(names != "safety", pairs["subset"].array[first]).array
+    stratum = positions(names, strata)
+    if (stratum < 0).any():
+        raise DataError(f"pairs: subset {names[stratum < 0][0]!r} inside safety; safety='split' needs {strata[3:]}")
+    return stratum

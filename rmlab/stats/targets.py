@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab import tables
+from rmlab.intervals import FEWEST
 from rmlab.stats.grid import Codes, Floats, Grid, allowed
 from rmlab.tables import LEVELS, DataError
 
@@ -17,7 +18,6 @@ Average = Literal["benchmark", "domains", "prompts"] | Mapping[str, float]
 Mask = NDArray[np.bool_]
 
 DOMAINS = ("chat", "math", "code", "safety")  # of RM-Bench: overall is their plain mean
-FEWEST = 5  # prompts a domain needs before an interval is worth printing
 _GROUPS = ("domain", "subset", "level", "chosen_style", "rejected_style")
 
 
