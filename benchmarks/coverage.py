@@ -3,7 +3,7 @@
 Scores come from tests/designs.py: six answers a prompt, a prompt effect, true accuracies known in closed form. Every
 interval and test is the one that `rmlab.intervals`, `compare`, `compare_all` and `rank` use, run on many draws at once.
 
-    python benchmarks/coverage.py [--draws 2000] [--out benchmarks/results/coverage.csv]
+    python benchmarks/coverage.py [--draws 2000] [--data ../shared/data] [--out benchmarks/results/coverage.csv]
 """
 
 import argparse
@@ -18,10 +18,11 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import designs
+import ranks
 from designs import SIZES, Design
 
-from rmlab import intervals, metrics
-from rmlab.stats import comparing, permutation, ranking, reported, targets
+from rmlab import metrics
+from rmlab.stats import comparing, permutation, reported, targets
 from rmlab.stats.grid import credit
 
 BATCH = 100
@@ -107,28 +108,6 @@ def differences(draws: int, seed: int) -> list[Row]:
             rows.append({"what": f"coverage: difference, {name}", "design": "two models", "method": method,
                          "share": share, "draws": len(np.concatenate(inside))})  # fmt: skip
     return rows
-
-
-def ranks(models: int, gap: float, draws: int, seed: int, resamples: int = 2000) -> list[Row]:
-    """Coverage of the rank intervals of models whose neighbours lie `gap` standard errors of a difference apart."""
-    rng = np.random.default_rng(seed)
-    step = gap * 0.0095 / 0.24  # 0.0095: error of a paired difference here; 0.24: slope of overall by advantage
-    ladder = [Design(advantage=tuple(a + step * m for a in (0.3, 0.1, 0.0, 0.2))) for m in range(models)]
-    true = models - np.argsort(np.argsort([d.overall() for d in ladder]))
-    held, width = [], []
-    for draw in range(draws):
-        common = designs.prompts_in_common(1, rng)
-        table = designs.grid(np.concatenate([designs.margins(d, 1, common, rng) for d in ladder]))
-        target = targets.overall(table, "benchmark")
-        mean = reported.estimate(credit(table.outcome, "loss"), table, target).mean
-        drawn = intervals.bootstrap(mean, target.strata, resamples=resamples, seed=draw)
-        found = ranking.rank_columns(mean.value, drawn, np.ones(models, bool), 0.95)
-        low, high = found["rank_low"].to_numpy(int), found["rank_high"].to_numpy(int)
-        held.append((low <= true) & (true <= high))
-        width.append(high - low)
-    design = f"{models} models, neighbours {gap} errors apart (mean width {np.mean(width):.1f})"
-    return [{"what": "coverage: rank", "design": design, "method": "bootstrap", "share": np.mean(held),
-             "draws": np.size(held)}]  # fmt: skip
 
 
 def reward_bench_2(name: str, advantages: tuple[float, ...], draws: int, seed: int) -> list[Row]:
@@ -246,6 +225,7 @@ def family(models: int, draws: int, seed: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     draws, start = options.draws, time.perf_counter()
@@ -253,14 +233,16 @@ def main() -> None:
     for number, (name, design) in enumerate(DESIGNS.items()):
         rows += numbers(name, design, draws, seed=number)
     rows += differences(draws, seed=10)
-    for gap in (0.25, 0.5, 1.0):
-        rows += ranks(10, gap, max(draws // 5, 10), seed=20)
+    rows += ranks.simulated(max(draws // 2, 10), seed=20)
+    if options.data.is_dir():
+        rows += ranks.real(options.data, max(draws // 4, 10), seed=21)
     for number, (name, advantages) in enumerate(RIGHT_BY.items()):
         rows += reward_bench_2(f"RewardBench 2 sizes, {name}", advantages, max(draws // 2, 10), seed=30 + number)
     rows += type_one(draws, seed=40)
     rows += family(6, max(draws // 2, 10), seed=50)
     table = pd.DataFrame(rows)
-    table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
+    plain = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
+    table["error"] = table["error"].fillna(plain)
     table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
     print(table.drop(columns=["date", "machine"]).to_string(index=False))
     print(f"{time.perf_counter() - start:.0f} s")

@@ -62,7 +62,8 @@ def test_ranks_and_groups_are_those_of_the_resampling_statistics(scores):
     pairs = metrics.pairs(scores)
     board = report.leaderboard(pd.concat([scores, scores.iloc[:0]])).query("kind == 'model'").set_index("model")
     slow = stats.rank(pairs).set_index("model")
-    assert board["rank"].tolist() == slow.loc[board.index, "rank"].tolist()
+    for column in ("rank", "rank_low", "rank_high"):
+        assert board[column].tolist() == slow.loc[board.index, column].tolist(), column
     contests = stats.compare_all(pairs)
     found = standings.from_pairs(pairs, "rm-bench")
     p = pd.DataFrame(standings.paired_p(found), index=found.models, columns=found.models)
@@ -117,6 +118,14 @@ def test_a_missing_domain_leaves_no_overall_and_no_rank(make_scores):
     assert board["rank"].isna().all()
     assert (board["group"] == "").all()
     assert "" in report.to_markdown(board)
+
+
+def test_too_few_prompts_leave_a_rank_without_an_interval(make_scores):
+    sizes = {"chat": 4, "math": 9, "code": 9, "safety-refuse": 9}
+    board = report.leaderboard(make_scores(sizes, models=("a", "b"))).query("kind == 'model'")
+    assert board["rank"].tolist() == [1, 2]
+    assert board[["rank_low", "rank_high"]].isna().all(axis=None)
+    assert "1 (" not in report.to_markdown(board)
 
 
 def test_own_data_has_its_domains_and_levels(make_scores):

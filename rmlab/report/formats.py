@@ -164,7 +164,7 @@ def _rank(row: np.ndarray) -> str:
     rank, low, high = row
     if pd.isna(rank):
         return ""
-    return f"{rank}" if low == high else f"{rank} ({low} to {high})"
+    return f"{rank}" if pd.isna(low) or low == high else f"{rank} ({low} to {high})"
 
 
 def heading(column: str) -> str:

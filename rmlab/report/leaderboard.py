@@ -22,7 +22,6 @@ def leaderboard(
     responses: pd.DataFrame | None = None,
     confidence: float = 0.95,
     alpha: float = 0.05,
-    resamples: int = 2000,
     seed: int = 0,
     common: bool = False,
 ) -> pd.DataFrame:
@@ -31,8 +30,8 @@ def leaderboard(
     `table`: scores or pairs of one benchmark (RewardBench 2 needs scores). Columns: rank (among the models; missing
     for baselines), model, kind ("model" or "baseline"), the benchmark's own columns (chat ... overall; for data of
     one's own up to eight domains and the levels, where answers have styles), low, high (of overall), rank_low,
-    rank_high (95 % of the ranks in resampled prompts), group (models that share a letter are not significantly
-    different at `alpha` after Holm), n_prompts, ties, missing. Scores are shares.
+    rank_high (the places that paired comparisons leave open, see `rmlab.rank`), group (models that share a letter
+    are not significantly different at `alpha` after Holm), n_prompts, ties, missing. Scores are shares.
 
     Content-blind baselines belong in every leaderboard: with `responses` (the benchmark's texts) the five of
     `rmlab.baselines` are scored and added; without, a "random" row is drawn where `table` has no baseline.
@@ -55,9 +54,7 @@ def leaderboard(
         found = standing.from_pairs(pairs, kind, confidence=confidence, common=common)
         summary = _summary(kind, pairs, found, confidence)
     blind = np.array([is_baseline(name) for name in found.models])
-    rank, rank_low, rank_high = standing.rank_interval(
-        found, ~blind, confidence=confidence, resamples=resamples, seed=seed
-    )
+    rank, rank_low, rank_high = standing.rank_interval(found, ~blind, confidence=confidence)
     frame = summary.drop(columns="se").assign(
         kind=np.where(blind, "baseline", "model"),
         rank=rank,

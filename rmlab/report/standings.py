@@ -10,13 +10,14 @@ from rmlab import intervals, metrics, stats, subsets
 from rmlab.metrics.reward_bench import SECTIONS
 from rmlab.stats.grid import credit, grid
 from rmlab.stats.permutation import holm
+from rmlab.stats.ranking import rank_columns
 from rmlab.stats.reported import estimate
 from rmlab.stats.targets import Average, overall
 
 __all__ = ["Standings", "benchmark_kind", "from_pairs", "from_scores", "groups", "paired_p", "rank_interval"]
 
 Floats = NDArray[np.float64]
-_DECIMALS = 7  # resampled scores that differ by less are equal
+_ROUNDING = 1e-15  # below this a variance is rounding noise
 
 
 class Standings(NamedTuple):
@@ -105,6 +106,18 @@ def paired_p(standings: Standings) -> Floats:
     """
     from scipy.special import stdtr
 
+    gap, variance, freedom = _differences(standings)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(gap != 0, np.abs(gap) / np.sqrt(variance), 0.0)
+        p = 2 * stdtr(np.maximum(freedom, 1.0), -t)
+    contribution = np.nan_to_num(standings.mean.contribution)
+    differing = np.array([(np.abs(contribution - row) > 1e-12).sum(axis=1) for row in contribution])
+    floor = np.minimum(2.0 ** (1 - np.minimum(differing, 1000)), 1.0)
+    return np.where(np.isnan(gap), np.nan, np.minimum(np.maximum(p, floor), 1.0))
+
+
+def _differences(standings: Standings) -> tuple[Floats, Floats, Floats]:
+    """Difference (row minus column), its variance and degrees of freedom for every two models: three squares."""
     size = len(standings.models)
     influence = np.nan_to_num(standings.mean.influence)
     total, spent = np.zeros((size, size)), np.zeros((size, size))
@@ -118,35 +131,23 @@ def paired_p(standings: Standings) -> Floats:
         variance = np.maximum(own[:, None] + own[None, :] - 2 * product, 0) * n / (n - 1)
         total += variance
         spent += variance**2 / (n - 1)
-    gap = np.abs(standings.mean.value[:, None] - standings.mean.value[None, :])
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(gap > 0, gap / np.sqrt(total), 0.0)
         freedom = np.where(spent > 0, total**2 / spent, 1.0)
-        p = 2 * stdtr(np.maximum(freedom, 1.0), -t)
-    contribution = np.nan_to_num(standings.mean.contribution)
-    differing = np.array([(np.abs(contribution - row) > 1e-12).sum(axis=1) for row in contribution])
-    floor = np.minimum(2.0 ** (1 - np.minimum(differing, 1000)), 1.0)
-    return np.where(np.isnan(gap), np.nan, np.minimum(np.maximum(p, floor), 1.0))
+    return standings.mean.value[:, None] - standings.mean.value[None, :], total, freedom
 
 
 def rank_interval(
-    standings: Standings, ranked: NDArray[np.bool_], *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    standings: Standings, ranked: NDArray[np.bool_], *, confidence: float = 0.95
 ) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Rank, rank_low and rank_high among the `ranked` models: the middle share of the ranks in resampled prompts."""
-    from scipy.stats import rankdata
-
-    scored = ranked & ~np.isnan(standings.mean.value)
-    columns = [pd.Series(pd.NA, index=range(len(ranked)), dtype="Int64") for _ in range(3)]
-    if not scored.any():
-        return columns[0], columns[1], columns[2]
-    drawn = intervals.bootstrap(standings.mean, standings.strata, resamples=resamples, seed=seed)[:, scored]
-    ranks = rankdata(-np.round(drawn.astype(np.float64), _DECIMALS), method="min", axis=1)
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    own = rankdata(-np.round(standings.mean.value[scored], _DECIMALS), method="min").astype(int)
-    low, high = np.quantile(ranks, tails, axis=0, method="inverted_cdf").astype(int)
-    for column, found in zip(columns, (own, np.minimum(low, own), np.maximum(high, own)), strict=True):
-        column[scored] = found
-    return columns[0], columns[1], columns[2]
+    """Rank, rank_low and rank_high among the `ranked` models, by the rule of `rmlab.rank`."""
+    gap, variance, freedom = _differences(standings)
+    n = standings.n_prompts.max(initial=0) - len(np.unique(standings.strata))
+    spread = variance > _ROUNDING
+    se = np.where(spread, np.sqrt(variance), 0.0)
+    least, _ = intervals.difference_interval(gap, se, np.where(spread, freedom, n) + 1, confidence=confidence)
+    value = np.where(ranked, standings.mean.value, np.nan)
+    found = rank_columns(value, gap, least, ~np.isnan(standings.se))
+    return found["rank"], found["rank_low"], found["rank_high"]
 
 
 def _section_weights(domains: list[str]) -> dict[str, float]:
