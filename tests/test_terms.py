@@ -111,6 +111,26 @@ def test_shards_merge_and_terms_are_no_models_of_tables(tmp_path):
     assert ">reference<" not in page
 
 
+def test_stores_of_the_difference_itself_are_left_alone(tmp_path):
+    """Earlier versions kept the difference under one fingerprint."""
+    frame = responses(5)
+    with Store(tmp_path / "old").ledger("policy-reference") as ledger:
+        ledger.append(["key"], [1.0])
+        ledger.note({"name": "fake"})
+    scorer = Difference()
+    assert score(frame, scorer, store=tmp_path / "old")["score"].tolist() == expected(frame, scorer)
+    table = merge(tmp_path / "old", tmp_path / "new").set_index("fingerprint")
+    assert table["texts"].to_dict() == {"policy": 30, "policy-reference": 1, "reference": 30}
+    assert score(frame, Difference(), store=tmp_path / "new").attrs["provenance"]["fake"]["scored"] == 0
+
+
+def test_each_model_has_a_progress_bar(capsys):
+    score(responses(5), Difference(), progress=True)
+    shown = capsys.readouterr().err
+    assert "fake (model 1 of 2): 100%" in shown
+    assert "fake (model 2 of 2): 100%" in shown
+
+
 class Checked(Term):
     """A model that can score texts alone, with an error of `off`."""
 
