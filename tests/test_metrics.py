@@ -281,7 +281,11 @@ def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
             shuffled = pairs.astype(dict.fromkeys(closed, kind)).sort_values("model", kind="stable")
             pd.testing.assert_frame_equal(metrics.accuracy(shuffled, by=by), expected)
     plain = pairs.astype(dict.fromkeys(closed, "str"))
-    pd.testing.assert_frame_equal(metrics.rm_bench(plain), metrics.rm_bench(pairs))
+    open_ = ["model", "benchmark", "domain", "id", "subset"]
+    for typed in (plain, *(pairs.astype(dict.fromkeys(open_, kind)) for kind in ("object", "string", "category"))):
+        pd.testing.assert_frame_equal(metrics.rm_bench(typed), metrics.rm_bench(pairs))
+        split = metrics.rm_bench(pairs, safety="split")
+        pd.testing.assert_frame_equal(metrics.rm_bench(typed, safety="split"), split)
     one = pairs["model"] == "a"
     pd.testing.assert_frame_equal(metrics.matrix(plain[one]), metrics.matrix(pairs[one]))
     hard = pairs[pairs["level"] == "hard"].astype({"level": "str"})

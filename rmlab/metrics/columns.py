@@ -31,21 +31,21 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[NDArray[np.intp
     (array([0, 0, 1, 0]), array([0, 2]))
     """
     # Rows of a prompt mostly stand together, and strings are compared faster than numbered: one number per run of rows.
-    differs = {column: _differs(frame[column]) for column in columns}
-    start = np.flatnonzero(np.logical_or.reduce(list(differs.values())))
+    arrays = [frame[column].array for column in columns]
+    differs = [_differs(values) for values in arrays]
+    start = np.flatnonzero(np.logical_or.reduce(differs))
     of_run = np.zeros(len(start), np.intp)
-    for column, own in differs.items():
+    for values, own in zip(arrays, differs, strict=True):
         where = np.flatnonzero(own)
         if len(where) > 1:
-            values, uniques = pd.factorize(frame[column].array[where], use_na_sentinel=False)
-            of_run = pd.factorize(of_run * len(uniques) + values[np.cumsum(own[start]) - 1])[0]
+            numbers, uniques = pd.factorize(values[where], use_na_sentinel=False)
+            of_run = pd.factorize(of_run * len(uniques) + numbers[np.cumsum(own[start]) - 1])[0]
     first = start[np.unique(of_run, return_index=True)[1]]
     return np.repeat(of_run, np.diff(start, append=len(frame))), first
 
 
-def _differs(column: pd.Series) -> NDArray[np.bool_]:
+def _differs(values: ExtensionArray) -> NDArray[np.bool_]:
     """Where a value is not that of the row before; everywhere, if the values may be of any kind."""
-    values = column.array
     differs = np.ones(len(values), np.bool_)
     if values.dtype != object:
         other = values[1:] != values[:-1]
@@ -92,7 +92,7 @@ def factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
     return numbers.astype(np.intp), list(uniques)
 
 
-def positions(values: ExtensionArray, names: Sequence[str]) -> NDArray[np.intp]:
+def positions(values: ExtensionArray | NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
     """Place of each value in `names`, -1 where it is none of them."""
     numbers, uniques = pd.factorize(values)
     places = np.array([names.index(value) if value in names else -1 for value in uniques], np.intp)

@@ -156,9 +156,11 @@ def _groups(pairs: pd.DataFrame, by: list[str]) -> tuple[NDArray[np.intp], pd.Da
     group, first = number(pairs, open_) if open_ else (np.zeros(len(pairs), np.intp), np.zeros(1, np.intp))
     grid = pairs[open_].iloc[first].reset_index(drop=True) if open_ else pd.DataFrame(index=[0])
     for column, dtype in closed.items():
-        group = group * len(dtype.categories) + codes(pairs, column, dtype)
-        grid = grid.merge(pd.DataFrame({column: pd.Categorical(dtype.categories, dtype=dtype)}), how="cross")
-    return group, grid[by]
+        n, rows = len(dtype.categories), len(grid)
+        group = group * n + codes(pairs, column, dtype)
+        values = pd.Categorical.from_codes(np.tile(np.arange(n), rows), dtype=dtype)
+        grid = grid.iloc[np.repeat(np.arange(rows), n)].assign(**{column: values})
+    return group, grid[by].reset_index(drop=True)
 
 
 def _one_model(pairs: pd.DataFrame) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.extensions import ExtensionArray
 
 from rmlab import tables
 from rmlab.metrics.columns import codes, number
@@ -18,7 +19,7 @@ _PER_LEVEL = 3  # of a prompt's nine comparisons three are easy, three normal, t
 class Counts(NamedTuple):
     """Numbers of comparisons, (models, levels, prompts) each: whose outcome is missing, a loss, a tie, a win."""
 
-    models: list[str]
+    models: ExtensionArray
     first: NDArray[np.intp]  # row of the pairs where each prompt first stands
     missing: NDArray[np.intp]
     loss: NDArray[np.intp]
@@ -33,7 +34,7 @@ def count(pairs: pd.DataFrame) -> Counts:
     shape = (1 + len(OUTCOMES), len(first), len(LEVELS), len(prompts))
     place = (((outcome + 1) * shape[1] + model) * shape[2] + level) * shape[3] + prompt
     found = np.bincount(place, minlength=int(np.prod(shape))).reshape(shape)
-    return Counts(list(pairs["model"].array[first]), prompts, *found)
+    return Counts(pairs["model"].array[first], prompts, *found)
 
 
 def check_nine(pairs: pd.DataFrame, counts: Counts) -> NDArray[np.bool_]:

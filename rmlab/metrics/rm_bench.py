@@ -56,7 +56,7 @@ def rm_bench(
     overall = mean.mean(axis=1) @ weights
     return pd.DataFrame(
         {
-            "model": pd.Series(counts.models, dtype="str"),
+            "model": counts.models.astype("str"),
             **_domains(mean.mean(axis=1), list(part)),
             **dict(zip(LEVELS, (mean @ weights).T, strict=True)),
             "overall": overall,
@@ -77,10 +77,11 @@ def _weighted(worth: Floats, n: Floats, stratum: Codes, weights: Floats) -> tupl
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = (worth @ member) / size
         scale = np.where(size > 0, weights / len(LEVELS) / size, 0.0)[..., stratum]
-    share = (n * scale).sum(axis=1)
+    weight = n * scale
+    share = weight.sum(axis=1)
     blank = np.where(share > 0, 0.0, np.nan)
     contribution = (worth * scale).sum(axis=1) + blank
-    expected = (n * scale * np.nan_to_num(mean)[..., stratum]).sum(axis=1)
+    expected = (weight * np.nan_to_num(mean)[..., stratum]).sum(axis=1)
     value = mean.mean(axis=1) @ weights
     return mean, intervals.WeightedMean(value, contribution, contribution - expected, share)
 
@@ -123,15 +124,16 @@ def _strata(pairs: pd.DataFrame, first: Codes, strata: list[str], safety: Safety
             f"pairs: {len(benchmarks)} benchmarks {sorted(benchmarks)}; keep one: pairs[pairs.benchmark == ...]"
         )
     names = pairs["domain"].array[first]
-    strange = positions(names, _DOMAINS) < 0
-    if strange.any():
+    domain = positions(names, _DOMAINS)
+    if (domain < 0).any():
         raise DataError(
-            f"pairs: domain {min(names[strange])!r} is not one of RM-Bench's {list(_DOMAINS)}; "
+            f"pairs: domain {min(names[domain < 0])!r} is not one of RM-Bench's {list(_DOMAINS)}; "
             "use reward_bench, reward_bench_2 or accuracy(pairs, by=...)"
         )
-    if safety == "split":
-        names = pd.Series(names).where(names != "safety", pairs["subset"].array[first]).array
-    stratum = positions(names, strata)
-    if (stratum < 0).any():
-        raise DataError(f"pairs: subset {names[stratum < 0][0]!r} inside safety; safety='split' needs {strata[3:]}")
-    return stratum
+    if safety == "pooled":
+        return domain
+    files = np.where(np.asarray(names) == "safety", np.asarray(pairs["subset"].array[first]), np.asarray(names))
+    file = positions(files, strata)
+    if (file < 0).any():
+        raise DataError(f"pairs: subset {files[file < 0][0]!r} inside safety; safety='split' needs {strata[3:]}")
+    return file
