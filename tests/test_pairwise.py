@@ -5,15 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
-HIDDEN = 32
 TURNS = [
     {"role": "user", "content": "Add two numbers."},
     {"role": "assistant", "content": "7 + 8 = 15"},
@@ -22,7 +21,6 @@ TURNS = [
 PROMPTS = ["What is the capital of France?", "What is the capital of France?", TURNS]
 FIRST = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15."]
 SECOND = ["Rome.", "The capital of France is Paris.", "I cannot help with that."]
-MARKS = ["<|source|>", "<|candidate1|>", "<|candidate2|>"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,21 +31,7 @@ def _seeded():
 
 @pytest.fixture
 def pairrm(tmp_path):
-    """PairRM-hf's layout: backbone under pretrained_model, two layers under head_layer, markers in the tokenizer."""
-    words = toy.tokenizer(chat_template=None)
-    words.add_special_tokens({"additional_special_tokens": MARKS})
-    folder = toy.save_model(tmp_path / "m", "deberta-v2", task="backbone", words=words, position_biased_input=False)
-    weights = {f"pretrained_model.{key}": t for key, t in load_file(folder / "model.safetensors").items()}
-    head = nn.Sequential(
-        nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
-    ).eval()  # fmt: skip
-    save_file(weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()}, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    ids = words.convert_tokens_to_ids(MARKS)
-    settings = dict(zip(["source_prefix_id", "cand1_prefix_id", "cand2_prefix_id"], ids, strict=True))
-    config |= settings | {"architectures": ["DebertaV2PairRM"], "n_tasks": 3, "drop_out": 0.1}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder, head, words
+    return save_pairrm(tmp_path / "m")
 
 
 def pairrm_logit(folder, head, words, source, first, second):
@@ -152,17 +136,9 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
-    from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+    from transformers import AutoModelForSeq2SeqLM
 
-    words = toy.tokenizer(chat_template=None)
-    config = T5Config(
-        vocab_size=len(words), d_model=HIDDEN, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=tied, decoder_start_token_id=words.pad_token_id, pad_token_id=words.pad_token_id,
-        initializer_factor=1.8,
-    )  # fmt: skip
-    T5ForConditionalGeneration(config).save_pretrained(tmp_path / "m")
-    words.save_pretrained(tmp_path / "m")
+    words = save_steamshp(tmp_path / "m", tied=tied, size=1.8)[1]
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "m").eval()
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
     expected = []
@@ -199,6 +175,50 @@ def test_streaming_in_any_order_gives_each_comparison_once(tmp_path):
     for texts, values in streamed:
         np.testing.assert_allclose(values, whole[texts], atol=1e-5)
     assert len(set(prepared.keys)) == n
+
+
+@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
+def test_alone_each_order_is_forwarded_by_itself(tmp_path, monkeypatch, kind):
+    model = pairwise(save(kind, tmp_path / "m"))
+    prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
+    prepared = model.prepare(prompts, first, SECOND * 4)
+    together = model.prefer(prompts, first, SECOND * 4)
+    sizes = []
+    model.backbone.register_forward_pre_hook(
+        lambda _, inputs, named: sizes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    wanted = np.array([7, 2, 11])
+    np.testing.assert_allclose(model.alone(prepared, wanted), together[wanted], atol=1e-5)
+    ids = model.places(prepared, wanted)[0]
+    assert sorted(sizes) == sorted((1, len(one)) for one in ids)
+    assert len(sizes) == 6
+    assert model.alone(prepared, wanted[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
+def test_the_two_orders_are_those_of_the_exchanged_answers(tmp_path, kind):
+    model = pairwise(save(kind, tmp_path / "m"))
+    there, back = model.by_order(model.prepare(PROMPTS, FIRST, SECOND), np.arange(3))
+    again = model.by_order(model.prepare(PROMPTS, SECOND, FIRST), np.arange(3))
+    np.testing.assert_allclose(there, again[1], atol=1e-6)
+    np.testing.assert_allclose(back, again[0], atol=1e-6)
+    assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
+    exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
+    np.testing.assert_allclose(exact.by_order(exact.prepare(PROMPTS, FIRST, SECOND), np.arange(3))[0], there, atol=1e-6)
+
+
+@pytest.mark.parametrize("lost", ["head_layer.4", "head_layer.1.bias"])
+def test_a_head_that_lacks_weights_is_refused(pairrm, lost):
+    path = pairrm[0] / "model.safetensors"
+    save_file({key: t for key, t in load_file(path).items() if not key.startswith(lost)}, path)
+    with pytest.raises(DataError, match=rf"weights are not in the checkpoint \({lost}"):
+        pairwise(pairrm[0]).prefer(PROMPTS, FIRST, SECOND)
+
+
+def test_letters_without_a_chat_template_are_refused(tmp_path):
+    folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
+    with pytest.raises(DataError, match="has no chat template"):
+        pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
 
 
 def test_what_is_no_pairwise_model(tmp_path):

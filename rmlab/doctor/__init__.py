@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.doctor import memory, numbers, texts
+from rmlab.doctor import comparisons, memory, numbers, texts
 from rmlab.doctor.report import STATUS, Row, refusal, table
 from rmlab.scoring.check import alone_and_together, tolerance
 from rmlab.tables import DataError
@@ -19,13 +19,18 @@ __all__ = ["STATUS", "doctor"]
 def doctor(scorer: Any, responses: pd.DataFrame, *, sample: int = 24, **options: Any) -> pd.DataFrame:
     """Examine a model before it scores `responses`: one row per check, with columns check, status, found, remedy.
 
-    `scorer`: a model id or folder (for `rmlab.classifier`, with `options`), or what `rmlab.classifier` or
-    `rmlab.implicit_reward` made. `status` is an ordered categorical, pass < warn < fail, so that `.max()` sums it up.
-    All texts are tokenised; about `sample` texts, whole prompts from short to long, are scored: alone, together and,
-    for a model in half precision, in float32. The checks: `head` (its weights are in the checkpoint), `memory` (an
-    estimate), `template`, `truncated`, `bos` (once), `read` (the token that the head reads), `pad` (not the end token),
-    `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32, and the comparisons it flips) and
-    `saturation` (distinct scores, ties). Checks that a failed one makes impossible are left out.
+    `scorer`: a model id or folder (for `rmlab.classifier`, with `options`), or what `rmlab.classifier`,
+    `rmlab.implicit_reward` or `rmlab.pairwise` made. `status` is an ordered categorical, pass < warn < fail, so that
+    `.max()` sums it up. All texts are tokenised; about `sample` texts, whole prompts from short to long, are scored:
+    alone, together and, for a model in half precision, in float32. The checks: `head` (its weights are in the
+    checkpoint), `memory` (an estimate), `template`, `truncated`, `bos` (once), `read` (the token that the head reads),
+    `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32, and the
+    comparisons it flips) and `saturation` (distinct scores, ties). Checks that a failed one makes impossible are left
+    out.
+
+    Of a pairwise model about `sample` comparisons are made, and `position` is one check more: in how many the winner
+    changes with the order of the answers, which averaging both orders removes. PairRM's `markers` take the place of
+    `bos` and `read`; `pad` is left out.
 
     Raises DataError for a model that cannot be had, TypeError for a scorer without tokens and weights to look at.
     """
@@ -34,7 +39,8 @@ def doctor(scorer: Any, responses: pd.DataFrame, *, sample: int = 24, **options:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
     if not isinstance(scorer, str | Path):
         _require_model(scorer, options)
-        return table(_examine(scorer, responses, sample))
+        examine = comparisons.examine if hasattr(scorer, "prefer") else _examine
+        return table(examine(scorer, responses, sample))
     _find(scorer, options)
     try:
         made = scorers.classifier(scorer, **options)
@@ -57,7 +63,7 @@ def _require_model(scorer: Any, options: dict[str, Any]) -> None:
     if not all(hasattr(scorer, name) for name in ("alone", "stream", "places", "in_float32")):
         raise TypeError(
             f"scorer: {scorer!r:.80} has no tokens and weights to look at; allowed: a model id, a folder, or what "
-            "rmlab.classifier or rmlab.implicit_reward returns"
+            "rmlab.classifier, rmlab.implicit_reward or rmlab.pairwise returns"
         )
     if options:
         raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
@@ -102,22 +108,8 @@ def _on_sample(scorer: Any, rows: pd.DataFrame) -> Iterator[Row]:
     if finite.status == "fail":
         return
     yield numbers.packing(seen, tolerance(scorer))
-    yield _precision(scorer, prepared, seen)
+    yield numbers.half(scorer, prepared, seen)
     yield numbers.saturation(seen, prepared.keys)
-
-
-def _precision(scorer: Any, prepared: Any, seen: numbers.Sample) -> Row:
-    from rmlab.scorers.backbone import fits
-
-    kind = str(scorer.kind).removeprefix("torch.")
-    if kind == "float32":
-        return Row("dtype", "pass", "float32: there is nothing more exact to compare with")
-    exact = scorer.in_float32()
-    every = getattr(scorer, "checkpoints", None) or [scorer.checkpoint]
-    if not all(fits(checkpoint, exact.place, exact.kind) for checkpoint in every):
-        found = f"{kind} not compared: a float32 copy does not fit on {exact.place} beside it"
-        return Row("dtype", "warn", found, "compare on a machine with more memory, or on a smaller sister model")
-    return numbers.precision(seen, exact.alone(prepared, np.arange(len(seen.rows))), kind)
 
 
 def _encode(scorer: Any, responses: pd.DataFrame) -> Any:

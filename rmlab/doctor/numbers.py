@@ -1,6 +1,6 @@
-"""Checks of scores: finite, the same alone and together, the same in float32, told apart."""
+"""Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,18 +9,24 @@ from numpy.typing import NDArray
 from rmlab import metrics
 from rmlab.doctor.report import Row
 from rmlab.scoring.check import apart
+from rmlab.tables import KEY
 
-__all__ = ["Sample", "finite", "packing", "precision", "saturation"]
+__all__ = ["Sample", "finite", "half", "packing", "precision", "saturation"]
 
 Floats = NDArray[np.float64]
 
 
 class Sample(NamedTuple):
-    """Rows of responses and the scores of each: forwarded alone, and together as in a long run."""
+    """Rows of responses (or pairs) and the score (margin) of each: forwarded alone, and together as in a long run."""
 
     rows: pd.DataFrame
     alone: Floats
     together: Floats
+
+    @property
+    def unit(self) -> str:
+        """What a row is."""
+        return "comparisons" if "chosen_slot" in self.rows else "texts"
 
     def flips(self, left: Floats, right: Floats) -> tuple[int, int]:
         """How many comparisons of a chosen with a rejected answer change their outcome, and how many there are."""
@@ -34,7 +40,8 @@ def finite(sample: Sample) -> Row:
     if not bad.any():
         return Row("nan", "pass", f"{len(bad)} of {len(bad)} scores are finite")
     first = sample.rows.iloc[int(bad.argmax())]
-    where = ", ".join(f"{column} {first[column]}" for column in ("domain", "id", "label", "slot"))
+    named = [column for column in (*KEY[1:], "chosen_slot", "rejected_slot") if column in first]
+    where = ", ".join(f"{column} {first[column]}" for column in named)
     remedy = "score with dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
     return Row("nan", "fail", f"{bad.sum()} of {len(bad)} scores are not finite, first: {where}", remedy)
 
@@ -43,7 +50,7 @@ def packing(sample: Sample, tolerance: float) -> Row:
     """Each text alone gets the score that it gets among others; `tolerance` in standard deviations."""
     far = apart(sample.alone, sample.together)
     flipped, n = sample.flips(sample.alone, sample.together)
-    found = f"at most {far:.1g} standard deviations apart on {len(sample.alone)} texts; {_flips(flipped, n)}"
+    found = f"at most {far:.1g} standard deviations apart on {len(sample.alone)} {sample.unit}; {_flips(flipped, n)}"
     if far <= tolerance:
         return Row("alone", "pass", found)
     remedy = "score with dtype='float32'" if tolerance > 1e-3 else "set budget= to the longest text's tokens"
@@ -54,11 +61,27 @@ def precision(sample: Sample, exact: Floats, dtype: str) -> Row:
     """How far half precision is from float32, and how many comparisons it turns."""
     far = apart(exact, sample.together)
     flipped, n = sample.flips(exact, sample.together)
-    found = f"{dtype} is at most {far:.2g} standard deviations from float32 on {len(exact)} texts; {_flips(flipped, n)}"
+    where = f"on {len(exact)} {sample.unit}; {_flips(flipped, n)}"
+    found = f"{dtype} is at most {far:.2g} standard deviations from float32 {where}"
     if flipped == 0 and far <= 0.2:
         return Row("dtype", "pass", found)
     status = "fail" if flipped > max(0.1 * n, 1) or not far <= 1 else "warn"
     return Row("dtype", status, found, "score with dtype='float32', or report this noise with the results")
+
+
+def half(scorer: Any, prepared: Any, sample: Sample) -> Row:
+    """The check of precision for a scorer in half precision, where a float32 copy fits."""
+    from rmlab.scorers.backbone import fits
+
+    kind = str(scorer.kind).removeprefix("torch.")
+    if kind == "float32":
+        return Row("dtype", "pass", "float32: there is nothing more exact to compare with")
+    exact = scorer.in_float32()
+    every = getattr(scorer, "checkpoints", None) or [scorer.checkpoint]
+    if not all(fits(checkpoint, exact.place, exact.kind) for checkpoint in every):
+        found = f"{kind} not compared: a float32 copy does not fit on {exact.place} beside it"
+        return Row("dtype", "warn", found, "compare on a machine with more memory, or on a smaller sister model")
+    return precision(sample, exact.alone(prepared, np.arange(len(sample.rows))), kind)
 
 
 def saturation(sample: Sample, keys: list[str]) -> Row:
@@ -66,7 +89,7 @@ def saturation(sample: Sample, keys: list[str]) -> Row:
     first = pd.Series(sample.together).groupby(keys, sort=False).first()
     distinct, n = first.nunique(), len(first)
     tied = int((_margins(sample.rows, sample.together) == 0).sum())
-    found = f"{distinct} distinct scores for {n} distinct texts, {tied} tied comparisons"
+    found = f"{distinct} distinct scores for {n} distinct {sample.unit}, {tied} tied comparisons"
     if distinct == n:
         return Row("saturation", "pass", found)
     remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
@@ -74,6 +97,8 @@ def saturation(sample: Sample, keys: list[str]) -> Row:
 
 
 def _margins(rows: pd.DataFrame, scores: Floats) -> Floats:
+    if "chosen_slot" in rows:
+        return scores
     frame = rows.assign(model="doctor", score=scores)
     both = frame.groupby(["benchmark", "domain", "id"])["label"].transform("nunique") == 2
     if not both.any():

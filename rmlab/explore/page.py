@@ -120,12 +120,13 @@ def _voila(file: Path, **settings: Any) -> None:
 
 
 def _files(scores: str | Path) -> Any:
-    from rmlab.score_files.own import SIDECAR
+    from rmlab.score_files.own import SIDECAR, holds_pairs
 
     folder = Path(scores)
     if not folder.is_dir():
         return str(scores)
-    found = sorted(str(file) for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR))
+    files = [file for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR)]
+    found = sorted(str(file) for file in files if not holds_pairs(file))
     if not found:
         raise DataError(
             f"{scores}: no score file ({', '.join(_FILES)}) in this folder; a store has one for each run that ended: "

@@ -13,9 +13,22 @@ import pandas as pd
 from rmlab import records, tables
 from rmlab.tables import DataError
 
-__all__ = ["SIDECAR", "check_provenance", "check_suffix", "read", "sha256", "write", "write_file", "write_sidecar"]
+__all__ = [
+    "PAIRS",
+    "SIDECAR",
+    "check_provenance",
+    "check_suffix",
+    "holds_pairs",
+    "read",
+    "sha256",
+    "write",
+    "write_file",
+    "write_sidecar",
+]
 
 SIDECAR = ".provenance.json"
+PAIRS = ".pairs"
+"""Stands before the suffix of a store's tables of comparisons: model.benchmark.pairs.csv."""
 
 _TEXT = {"scores": ["model", *tables.KEY, "subset", "style"]}
 _TEXT["scores"].remove("slot")
@@ -31,6 +44,11 @@ def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
     if suffix == ".parquet":
         return _read_parquet(path)
     return pd.DataFrame(records.read_rows(path))
+
+
+def holds_pairs(path: Path) -> bool:
+    """Whether a table in a folder says by its name that it holds comparisons, not scores."""
+    return path.stem.endswith(PAIRS)
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:

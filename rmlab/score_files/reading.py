@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -37,10 +37,11 @@ def read_scores(
       votes then (1 for the preferred answer, 0 for the other): their margins mean nothing; see `read_pairs`.
 
     `model` names the model of RM-Bench files, which do not hold it (default: from the file's or folder's name).
+    Of a store's folder only the tables of scores are read, not those of comparisons (`*.pairs.csv`).
     `attrs["provenance"]` holds what the sidecar files say. A missing, NaN or infinite score raises DataError;
     with `allow_missing` missing ones are read as NaN, which later steps count and never score.
     """
-    paths = _paths(source)
+    paths = _paths(source, "scores")
     frames = []
     for path in paths:
         with _naming(path, format):
@@ -57,13 +58,13 @@ def read_pairs(
     benchmark: str = "reward-bench",
     subsets: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Read comparisons from a file, a glob or a list of them: one row per model, chosen and rejected answer.
+    """Read comparisons from a file, a store's folder, a glob or a list: one row per model, chosen and rejected answer.
 
     "rmlab" files hold the columns of a pairs table. A "response-matrix" is a CSV with one row per model and one
     column per item: 1 is a win of the chosen answer, 0.5 a tie, 0 a loss, a blank is missing; there are no margins.
     `subsets` maps its item names to subsets; without it they must be RewardBench 1 items (0 to 2984).
     """
-    paths = _paths(source)
+    paths = _paths(source, "pairs")
     made = []
     for path in paths:
         kind = _kind(path, format)
@@ -78,7 +79,7 @@ def read_pairs(
     return pairs
 
 
-def _paths(source: Source) -> list[Path]:
+def _paths(source: Source, table: Literal["scores", "pairs"]) -> list[Path]:
     given = (
         [source] if isinstance(source, str | PathLike) else list(source) if isinstance(source, Iterable) else [source]
     )
@@ -91,7 +92,7 @@ def _paths(source: Source) -> list[Path]:
             tables_there = [p for p in sorted(Path(text).iterdir()) if p.suffix in (".csv", ".parquet", ".jsonl")]
             if not tables_there:
                 raise DataError(f"{text}: is a folder; name its files, for example {str(Path(text) / '*.json')!r}")
-            found += tables_there
+            found += _of_kind(Path(text), tables_there, table)
             continue
         if Path(text).exists() or not glob.has_magic(text):
             found.append(Path(text))
@@ -104,6 +105,16 @@ def _paths(source: Source) -> list[Path]:
     if not found:
         raise DataError("read: an empty list of files; name at least one")
     return list(dict.fromkeys(found))
+
+
+def _of_kind(folder: Path, files: list[Path], table: Literal["scores", "pairs"]) -> list[Path]:
+    """The tables of one kind in a store's folder; a folder whose names tell no comparisons apart is read whole."""
+    pairs = [path for path in files if own.holds_pairs(path)]
+    if table == "pairs":
+        return pairs or files
+    if len(pairs) == len(files):
+        raise DataError(f"{folder}: holds comparisons and no scores; use read_pairs({str(folder)!r})")
+    return [path for path in files if path not in pairs]
 
 
 @contextmanager

@@ -47,11 +47,13 @@ def write_scores(
     return target
 
 
-def check_target(path: str | PathLike[str], *, format: str | None = None, models: int = 1) -> None:
-    """Raise where `write_scores` could not write so many models to this path: to be asked before a long run."""
+def check_target(path: str | PathLike[str], *, format: str | None = None, models: int = 1, pairs: bool = False) -> None:
+    """Raise where `write_scores` (`write_pairs`) could not write so many models to this path: ask before a long run."""
     target, kind = Path(path).expanduser(), _format(format)
     if kind == "rmlab":
         own.check_suffix(target)
+    elif pairs:
+        _require_for_pairs(kind)
     elif kind != "response-matrix" and models > 1:
         raise DataError(
             f"format: a {kind} file holds one model, got {models}; write one file for each, or leave it out"
@@ -69,12 +71,16 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str |
     target, kind = Path(path).expanduser(), _format(format)
     if kind == "rmlab":
         own.write(pairs, target)
-    elif kind == "response-matrix":
-        _write_matrix(response_matrix.wide(pairs), target)
     else:
-        raise DataError(f"format: {kind!r} holds scores, not comparisons; use 'rmlab' or 'response-matrix'")
+        _require_for_pairs(kind)
+        _write_matrix(response_matrix.wide(pairs), target)
     own.write_sidecar(pairs, target)
     return target
+
+
+def _require_for_pairs(kind: str) -> None:
+    if kind not in ("rmlab", "response-matrix"):
+        raise DataError(f"format: {kind!r} holds scores, not comparisons; use 'rmlab' or 'response-matrix'")
 
 
 def _format(format: str | None) -> str:

@@ -156,6 +156,11 @@ def _clip(ids: list[int], longest: int, keep_end: bool) -> list[int]:
 
 def _encode_letters(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
+    if tokenizer.chat_template is None:
+        raise DataError(
+            f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
+            "known; save the model with the template it was trained with (tokenizer.chat_template = ...)"
+        )
     ids = []
     for prompt, first, second in zip(*texts, strict=True):
         said = "".join(

@@ -1,7 +1,7 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.first_token import generated
 from rmlab.scorers.forms import Form, Prompt, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
 from rmlab.scorers.streaming import Stream, fingerprint, gather, order, versions
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pairwise", "pairwise"]
 
+Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
@@ -104,13 +106,7 @@ class Pairwise:
 
     def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
         """Token ids and content keys of the comparisons; needs the tokenizer, not the weights."""
-        if not len(prompts) == len(first) == len(second):
-            raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
-        empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
-        if empty:
-            raise DataError(f"responses: {len(empty)} comparisons have an empty answer, first number {empty[0]}")
-        there = self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
-        back = self.form.encode(self.tokenizer, self.checkpoint, prompts, second, first)
+        there, back = self.encode(prompts, first, second)
         self._refuse_long(there)
         self._refuse_long(back)
         self._cut = int(np.sum(there.cut | back.cut))
@@ -125,19 +121,25 @@ class Pairwise:
         neighbours = np.argsort(groups, kind="stable") if shares else order(there.ids, keys)
         return Comparisons((there, back), groups, first, keys, neighbours)
 
+    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> tuple[Texts, Texts]:
+        """The comparisons in both orders, however long."""
+        if not len(prompts) == len(first) == len(second):
+            raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+        empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
+        if empty:
+            raise DataError(f"responses: {len(empty)} comparisons have an empty answer, first number {empty[0]}")
+        there = self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
+        return there, self.form.encode(self.tokenizer, self.checkpoint, prompts, second, first)
+
     def stream(self, prepared: Comparisons, wanted: Ints) -> Stream:
         """Logits of the comparisons numbered `wanted`, as both orders of each are there."""
         wanted = np.asarray(wanted, np.intp)
         n = len(wanted)
         if not n:
             return
-        both = [prepared.orders[order] for order in (0, 1) for _ in wanted]
-        which = np.tile(wanted, 2)
-        ids = [texts.ids[i] for texts, i in zip(both, which, strict=True)]
-        reads = [texts.reads[i] for texts, i in zip(both, which, strict=True)]
         found = np.full(2 * n, np.nan)
         waiting = np.full(n, 2)
-        for texts, logits in self._logits(ids, reads, prepared.groups[which]):
+        for texts, logits in self._logits(*self.places(prepared, wanted), np.tile(prepared.groups[wanted], 2)):
             found[texts] = logits
             np.subtract.at(waiting, texts % n, 1)
             done = np.unique(texts % n)
@@ -145,10 +147,43 @@ class Pairwise:
             if len(done):
                 yield wanted[done], self._average(found[done], found[done + n])
 
+    def alone(self, prepared: Comparisons, wanted: Ints) -> Floats:
+        """Logits of the comparisons numbered `wanted`, each order by itself: the reference for everything faster."""
+        return self._average(*self.by_order(prepared, wanted))
+
+    def by_order(self, prepared: Comparisons, wanted: Ints) -> tuple[Floats, Floats]:
+        """Logit that the answer written first is better, in the order given and exchanged; each text by itself."""
+        there, back = np.split(self._alone(*self.places(prepared, wanted)), 2)
+        return there, back
+
+    def places(self, prepared: Comparisons, wanted: Ints) -> tuple[list[Ids], list[Ints]]:
+        """Token ids of the wanted comparisons, all in the order given, then all exchanged, and the positions read."""
+        which = [(texts, i) for texts in prepared.orders for i in np.asarray(wanted).tolist()]
+        return [texts.ids[i] for texts, i in which], [texts.reads[i] for texts, i in which]
+
+    def in_float32(self) -> "Pairwise":
+        """The same model in float32, to see what half precision costs; its weights are loaded anew."""
+        import torch
+
+        return Pairwise(
+            self.checkpoint, self.form, name=self.name, place=self.place, kind=torch.float32, reading=self.reading,
+            budget=self.budget,
+        )  # fmt: skip
+
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
         return backbones.tokenizer(self.checkpoint)
+
+    @property
+    def backbone(self) -> Any:
+        """The transformers model that is forwarded; loads the weights."""
+        return self._model[0]
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
+        return self.reading["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -184,25 +219,39 @@ class Pairwise:
                 f"{int(texts.cut.sum())} of {len(texts.cut)} comparisons are longer than {self.form.name} reads, first "
                 f"number {int(texts.cut.argmax())}; pass truncate='right' to cut them as its authors do, or drop them"
             )
-        longest = self.reading["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
         lengths = np.array([len(ids) for ids in texts.ids])
-        if longest is not None and (lengths > longest).any():
+        if self.longest is not None and (lengths > self.longest).any():
             raise DataError(
-                f"{int((lengths > longest).sum())} of {len(lengths)} comparisons are longer than {longest} tokens, the "
-                f"longest, number {int(lengths.argmax())}, has {lengths.max()}; drop these rows, or raise max_length "
-                "where the model can read more than it was trained on"
+                f"{int((lengths > self.longest).sum())} of {len(lengths)} comparisons are longer than {self.longest} "
+                f"tokens, the longest, number {int(lengths.argmax())}, has {lengths.max()}; drop these rows, or raise "
+                "max_length where the model can read more than it was trained on"
             )
 
-    def _logits(self, ids: list[Any], reads: list[Ints], groups: Ints) -> Stream:
+    def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
         """Logit that the answer written first is better, for texts in one order each."""
         from rmlab.inference.forward import hidden
 
         model, head = self._model
         if self.form.task == "AutoModelForSeq2SeqLM":
-            yield from _generated(model, head, ids, self.budget or 4096)
+            yield from generated(model, head, ids, self.budget or 4096)
             return
         for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.budget):
             yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
+
+    def _alone(self, ids: list[Ids], reads: list[Ints]) -> Floats:
+        """Logit that the answer written first is better, each text forwarded by itself."""
+        from rmlab.inference.forward import alone
+
+        model, head = self._model
+        found = np.full(len(ids), np.nan)
+        if self.form.task == "AutoModelForSeq2SeqLM":
+            # A budget of one token leaves no room for company.
+            for texts, logits in generated(model, head, ids, 1):
+                found[texts] = logits
+            return found
+        for i, (one, positions) in enumerate(zip(ids, reads, strict=True)):
+            found[i] = head(alone(model, one, positions)[None]).item()
+        return found
 
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
@@ -226,7 +275,8 @@ class Pairwise:
         """PairRM's head: each candidate's marker beside the source's, through two layers; the mean over its tasks."""
         import torch
 
-        keys = [key for key in self.checkpoint.files if key.startswith("head_layer.")]
+        keys = [f"head_layer.{number}.{part}" for number in (1, 4) for part in ("weight", "bias")]
+        backbones.refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 
@@ -235,29 +285,6 @@ class Pairwise:
             return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
 
         return prefer_first
-
-
-def _generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Any], budget: int) -> Iterator[Any]:
-    """Logits of an encoder-decoder's first generated token, in length-sorted batches."""
-    import torch
-
-    from rmlab.inference.batches import pad
-
-    caught: list[Tensor] = []
-    # What enters the output layer, after whatever scaling the model does before it.
-    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
-    try:
-        for part in pad([len(one) for one in ids], budget):
-            rows = [torch.from_numpy(ids[text].astype(np.int64)) for text in part.texts]
-            tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
-            lengths = torch.tensor([len(one) for one in rows], device=model.device)
-            mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
-            start = torch.full((len(rows), 1), int(model.config.decoder_start_token_id), device=model.device)
-            with torch.inference_mode():
-                model(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=start, use_cache=False)
-                yield part.texts, head(caught.pop().float()).double().cpu().numpy()
-    finally:
-        hook.remove()
 
 
 def _log_sigmoid(x: Floats) -> Floats:

@@ -91,6 +91,11 @@ class Vocabulary:
         with torch.inference_mode():
             states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
             own = model(input_ids=ids, use_cache=False).logits[0, :, tokens].float().cpu().numpy()
+        if not np.isfinite(own).all():
+            raise DataError(
+                f"model={name!r}: its logits are not finite in {str(model.dtype).removeprefix('torch.')}; score with "
+                "dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
+            )
         mine = self.logits(states, tokens).cpu().numpy()
         if not np.allclose(mine, own, atol=0.02 * float(np.std(own)) + 1e-6, rtol=0.02):
             raise DataError(

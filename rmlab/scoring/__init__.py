@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import metrics, scorers, tables
+from rmlab import scorers, tables
 from rmlab.scorers import baselines
 from rmlab.scoring.finished import keep
 from rmlab.scoring.run import run
-from rmlab.scoring.texts import Shard, select_shard, unique_texts
+from rmlab.scoring.texts import Shard, comparisons, select_shard, unique_texts
 from rmlab.store import Store, merge
 from rmlab.tables import DataError
 
@@ -87,34 +87,25 @@ def prefer(
     A pairs table, models one after the other, rows as `rmlab.pairs` orders them; the margin is what the scorer's
     `prefer(prompts, first, second)` returns, with the chosen answer first. `model`: a model id or folder (for
     `rmlab.pairwise`, with `options`), a scorer with `prefer`, or a list of these. The rest as in `rmlab.score`; with
-    `allow_missing=True` a comparison without a number has a missing outcome.
+    `allow_missing=True` a comparison without a number has a missing outcome. A run that ended leaves its table in
+    `store` as <model>.<benchmark>.pairs.csv, for `read_pairs` and reports.
     """
-    responses = select_shard(tables.check_responses(responses), shard)
+    frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
     for name, scorer in _scorers(model, "pairwise", options).items():
         if not hasattr(scorer, "prefer"):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
-        frame = metrics.pairs(responses.assign(model=name, score=0.0))
-        first, second = _texts_of(frame, responses, "chosen"), _texts_of(frame, responses, "rejected")
-        keys = frame[[*tables.PROMPT, "chosen_slot", "rejected_slot"]]
-        texts = unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
         values, provenance[name] = run(
             name, scorer, scorer.prefer, texts,
             store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
         )  # fmt: skip
         margin = values[texts.rows]
-        parts.append(frame.assign(margin=margin, outcome=tables.outcome(margin)))
+        parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
+    if store is not None and shard is None:
+        keep(pairs, store)
     return pairs
-
-
-def _texts_of(pairs: pd.DataFrame, responses: pd.DataFrame, label: str) -> pd.DataFrame:
-    """The responses row of each pair's chosen or rejected answer."""
-    rows = responses[(responses["label"] == label).to_numpy()]
-    index = pd.MultiIndex.from_frame(rows[[*tables.PROMPT, "slot"]])
-    wanted = pd.MultiIndex.from_arrays([*(pairs[c] for c in tables.PROMPT), pairs[f"{label}_slot"]])
-    return rows.iloc[index.get_indexer(wanted)]
 
 
 def _store(folder: str | Path | None) -> Store | None:

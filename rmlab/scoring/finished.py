@@ -5,21 +5,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.score_files import write_scores
+from rmlab.score_files import write_pairs, write_scores
+from rmlab.score_files.own import PAIRS
 
 __all__ = ["keep"]
 
 
-def keep(scores: pd.DataFrame, folder: str | Path) -> list[Path]:
-    """Write each model's table of each benchmark into `folder`, replacing that of an earlier run.
+def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
+    """Write each model's scores or pairs of each benchmark into `folder`, replacing those of an earlier run.
 
     The ledgers hold scores by text, not by row, and lose nothing when a table is replaced.
     """
     files = []
-    about = scores.attrs.get("provenance", {})
-    for (model, benchmark), part in scores.groupby(["model", "benchmark"], sort=False):
+    about = table.attrs.get("provenance", {})
+    write, kind = (write_scores, "") if "score" in table.columns else (write_pairs, PAIRS)
+    for (model, benchmark), part in table.groupby(["model", "benchmark"], sort=False):
         part.attrs = {"provenance": {model: about[model]}} if model in about else {}
-        files.append(write_scores(part, Path(folder) / f"{_plain(model)}.{_plain(benchmark)}.csv"))
+        files.append(write(part, Path(folder) / f"{_plain(model)}.{_plain(benchmark)}{kind}.csv"))
     return files
 
 

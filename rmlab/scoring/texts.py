@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rmlab import metrics
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["Shard", "Texts", "select_shard", "unique_texts"]
+__all__ = ["Shard", "Texts", "comparisons", "select_shard", "unique_texts"]
 
 Shard = str | tuple[int, int]
 
@@ -59,6 +60,23 @@ def unique_texts(keys: pd.DataFrame, prompts: Sequence[Any], *answers: Sequence[
             for column, value in zip(columns, text, strict=True):
                 column.append(value)
     return Texts(columns, np.array(group, np.intp), rows, keys.reset_index(drop=True))
+
+
+def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
+    """Every chosen with every rejected answer of a prompt: rows of a pairs table, not judged yet, and their texts."""
+    frame = metrics.pairs(responses.assign(model="", score=0.0))
+    first, second = (_answers(frame, responses, label) for label in ("chosen", "rejected"))
+    keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
+    texts = unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
+    return frame, texts
+
+
+def _answers(pairs: pd.DataFrame, responses: pd.DataFrame, label: str) -> pd.DataFrame:
+    """The responses row of each pair's chosen or rejected answer."""
+    rows = responses[(responses["label"] == label).to_numpy()]
+    index = pd.MultiIndex.from_frame(rows[[*PROMPT, "slot"]])
+    wanted = pd.MultiIndex.from_arrays([*(pairs[c] for c in PROMPT), pairs[f"{label}_slot"]])
+    return rows.iloc[index.get_indexer(wanted)]
 
 
 def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:

@@ -1,0 +1,138 @@
+"""Checks of a model that sees two answers at once: what it is asked, in which order, and what that changes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab.doctor import memory, numbers, texts
+from rmlab.doctor.report import Row, refusal
+from rmlab.scoring.check import alone_and_together, tolerance
+from rmlab.scoring.texts import comparisons
+from rmlab.tables import DataError
+
+__all__ = ["examine", "length", "markers", "position"]
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int32]
+Ints = NDArray[np.intp]
+
+
+def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
+    """The rows of a pairwise model's table; a check that a failed one makes impossible is left out."""
+    pairs, asked = comparisons(responses)
+    if not len(pairs):
+        raise DataError("responses: the table is empty; give prompts with a chosen and a rejected answer")
+    try:
+        _ = scorer.backbone
+    except DataError as error:
+        yield refusal("head", error)
+        return
+    yield Row("head", "pass", _head(scorer))
+    yield memory.row(scorer)
+    try:
+        there, back = scorer.encode(*asked.columns)
+    except DataError as error:
+        yield refusal("template", error)
+        return
+    yield _template(scorer)
+    lengths = np.array([max(len(one), len(other)) for one, other in zip(there.ids, back.ids, strict=True)])
+    cut = there.cut | back.cut
+    yield length(lengths, cut, scorer.longest, scorer.reading["truncate"])
+    fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~cut)
+    if len(fitting):
+        chosen = fitting[texts.spread(lengths[fitting], asked.groups[fitting], sample)]
+        first = np.unique(asked.rows, return_index=True)[1]
+        columns = [[column[i] for i in chosen] for column in asked.columns]
+        yield from _on_sample(scorer, pairs.iloc[first[chosen]].reset_index(drop=True), columns)
+
+
+def _on_sample(scorer: Any, rows: pd.DataFrame, columns: list[list[Any]]) -> Iterator[Row]:
+    """The checks for which comparisons are made."""
+    prepared = scorer.prepare(*columns)
+    every = np.arange(len(rows))
+    ids, reads = scorer.places(prepared, every)
+    if scorer.form.task == "AutoModel":
+        yield markers(scorer.tokenizer, ids, reads)
+    else:
+        yield texts.beginning(scorer.tokenizer, ids)
+        yield _end(scorer.tokenizer, ids)
+    seen = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
+    finite = numbers.finite(seen)
+    yield finite
+    if finite.status == "fail":
+        return
+    yield numbers.packing(seen, tolerance(scorer))
+    yield numbers.half(scorer, prepared, seen)
+    yield position(*scorer.by_order(prepared, every))
+    yield numbers.saturation(seen, prepared.keys)
+
+
+def length(lengths: Ints, cut: NDArray[np.bool_], longest: int | None, truncate: str | None) -> Row:
+    """The share of comparisons that are longer than the model takes, or that its form has to cut."""
+    n = len(lengths)
+    beyond = lengths > longest if longest is not None else np.zeros(n, bool)
+    over = cut | beyond
+    most = f"the longest of {n} comparisons has {lengths.max()} tokens"
+    if not over.any():
+        window = "positions are relative, without an end" if longest is None else f"the window {longest}"
+        return Row("truncated", "pass", f"none; {most}, {window}")
+    found = f"{over.sum()} of {n} comparisons ({over.mean():.1%}) are longer than the model takes"
+    if beyond.any():
+        found = f"{found} ({longest} tokens); {most}"
+        return Row("truncated", "fail", found, "drop them, or raise max_length= where the model can read more")
+    if truncate is None:
+        return Row("truncated", "fail", found, "drop them, or pass truncate='right', which cuts as its authors do")
+    return Row("truncated", "warn", f"{found}; cut at the {truncate}", "report the share with the results")
+
+
+def markers(tokenizer: Any, ids: Sequence[Ids], reads: Sequence[Ints]) -> Row:
+    """PairRM's markers, where its head reads, stand once in each text."""
+    read = np.array([one[positions] for one, positions in zip(ids, reads, strict=True)])
+    shown = " ".join(map(str, tokenizer.convert_ids_to_tokens(read[0].tolist())))
+    often = sum(bool((np.isin(one, marks).sum()) > len(marks)) for one, marks in zip(ids, read, strict=True))
+    if not often:
+        return Row("markers", "pass", f"{shown}, once each in all {len(ids)} texts")
+    remedy = "look for the markers' names in prompts and answers; the head reads the first of each"
+    return Row("markers", "warn", f"{shown}; again inside {often} of {len(ids)} texts", remedy)
+
+
+def position(there: Floats, back: Floats) -> Row:
+    """How many winners change when the answers change places; arguments as from `Pairwise.by_order`.
+
+    Up to a tenth passes. From one half on the place decides more often than the answers do: that fails.
+    """
+    n = len(there)
+    changed = int((np.sign(there) != -np.sign(back)).sum())
+    first = float(np.mean(np.concatenate([there, back]) > 0))
+    found = (
+        f"{changed} of {n} comparisons ({changed / n:.0%}) change their winner with the order of the answers; the one "
+        f"written first wins {first:.0%}"
+    )
+    if changed <= 0.1 * n:
+        return Row("position", "pass", found)
+    remedy = "both orders are averaged, which removes it: report the share, and never ask this model in one order only"
+    return Row("position", "fail" if changed >= 0.5 * n else "warn", found, remedy)
+
+
+def _end(tokenizer: Any, ids: list[Ids]) -> Row:
+    row = texts.end(tokenizer, ids, [np.array([len(one) - 1]) for one in ids])
+    return row if row.status == "pass" else row._replace(remedy="look at the tokenizer and its template")
+
+
+def _template(scorer: Any) -> Row:
+    """Who wrote the words around prompt and answers."""
+    if scorer.form.task == "AutoModelForCausalLM":
+        return Row("template", "pass", f"the tokenizer's own, around the words of {scorer.form.models}")
+    return Row("template", "pass", f"the words of {scorer.form.models}, as its authors wrote them")
+
+
+def _head(scorer: Any) -> str:
+    if scorer.form.task == "AutoModel":
+        return f"{scorer.form.name}: head_layer in the checkpoint"
+    from rmlab.scorers.forms import letters
+
+    pair = letters(scorer.tokenizer, scorer.name)
+    return f"{scorer.form.name}: logits of {' and '.join(map(repr, scorer.tokenizer.convert_ids_to_tokens(pair)))}"

@@ -1,0 +1,234 @@
+"""The doctor on pairwise models: each check made to pass and to fail."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from pairwise_models import MARKS, save, save_pairrm
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from rmlab import cli, toy
+from rmlab.doctor import comparisons, doctor, numbers
+from rmlab.scorers.pairwise import pairwise
+from rmlab.tables import DataError
+
+COMMON = ["nan", "alone", "dtype", "position", "saturation"]
+CHECKS = {
+    "pairrm": ["head", "memory", "template", "truncated", "markers", *COMMON],
+    "steamshp": ["head", "memory", "template", "truncated", "bos", "read", *COMMON],
+    "letters": ["head", "memory", "template", "truncated", "bos", "read", *COMMON],
+}
+LABELS = ("chosen", "rejected")
+
+
+@pytest.fixture(scope="module")
+def responses():
+    words = " ".join(toy.TEXTS).split()
+    rng = np.random.default_rng(0)
+    rows = [
+        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
+        for prompt in range(6)
+        for label in LABELS
+        for slot in range(2)
+    ]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return {kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in CHECKS}
+
+
+def found(report, check):
+    return report.set_index("check").loc[check]
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_a_sound_model(models, responses, kind):
+    report = doctor(pairwise(models[kind]), responses)
+    assert report.columns.tolist() == ["check", "status", "found", "remedy"]
+    assert report["check"].tolist() == CHECKS[kind]
+    # Random weights prefer a place. The tiny T5's preference is a thousand times its margins, which shows in rounding.
+    known = ["position", "alone"] if kind == "steamshp" else ["position"]
+    others = report[~report["check"].isin(known)]
+    assert found(report, "alone")["status"] != "fail"
+    assert others["status"].max() == "pass", others[others["status"] > "pass"].to_dict("records")
+    assert (others["remedy"] == "").all()
+    assert "on 24 comparisons; 0 of 24 comparisons flip" in found(report, "alone")["found"]
+    assert kind in found(report, "head")["found"]
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_position_bias_is_the_share_of_winners_that_change_sides(models, responses, kind):
+    """The oracle swaps the answers by hand, and asks in one order at a time."""
+    model = pairwise(models[kind])
+    row = found(doctor(model, responses), "position")
+    sides = dict(iter(responses.groupby("label")))
+    both = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
+    prompts, first, second = (both[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
+    left, right = (
+        model.by_order(model.prepare(prompts, *pair), np.arange(24))[0] for pair in ((first, second), (second, first))
+    )
+    changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
+    assert row["found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%}) change their winner")
+    assert f"written first wins {np.mean(np.r_[left, right] > 0):.0%}" in row["found"]
+
+
+def test_position_statuses():
+    there = np.array([1.0, -2.0, 0.5, 1.0, -1.0, 3.0, -1.0, 1.0, 2.0, 1.0])
+    back = -there
+    assert comparisons.position(there, back).status == "pass"
+    assert "0 of 10" in comparisons.position(there, back).found
+    assert "wins 50%" in comparisons.position(there, back).found
+    back[:2] = there[:2]
+    assert comparisons.position(there, back).status == "warn"
+    assert "2 of 10 comparisons (20%)" in comparisons.position(there, back).found
+    row = comparisons.position(np.ones(10), np.full(10, 0.5))
+    assert row.status == "fail"
+    assert "10 of 10 comparisons (100%)" in row.found
+    assert "wins 100%" in row.found
+    assert "both orders are averaged" in row.remedy
+
+
+def test_a_place_that_always_wins_fails(models, responses):
+    model = pairwise(models["letters"])
+    backbone, head = model._model
+    model.__dict__["_model"] = backbone, lambda states: head(states) + 1e3
+    report = doctor(model, responses)
+    assert found(report, "position")["status"] == "fail"
+    assert "24 of 24" in found(report, "position")["found"]
+    assert "wins 100%" in found(report, "position")["found"]
+
+
+def test_a_missing_head_ends_the_examination(tmp_path, responses):
+    folder = save_pairrm(tmp_path / "m")[0]
+    path = folder / "model.safetensors"
+    save_file({key: t for key, t in load_file(path).items() if not key.startswith("head_layer.4")}, path)
+    report = doctor(pairwise(folder), responses)
+    assert report["check"].tolist() == ["head"]
+    assert report["status"].tolist() == ["fail"]
+    assert "head_layer.4.weight" in report["found"][0]
+
+
+def test_no_template(tmp_path, responses):
+    folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
+    report = doctor(pairwise(folder), responses)
+    assert report["check"].tolist() == ["head", "memory", "template"]
+    assert report["status"].tolist()[-1] == "fail"
+    assert "has no chat template" in found(report, "template")["found"]
+
+
+def test_comparisons_that_are_too_long(models, responses):
+    long = responses.assign(
+        response=responses["response"].where(responses["id"] != "5", "Paris is a city. " * 1500 + responses["response"])
+    )
+    row = found(doctor(pairwise(models["pairrm"]), long), "truncated")
+    assert row["status"] == "fail"
+    assert row["found"].startswith("4 of 24 comparisons (16.7%) are longer")
+    assert "truncate='right'" in row["remedy"]
+    cutting = doctor(pairwise(models["pairrm"], truncate="right"), long)
+    assert found(cutting, "truncated")["status"] == "warn"
+    assert "on 20 comparisons" in found(cutting, "alone")["found"]  # the texts that fit are examined all the same
+    row = found(doctor(pairwise(models["steamshp"]), long), "truncated")
+    assert row["status"] == "fail"
+    assert "(512 tokens)" in row["found"]
+    tiny = doctor(pairwise(models["letters"], max_length=8), responses)
+    assert tiny["check"].tolist()[-1] == "truncated"
+    assert "24 of 24" in found(tiny, "truncated")["found"]
+
+
+def test_markers_inside_an_answer_are_a_warning(models, responses):
+    spoiled = responses.assign(response=responses["response"] + f" {MARKS[1]} again")
+    row = found(doctor(pairwise(models["pairrm"]), spoiled), "markers")
+    assert row["status"] == "warn"
+    assert "again inside 48 of 48 texts" in row["found"]
+
+
+def test_a_template_with_two_ends_fails(tmp_path, responses):
+    words = toy.tokenizer(chat_template=toy.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}")
+    row = found(doctor(pairwise(toy.save_model(tmp_path / "m", task="causal", words=words)), responses), "read")
+    assert row["status"] == "fail"
+    assert row["remedy"] == "look at the tokenizer and its template"
+
+
+def test_nan_is_named(tmp_path, responses):
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    path = folder / "model.safetensors"
+    weights = load_file(path) | {"model.norm.weight": torch.full((32,), float("nan"))}
+    save_file(weights, path, metadata={"format": "pt"})
+    rows = pd.DataFrame({"domain": ["chat"], "id": "7", "chosen_slot": 0, "rejected_slot": 1})
+    row = numbers.finite(numbers.Sample(rows, np.array([np.nan]), np.zeros(1)))
+    assert "domain chat, id 7, chosen_slot 0, rejected_slot 1" in row.found
+    with pytest.raises(
+        DataError, match=r"not finite in float32; .* download them again"
+    ):  # before the first comparison
+        pairwise(folder).prefer(["Hi"], ["a"], ["b"])
+    assert doctor(pairwise(folder), responses)["status"].tolist() == ["fail"]
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_bfloat16_is_compared_with_float32(models, responses, kind):
+    row = found(doctor(pairwise(models[kind], dtype="bfloat16"), responses), "dtype")
+    assert row["found"].startswith("bfloat16 is at most ")
+    assert "on 24 comparisons; " in row["found"]
+    half, whole = (
+        pairwise(models[kind], dtype=dtype).prefer(
+            ["Question 0?"] * 2,
+            *(responses.query(f"id == '0' and label == '{side}'")["response"].tolist() for side in LABELS),
+        )
+        for dtype in ("bfloat16", "float32")
+    )
+    assert np.abs(half - whole).max() > 0
+
+
+def test_a_forward_pass_that_mixes_texts_up(models, responses):
+    scorer = pairwise(models["pairrm"])
+    honest = scorer.alone
+    scorer.alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
+    assert found(doctor(scorer, responses), "alone")["status"] == "fail"
+
+
+def test_ties_are_counted(models, responses):
+    scorer = pairwise(models["letters"])
+    backbone, head = scorer._model
+    scorer.__dict__["_model"] = backbone, lambda states: head(states) * 0
+    row = found(doctor(scorer, responses), "saturation")
+    assert row["status"] == "fail"
+    assert row["found"] == "1 distinct scores for 24 distinct comparisons, 24 tied comparisons"
+
+
+def test_what_cannot_be_examined(models, responses):
+    with pytest.raises(DataError, match="answers of one label only"):
+        doctor(pairwise(models["letters"]), responses[responses["label"] == "chosen"])
+    with pytest.raises(DataError, match="the table is empty"):
+        doctor(pairwise(models["letters"]), responses.head(0))
+    empty = responses.assign(response=responses["response"].where(responses["slot"] == 0, " "))
+    row = found(doctor(pairwise(models["letters"]), empty), "template")
+    assert row["status"] == "fail"
+    assert "empty answer" in row["found"]
+
+
+def test_command_line(models):
+    def run(*words):
+        return CliRunner().invoke(cli.app, ["doctor", *map(str, words)])
+
+    done = run(models["letters"], "mini", "--pairwise")
+    lines = [line.split()[:2] for line in done.stdout.splitlines() if not line.strip().startswith("->")]
+    assert [check for _, check in lines] == CHECKS["letters"]
+    assert done.exit_code == int("fail" in {status for status, _ in lines})
+    assert run(models["letters"], "mini", "--form", "letters").exit_code == 2
+    assert run(models["letters"], "mini", "--pairwise", "--head", "labels").exit_code == 2
+    plain = run(models["steamshp"], "mini")  # not said to be pairwise
+    assert plain.exit_code == 1
+    assert "rmlab.pairwise" in plain.stdout
+
+
+def test_the_report_is_plain_values(models, responses):
+    report = doctor(pairwise(models["letters"]), responses)
+    assert json.loads(report.astype(str).to_json(orient="records"))
+    pd.testing.assert_frame_equal(report, doctor(pairwise(models["letters"]), responses))
