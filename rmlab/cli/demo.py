@@ -1,0 +1,33 @@
+"""The command that shows the main job."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["demo"]
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+) -> None:
+    """Run the main job on the bundled data: scores, table, figures. Needs no network and no model.
+
+    \b
+    Example:
+      rmlab demo --out figures
+    """
+    from rmlab.demo import demo as run
+
+    table, files = run(out)
+    shown = table.loc[:, "model":"overall"].round(2).assign(interval=_interval(table))
+    typer.echo("Share of comparisons that the right answer wins, 64 prompts, 95 % interval of overall:\n")
+    typer.echo(shown.to_string(index=False))
+    typer.echo("\nFigures, each with its numbers beside it:")
+    for file in files:
+        typer.echo(f"  {file}")
+    typer.echo("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model: rmlab score --help")
+
+
+def _interval(table: Any) -> list[str]:
+    return [f"{low:.2f} to {high:.2f}" for low, high in zip(table["low"], table["high"], strict=True)]

@@ -1,0 +1,84 @@
+"""The command that examines a model before a long run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from rmlab.cli.options import (
+    AllowPickle,
+    Budget,
+    Device,
+    Dtype,
+    Form,
+    Head,
+    MaxLength,
+    PathTo,
+    Revision,
+    Template,
+    Truncate,
+    TrustRemoteCode,
+    Weight,
+    given,
+    label_weights,
+)
+from rmlab.cli.texts import load_texts
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    model: Annotated[str, typer.Argument(help="Model id or folder.")],
+    benchmark: Annotated[str, typer.Argument(help="The benchmark it is to score, or a file of pairs.")] = "mini",
+    path: PathTo = None,
+    pairwise: Annotated[
+        bool, typer.Option("--pairwise", help="MODEL sees two answers at once, as PairRM does.")
+    ] = False,
+    form: Form = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    template: Template = None,
+    max_length: MaxLength = None,
+    truncate: Truncate = None,
+    head: Head = None,
+    weight: Weight = None,
+    revision: Revision = None,
+    budget: Budget = None,
+    trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Examine a model before a long run: one line per check, the remedy below. Exit code 1 if a check fails.
+
+    \b
+    Examples:
+      rmlab doctor ./my-model
+      rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
+      rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
+    """
+    from rmlab.doctor import doctor as examine
+
+    options = given(
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None,
+    )  # fmt: skip
+    responses = load_texts(benchmark, path)
+    if pairwise:
+        checks = examine(_pairwise(model, given(form=form) | options), responses)
+    elif form is not None:
+        raise typer.BadParameter("is for pairwise models: give --pairwise", param_hint="--form")
+    else:
+        checks = examine(model, responses, **options)
+    for row in checks.itertuples(index=False):
+        typer.echo(f"{row.status:<5} {row.check:<11} {row.found}")
+        if row.remedy:
+            typer.echo(f"{'':17} -> {row.remedy}")
+    if checks["status"].max() == "fail":
+        raise typer.Exit(1)
+
+
+def _pairwise(model: str, options: dict[str, Any]) -> Any:
+    from rmlab.scorers import pairwise
+
+    if {"template", "head", "weights"} & set(options):
+        raise typer.BadParameter("are for models that score one answer", param_hint="--template, --head, --weight")
+    return pairwise(model, **options)

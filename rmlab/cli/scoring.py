@@ -1,0 +1,193 @@
+"""The commands that make tables: scores, comparisons, and stores merged."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rmlab.cli.options import (
+    AllowPickle,
+    Budget,
+    Device,
+    Dtype,
+    Form,
+    Head,
+    MaxLength,
+    Out,
+    PathTo,
+    Quiet,
+    Revision,
+    Shard,
+    Store,
+    Template,
+    Truncate,
+    TrustRemoteCode,
+    Weight,
+    given,
+    label_weights,
+)
+from rmlab.cli.texts import load_texts
+
+__all__ = ["merge", "prefer", "score"]
+
+
+def score(
+    benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
+    models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
+    path: PathTo = None,
+    store: Store = None,
+    out: Out = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. rm-bench.")] = None,
+    shard: Shard = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    template: Template = None,
+    max_length: MaxLength = None,
+    truncate: Truncate = None,
+    head: Head = None,
+    weight: Weight = None,
+    reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
+    implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
+    revision: Revision = None,
+    budget: Budget = None,
+    trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
+    allow_missing: Annotated[bool, typer.Option(help="Count NaN scores as missing instead of stopping.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a benchmark's texts with one or more reward models.
+
+    \b
+    Examples:
+      rmlab score mini longest shortest
+      rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
+      rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
+      rmlab score pairs.jsonl longest -o scores.parquet
+    """
+    from rmlab.scoring import score as score_responses
+
+    _check_out(out, file_format, len(models))
+    responses = load_texts(benchmark, path)
+    options = given(
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None,
+    )  # fmt: skip
+    scorers: list[Any] = list(models)
+    if reference or implicit:
+        scorers, options = _policies(models, reference, implicit, options), {}
+    with _interruptible(store):
+        scores = score_responses(
+            responses, scorers,
+            store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
+        )  # fmt: skip
+    _write(scores, "scores", out, file_format)
+
+
+def prefer(
+    benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, mini, or a file of pairs.")],
+    models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
+    path: PathTo = None,
+    store: Store = None,
+    out: Out = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. response-matrix.")] = None,
+    shard: Shard = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    form: Form = None,
+    max_length: MaxLength = None,
+    truncate: Annotated[str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.")] = None,
+    revision: Revision = None,
+    budget: Budget = None,
+    trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
+    allow_missing: Annotated[
+        bool, typer.Option(help="Count comparisons without a number instead of stopping.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare a benchmark's answers by pairwise models: every chosen with every rejected one, in both orders.
+
+    \b
+    Examples:
+      rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv
+      rmlab prefer rm-bench llm-blender/PairRM-hf --truncate right --store scores
+      rmlab report scores/
+    """
+    from rmlab.scoring import prefer as prefer_responses
+
+    _check_out(out, file_format, len(models), pairs=True)
+    responses = load_texts(benchmark, path)
+    options = given(
+        form=form, dtype=dtype, device=device, max_length=max_length, truncate=truncate, revision=revision,
+        budget=budget, trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
+    )  # fmt: skip
+    with _interruptible(store):
+        pairs = prefer_responses(
+            responses, models,
+            store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
+        )  # fmt: skip
+    _write(pairs, "comparisons", out, file_format)
+
+
+def merge(
+    folders: Annotated[list[Path], typer.Argument(help="Stores to copy from.")],
+    into: Annotated[Path, typer.Option(help="Store to copy into; made if it is not there.")],
+) -> None:
+    """Copy the scores of several stores (of shards, say) into one; prints what was added as CSV.
+
+    \b
+    Examples:
+      rmlab merge scores-1 scores-2 scores-3 --into scores
+      rmlab score rm-bench ./my-model --store scores -o scores.csv    # then forwards nothing
+    """
+    from rmlab.store import merge as merge_stores
+
+    merge_stores(folders, into).to_csv(sys.stdout, index=False)
+
+
+def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> list[Any]:
+    from rmlab.scorers.implicit import implicit_reward
+
+    if "head" in options or "weights" in options:
+        raise typer.BadParameter("policies have no reward head", param_hint="--head, --weight")
+    return [implicit_reward(model, reference, mode=mode, **options) for model in models]
+
+
+@contextmanager
+def _interruptible(store: Path | None) -> Iterator[None]:
+    """Ctrl+C says how to go on, and ends with exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = (
+            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
+        )
+        typer.echo(f"rmlab: interrupted; {kept}", err=True)
+        raise typer.Exit(130) from None
+
+
+def _check_out(out: Path | None, file_format: str | None, models: int, *, pairs: bool = False) -> None:
+    """Whatever is wrong with the file to write is said before a long run, not after it."""
+    from rmlab.score_files import check_target
+
+    if out is not None:
+        check_target(out, format=file_format, models=models, pairs=pairs)
+        out.parent.mkdir(parents=True, exist_ok=True)
+    elif file_format is not None:
+        raise typer.BadParameter("needs a file to write: give --out", param_hint="--format")
+
+
+def _write(table: Any, rows: str, out: Path | None, file_format: str | None) -> None:
+    if out is None:
+        table.to_csv(sys.stdout, index=False)
+        return
+    from rmlab.score_files import write_pairs, write_scores
+
+    write = write_scores if rows == "scores" else write_pairs
+    written = write(table, out, format=file_format)
+    typer.echo(f"{len(table)} {rows} of {table['model'].nunique()} models in {written}", err=True)

@@ -1,0 +1,232 @@
+"""From a pairwise model to a pairs table on disk and a report: Python, command line, store, shards."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fakes import Streaming, responses, truth
+from pairwise_models import save
+
+from rmlab import cli, tables
+from rmlab.benchmarks import load
+from rmlab.metrics import matrix
+from rmlab.score_files import read_pairs, read_scores
+from rmlab.scorers.pairwise import pairwise
+from rmlab.scoring import prefer, score
+from rmlab.scoring.check import LONG
+from rmlab.tables import DataError
+
+
+class Judge(Streaming):
+    """A pairwise fake: streamed, remembers what it was asked to forward."""
+
+    def prefer(self, prompts, first, second):
+        raise AssertionError("a streaming scorer is streamed")
+
+
+@pytest.fixture(scope="module")
+def pairrm(tmp_path_factory):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return save("pairrm", tmp_path_factory.mktemp("models") / "tiny-pairrm")
+
+
+@pytest.fixture
+def main(monkeypatch, capsys):
+    """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return caught.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """What `owner/name` becomes for `rmlab prefer`, and the options it was given."""
+    made = {}
+
+    def pairwise(model, **options):
+        made.update(options=options, scorer=Judge(model))
+        return made["scorer"]
+
+    monkeypatch.setattr("rmlab.scorers.pairwise", pairwise)
+    return made
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A file of three prompts with short texts."""
+    rows = [{"prompt": f"What is {i}?", "chosen": f"It is {i}.", "rejected": f"No idea of {i}, sorry."} for i in "123"]
+    path = tmp_path / "own.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_a_real_model_from_the_command_line_to_the_report(main, own, pairrm, tmp_path):
+    code, out, err = main("prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o", tmp_path / "pairs.csv")
+    assert (code, out) == (0, "")
+    assert "3 comparisons of 1 models in" in err
+    back = read_pairs(tmp_path / "pairs.csv")
+    frame = load_own(own)
+    sides = {label: part.sort_values("id") for label, part in frame.groupby("label")}
+    expected = pairwise(pairrm).prefer(*(
+        sides[label][column].tolist()
+        for label, column in (("chosen", "prompt"), ("chosen", "response"), ("rejected", "response"))
+    ))  # fmt: skip
+    np.testing.assert_allclose(back.sort_values("id")["margin"], expected, atol=1e-5)
+    assert back["model"].unique().tolist() == ["tiny-pairrm"]
+    about = back.attrs["provenance"]["tiny-pairrm"]
+    assert (about["form"], about["dtype"], about["scored"]) == ("pairrm", "float32", 3)
+    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), back)
+    code, _, _ = main("report", tmp_path / "store", "-o", tmp_path / "report.html")
+    assert code == 0
+    assert "tiny-pairrm" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert main("prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o", tmp_path / "again.csv")[0] == 0
+    again = read_pairs(tmp_path / "again.csv")
+    assert again.attrs["provenance"]["tiny-pairrm"]["scored"] == 0
+    pd.testing.assert_frame_equal(again, back)
+
+
+def load_own(path):
+    from rmlab.benchmarks import load_pairs
+
+    return load_pairs(path)
+
+
+def test_comparisons_go_to_stdout_as_csv_and_read_back_exactly(main, judge):
+    code, out, err = main("prefer", "mini", "owner/name", "--quiet")
+    assert (code, err) == (0, "")
+    found = tables.check_pairs(pd.read_csv(io.StringIO(out), dtype={"id": "str"}))
+    expected = prefer(load("mini"), Judge("owner/name"))
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert len(found) == 64 * 9
+
+
+def test_options_reach_the_model(main, judge):
+    words = [
+        "--form",
+        "better-pairrm",
+        "--device",
+        "cpu",
+        "--truncate",
+        "right",
+        "--max-length",
+        "99",
+        "--allow-pickle",
+    ]
+    assert main("prefer", "mini", "owner/name", "-q", *words)[0] == 0
+    assert judge["options"] == {
+        "form": "better-pairrm", "device": "cpu", "truncate": "right", "max_length": 99, "allow_pickle": True,
+    }  # fmt: skip
+
+
+def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
+    parts = []
+    for i in (1, 2):
+        words = ["--store", tmp_path / f"s{i}", "--shard", f"{i}/2", "-o", tmp_path / f"part{i}.parquet"]
+        assert main("prefer", "mini", "owner/name", "-q", *words)[0] == 0
+        assert not list((tmp_path / f"s{i}").glob("*.csv"))  # a shard is no table of the benchmark
+        parts.append(tmp_path / f"part{i}.parquet")
+    assert main("merge", tmp_path / "s1", tmp_path / "s2", "--into", tmp_path / "all")[0] == 0
+    assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / "all")[0] == 0
+    assert judge["scorer"].forwarded == []
+    whole = read_pairs(tmp_path / "all")
+    order = ["id", "domain", "chosen_slot", "rejected_slot"]
+    pd.testing.assert_frame_equal(
+        read_pairs(parts).sort_values(order, ignore_index=True), whole.sort_values(order, ignore_index=True)
+    )
+
+
+def test_a_store_keeps_scores_and_comparisons_apart(tmp_path):
+    from rmlab.explore.page import read
+    from rmlab.report import write_report
+
+    frame = load("mini")
+    pairs = prefer(frame, Judge("owner/name"), store=tmp_path / "store")
+    assert [path.name for path in (tmp_path / "store").glob("*.csv")] == ["owner--name.mini.pairs.csv"]
+    with pytest.raises(DataError, match=r"holds comparisons and no scores; use read_pairs\("):
+        read_scores(tmp_path / "store")
+    scores = score(frame, "longest", store=tmp_path / "store")
+    pd.testing.assert_frame_equal(read_scores(tmp_path / "store"), scores)
+    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), pairs)
+    pd.testing.assert_frame_equal(read(tmp_path / "store")[0], scores)
+    text = write_report(tmp_path / "store", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "owner/name" in text
+    assert "longest" in text
+
+
+def test_the_rest_of_the_toolkit_takes_them(tmp_path):
+    pairs = prefer(load("mini"), Judge("owner/name"), store=tmp_path)
+    back = read_pairs(tmp_path)
+    pd.testing.assert_frame_equal(matrix(back), matrix(pairs))
+
+
+def test_missing_comparisons_stay_missing(tmp_path):
+    frame = responses(4)
+    blind = set(frame.query("label == 'rejected' and slot == 0")["response"])
+    with pytest.raises(DataError, match="scores are not finite"):
+        prefer(frame, Judge(nan=blind))
+    prefer(frame, Judge(nan=blind), allow_missing=True, store=tmp_path)
+    back = read_pairs(tmp_path)
+    assert back["outcome"].isna().sum() == back["margin"].isna().sum() == 12
+    assert len(back) == 36
+
+
+def test_a_long_run_begins_with_the_self_check(pairrm):
+    """Pairwise models are compared with themselves alone; a batch that mixes texts up stops the run."""
+    n = LONG
+    frame = pd.DataFrame(
+        [
+            ("own", "d", str(i), label, 0, f"Say {i}.", f"{label} {truth(label, i):.3f}")
+            for i in range(n)
+            for label in tables.LABELS
+        ],
+        columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"],
+    )
+    model = pairwise(pairrm)
+    check = prefer(frame, model).attrs["provenance"]["tiny-pairrm"]["self_check"]
+    assert check["texts"] == 6
+    assert check["apart"] < 1e-3
+    assert "self_check" not in prefer(frame.head(20), model).attrs["provenance"]["tiny-pairrm"]
+    honest = model._logits
+
+    def mixed_up(*columns):
+        for texts, logits in honest(*columns):
+            yield texts, logits[::-1] + np.arange(len(logits))
+
+    model._logits = mixed_up
+    with pytest.raises(DataError, match=r"'tiny-pairrm': texts scored alone and together differ by .*rmlab\.doctor"):
+        prefer(frame, model)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["prefer", "mini", "longest"], "'longest' scores single answers: use rmlab.pairs"),
+        (["prefer", "mini", "owner/name", "-o", "x.txt"], "cannot tell the file type"),
+        (["prefer", "mini", "owner/name", "-o", "x.json", "--format", "rm-bench"], "holds scores, not comparisons"),
+        (["prefer", "mini", "owner/name", "--shard", "9/4"], "shard: '9/4' is not allowed"),
+    ],
+)
+def test_bad_data_is_one_line_before_anything_is_compared(main, judge, monkeypatch, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = main(*words)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert "scorer" not in judge or judge["scorer"].forwarded == []
+
+
+def test_help_shows_examples(main):
+    code, out, _ = main("prefer", "--help")
+    assert code == 0
+    assert "rmlab prefer mini" in out
