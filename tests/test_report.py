@@ -126,6 +126,10 @@ def test_too_few_prompts_leave_a_rank_without_an_interval(make_scores):
     assert board["rank"].tolist() == [1, 2]
     assert board[["rank_low", "rank_high"]].isna().all(axis=None)
     assert "1 (" not in report.to_markdown(board)
+    four, five = (report.leaderboard(reward_bench_2_scores(n=n)).query("kind == 'model'") for n in (4, 5))
+    assert four["rank"].tolist() == five["rank"].tolist() == [1, 2]
+    assert four["rank_low"].isna().all()
+    assert five["rank_low"].notna().all()
 
 
 def test_own_data_has_its_domains_and_levels(make_scores):

@@ -109,6 +109,14 @@ def test_calibration_equals_plain_loops():
     assert table["ece"].iloc[0] == pytest.approx(error)
 
 
+def test_a_bin_of_fewer_than_five_prompts_has_no_interval():
+    table = stats.calibration(margins_as_pairs(np.array([0.1, 0.2, -0.1, 0.3, 4.0, 5.0, 6.0, -4.0, 5.5])), bins=2)
+    assert table["n_prompts"].tolist() == [4, 5]
+    assert table["accuracy"].tolist() == [0.75, 0.8]
+    assert table.loc[0, ["se", "low", "high"]].isna().all()
+    assert table.loc[1, ["se", "low", "high"]].notna().all()
+
+
 def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
     rng = np.random.default_rng(2)
     logit = rng.normal(0, 2, 20_000)

@@ -77,7 +77,8 @@ def from_scores(scores: pd.DataFrame, *, confidence: float = 0.95) -> Standings:
     mean = intervals.weighted_mean(wide.to_numpy(float), cells, weights, everyone, len(cells))
     se = intervals.stratified_error(mean.influence, cells)[0]
     n_prompts = wide.notna().sum(axis=1).to_numpy()
-    se = np.where(np.isnan(mean.value), np.nan, se)
+    fewest = wide.notna().T.groupby(cells).sum().min().to_numpy()
+    se = np.where(np.isnan(mean.value) | (fewest < intervals.FEWEST), np.nan, se)
     low, high = intervals.share_interval(mean.value, se, n_prompts.astype(float), confidence=confidence)
     return Standings(list(wide.index), mean, cells, se, low, high, n_prompts)
 

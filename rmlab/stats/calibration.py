@@ -20,8 +20,9 @@ def calibration(
     with, the answer with the higher score is better with probability 1 / (1 + exp(-|margin| / temperature)), from
     0.5 to 1, cut into `bins` of equal width. Columns: model, bin (from 0), left, right (its edges), predicted (mean
     probability), accuracy (share of comparisons whose preferred answer is the chosen one; a tie counts half, as its
-    prediction does), se, low, high (clustered by prompt), n_pairs, n_prompts, missing (of the model), ece (of the
-    model: mean of |accuracy - predicted| weighted by n_pairs). A bin without comparisons is NaN with n = 0.
+    prediction does), se, low, high (clustered by prompt; NaN below 5 prompts), n_pairs, n_prompts, missing (of the
+    model), ece (of the model: mean of |accuracy - predicted| weighted by n_pairs). A bin without comparisons is NaN
+    with n = 0.
     Scores of judges, DPO sums or rescaled heads are no log-odds; `temperature` brings them to scale.
     Guo et al. (arXiv 1706.04599), section 2. Raises DataError where no comparison has a margin.
     """
@@ -37,6 +38,7 @@ def calibration(
     size = len(names) * bins
     prompt = pairs.loc[known].groupby(PROMPT, sort=False).ngroup().to_numpy()
     mean, se, n_prompts = _clustered(right, group, prompt, size)
+    se = np.where(n_prompts < intervals.FEWEST, np.nan, se)
     low, high = intervals.share_interval(mean, se, n_prompts, confidence=confidence)
     n = np.bincount(group, minlength=size)
     with np.errstate(invalid="ignore"):
