@@ -1,9 +1,10 @@
 """Speed of the RM-Bench metrics against the plain nested loops, in one run.
 
-Times interleaved, median of several. The loops are those the tests use as oracle (tests/oracles.py). Two layers of
-rmlab are timed: arrays (`metrics.win_matrix`) and tables (`metrics.matrix`, `metrics.rm_bench` on a pairs frame).
+Processor times, interleaved, median of several. The loops are those the tests use as oracle (tests/oracles.py). Two
+layers of rmlab are timed: arrays (`metrics.win_matrix`) and tables (`metrics.matrix`, `metrics.rm_bench` on a pairs
+frame).
 
-    python benchmarks/metrics.py [--repeats 7] [--out benchmarks/results/metrics.csv]
+    OMP_NUM_THREADS=1 python benchmarks/metrics.py [--repeats 7] [--out benchmarks/results/metrics.csv]
 """
 
 import argparse
@@ -60,10 +61,10 @@ def as_rows(values: np.ndarray) -> list[list[dict]]:
 
 
 def timed(run: Callable[[], object], inner: int) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(inner):
         run()
-    return (time.perf_counter() - start) / inner
+    return (time.process_time() - start) / inner
 
 
 def measure(models: int, repeats: int) -> dict[str, float]:
