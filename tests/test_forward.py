@@ -1,5 +1,8 @@
 """Hidden states: what comes out of packs and batches is what each text alone gives."""
 
+import platform
+import subprocess
+import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -7,7 +10,7 @@ import numpy as np
 import pytest
 
 from rmlab import toy
-from rmlab.inference import attention
+from rmlab.inference import attention, flex, runs
 from rmlab.inference.forward import alone, hidden, packs, plan
 from rmlab.inference.passes import packed_rows
 from rmlab.inference.trie import lay_out, pack
@@ -362,9 +365,32 @@ def test_the_gpu_block_mask_gives_the_same_attention(softcap, window):
     finally:
         attention._running.reset(token)
     bend = (lambda score, *_: softcap * torch.tanh(score / softcap)) if softcap else None
-    mask = attention.block_mask(layout, window, "cpu")
+    mask = flex.block_mask(layout, window, "cpu")
     flexed = flex_attention(query, key, value, score_mod=bend, block_mask=mask, enable_gqa=True)
     torch.testing.assert_close(looped, flexed.transpose(1, 2), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 700])
+def test_half_precision_attends_as_each_text_alone(window):
+    """Paths of one to three groups of keys, with little and with much before the run, against torch's own attention."""
+    rng = np.random.default_rng(0)
+    prompt, opening = rng.integers(0, 9, 90), rng.integers(0, 9, 600)
+    texts = [np.r_[prompt, opening, rng.integers(0, 9, n)] for n in (500, 20)]
+    texts += [np.r_[prompt, rng.integers(0, 9, n)] for n in (1100, 30, 700)]
+    layout = lay_out(pack(texts, [0] * 5, 10_000)[0], texts)
+    make = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, len(layout.ids), 32, generator=make).to(torch.bfloat16) for heads in (4, 2, 2)
+    )
+    found = runs.attend(layout, runs.Kind(window, None, None), query, key, value).transpose(1, 2)
+    for path in layout.paths:
+        back = torch.arange(len(path))[:, None] - torch.arange(len(path))[None, :]
+        seen = (back >= 0) & (back < (window or len(path)))
+        alone = torch.nn.functional.scaled_dot_product_attention(
+            query[:, :, path], key[:, :, path], value[:, :, path], attn_mask=seen, enable_gqa=True
+        )
+        torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
+        assert (found[:, :, path] != alone).float().mean() < 1e-4, "sums are grouped alike"
 
 
 def test_each_token_is_forwarded_once(load, world):
@@ -397,3 +423,27 @@ def test_packed_rows_reports_what_each_layer_asked_for(load):
     _, calls = packed_rows(backbone, layout, np.array([4]))
     assert [call.window for call in calls] == [16, None]
     assert not any(call.refused for call in calls)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is kept by other means, or not, without glibc")
+def test_freed_memory_is_kept():
+    code = """
+import resource
+import numpy as np
+from rmlab.inference.heap import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        kept = [np.ones(2**19) for _ in range(6)]
+        del kept
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+loose = faults()
+assert keep_freed_memory()
+faults()
+print(loose, faults())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loose, kept = map(int, done.stdout.split())
+    assert kept < loose / 10

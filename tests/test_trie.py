@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab import toy
-from rmlab.inference.attention import BLOCK, block_mask, mask_mod
 from rmlab.inference.batches import WASTE, pad
+from rmlab.inference.flex import BLOCK, block_mask, mask_mod
 from rmlab.inference.forward import BUDGETS, plan
 from rmlab.inference.template import encode
 from rmlab.inference.trie import SHORTEST_SHARED, ancestors, distinct, lay_out, pack, trie_size
@@ -49,6 +49,15 @@ def test_packs_hold_every_text_once_and_keep_the_budget(world, budget):
         assert all(shared == 0 or shared >= SHORTEST_SHARED for shared in part.shared)
     sizes = [part.tokens for part in packs]
     assert sizes == sorted(sizes, reverse=True)
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 400), st.integers(1, 400))
+def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
+    texts, groups = world
+    packs = pack(texts, groups, budget, fill=fill)
+    assert all(part.tokens <= fill for part in packs if len(set(groups[part.texts])) > 1)
+    assert sum(part.tokens for part in packs) == sum(part.tokens for part in pack(texts, groups, budget))
 
 
 @settings(deadline=None)
@@ -181,7 +190,9 @@ def test_tokens_forwarded_on_rm_bench(real_texts):
     made = plan(real_texts.ids, real_texts.groups)
     assert made.tokens <= 1.01 * made.minimum
     assert made.tokens < 0.85 * sum(map(len, real_texts.ids))
-    assert made.tokens >= 0.9 * BUDGETS["cpu"] * (len(made.parts) - 1)
+    full = plan(real_texts.ids, real_texts.groups, fill=None)
+    assert full.tokens == made.tokens
+    assert full.tokens >= 0.9 * BUDGETS["cpu"] * (len(full.parts) - 1)
 
 
 @pytest.mark.parametrize("budget", [2048, 4096, 16384, 65536])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.batches import Padded, pad
+from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
 from rmlab.inference.probe import packs
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["BUDGETS", "Batch", "Plan", "alone", "hidden", "packs", "plan"]
 
 BUDGETS = {"cpu": 4096, "cuda": 16384}
-"""Tokens forwarded at once where the caller names no budget; CPUs get slower per token with more, GPUs faster."""
+"""The most tokens forwarded at once where the caller names no budget."""
+
+FILL = {"cpu": 1024}
+"""Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
 Ints = NDArray[np.intp]
 _log = logging.getLogger(__name__)
@@ -60,11 +64,13 @@ def plan(
     groups: Sequence[int] | Ints,
     *,
     budget: int = BUDGETS["cpu"],
+    fill: int | None = FILL["cpu"],
     packed: bool = True,
 ) -> Plan:
     """Plan the forward passes for token id sequences: packs of at most `budget` tokens, or batches if not `packed`.
 
-    `groups[i]`: prompt number of text i. Identical sequences are forwarded once.
+    `groups[i]`: prompt number of text i. Identical sequences are forwarded once. Packs of several prompts hold at most
+    `fill` tokens, None: `budget`.
 
     >>> made = plan([np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)], [0, 0, 0])
     >>> made.tokens, made.minimum, [copy.tolist() for copy in made.copies]
@@ -74,7 +80,7 @@ def plan(
     order = np.argsort(which, kind="stable")
     copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
     kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
-    parts = _parts(kept, group, np.arange(len(first)), budget, packed)
+    parts = _parts(kept, group, np.arange(len(first)), budget, fill, packed)
     minimum = trie_size(kept, group) if packed else sum(map(len, kept))
     return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
 
@@ -96,6 +102,8 @@ def hidden(
     """
     _check(sequences, reads, groups)
     budget = budget or BUDGETS.get(backbone.device.type, BUDGETS["cuda"])
+    if backbone.device.type == "cpu":
+        keep_freed_memory()
     return _by_scale(backbone, sequences, reads, np.asarray(groups), budget)
 
 
@@ -119,7 +127,8 @@ def _batches(
     budget: int,
 ) -> Iterator[Batch]:
     packed = packs(backbone) is None
-    made = plan(sequences, groups, budget=budget, packed=packed)
+    fill = FILL.get(backbone.device.type)
+    made = plan(sequences, groups, budget=budget, fill=fill, packed=packed)
     kept = [sequences[copies[0]] for copies in made.copies]
     group = np.array([groups[copies[0]] for copies in made.copies])
     todo = list(made.parts)[::-1]
@@ -132,13 +141,16 @@ def _batches(
         budget = max(part.tokens // 2, 1)
         _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
         left = np.concatenate([part.texts, *(part.texts for part in todo)])
-        todo = _parts([kept[n] for n in left], group[left], left, budget, packed)[::-1]
+        todo = _parts([kept[n] for n in left], group[left], left, budget, fill, packed)[::-1]
 
 
-def _parts(sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, packed: bool) -> list[Pack | Padded]:
+def _parts(
+    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, packed: bool
+) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
     if packed:
-        return [Pack(numbers[part.texts], part.shared, part.tokens) for part in pack(sequences, groups, budget)]
+        made = pack(sequences, groups, budget, fill=fill)
+        return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
     return [Padded(numbers[part.texts], part.tokens) for part in pad([len(ids) for ids in sequences], budget)]
 
 

@@ -78,18 +78,22 @@ def trie_size(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> int:
     return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
 
 
-def pack(sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int) -> list[Pack]:
+def pack(
+    sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int, *, fill: int | None = None
+) -> list[Pack]:
     """Packs of at most `budget` tokens, largest first, that hold every text of `sequences` once.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
-    the budget is cut between texts; a single text that is longer than the budget is a pack of its own.
+    the budget is cut between texts; a single text that is longer than the budget is a pack of its own. Prompts are put
+    together up to `fill` tokens, by default the budget.
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
+    fill = budget if fill is None else min(fill, budget)
     pieces: list[Pack] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
         pieces += _pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget)
-    return sorted((_joined(bin_) for bin_ in _bins(pieces, budget)), key=lambda part: -part.tokens)
+    return sorted((_joined(bin_) for bin_ in _bins(pieces, fill)), key=lambda part: -part.tokens)
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
@@ -152,8 +156,8 @@ def _pieces(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[P
     yield Pack(texts[begin:], shared[begin:], used)
 
 
-def _bins(pieces: list[Pack], budget: int) -> list[list[Pack]]:
-    """Best fit, largest piece first: each piece goes where the least room is left."""
+def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
+    """Best fit, largest piece first: each piece goes where the least room is left, larger ones than `fill` alone."""
     bins: list[list[Pack]] = []
     room: list[tuple[int, int]] = []
     for piece in sorted(pieces, key=lambda piece: -piece.tokens):
@@ -162,7 +166,7 @@ def _bins(pieces: list[Pack], budget: int) -> list[list[Pack]]:
             left, number = room.pop(at)
             bins[number].append(piece)
         else:
-            left, number = budget, len(bins)
+            left, number = max(fill, piece.tokens), len(bins)
             bins.append([piece])
         insort(room, (left - piece.tokens, number))
     return bins
