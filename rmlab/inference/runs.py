@@ -9,18 +9,23 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.inference.trie import Layout, Run
+from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KEYS", "ROWS", "Kind", "attend"]
+__all__ = ["Kind", "attend"]
 
 ROWS = 64
 """Queries of one call in float32: few, so that little is computed above the diagonal only to be masked."""
 
 KEYS = 512
 """Keys that torch's attention on CPUs takes together; grouped otherwise, their sums are rounded otherwise."""
+
+FEWEST = 64
+"""Queries below which it takes another kernel, which may sum in another order."""
+
+Slices = list[tuple[int, int]]
 
 
 class Kind(NamedTuple):
@@ -42,62 +47,68 @@ def attend(
     some = _as_alone if exact else _in_blocks
     for run in layout.runs:
         path = [*run.before, (run.start, run.stop)]
-        rows = some(kind, run, query, _rows(key, path), _rows(value, path), mask)
+        rows = some(kind, run.offset, path, query, _rows(key, path), _rows(value, path), mask)
         out[:, run.start : run.stop] = rows.transpose(1, 2)
     return out
 
 
 def _as_alone(
-    kind: Kind, run: Run, query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor"
-) -> "torch.Tensor":
-    """Attention of a run's rows, each against the very keys that the kernel would take for it in the text alone."""
+    kind: Kind, offset: int, path: Slices,
+    query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor",
+) -> "torch.Tensor":  # fmt: skip
+    """Attention of a path's rows from `offset` on, each against the very keys that it meets in the text alone."""
     import torch
 
     length = keys.shape[2]
     # Calls without a mask are faster: where few rows come before the run, these are computed again instead.
-    if 6 * run.offset < length and (kind.window is None or length <= kind.window):
-        path = _rows(query, [*run.before, (run.start, run.stop)])
-        return _attention(kind, path, keys, values, None)[:, :, run.offset :]
+    if 6 * offset < length and (kind.window is None or length <= kind.window):
+        return _attention(kind, _rows(query, path), keys, values, None)[:, :, offset:]
     blocks = []
-    for start, stop in _cut(run.offset, length, KEYS):
-        end = min(-(-stop // KEYS) * KEYS, length)
-        seen = _seen(mask, start, stop, 0, end)
-        blocks.append(_attention(kind, _queries(query, run, start, stop), keys[:, :, :end], values[:, :, :end], seen))
+    for start, stop in _cut(offset, length, KEYS):
+        begin = max(min(start, stop - FEWEST), 0)
+        rows, seen = _rows(query, _part(path, begin, stop)), _seen(mask, begin, stop, 0)
+        block = _attention(kind, rows, keys[:, :, :stop], values[:, :, :stop], seen)
+        blocks.append(block[:, :, start - begin :])
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
 
 def _in_blocks(
-    kind: Kind, run: Run, query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor"
-) -> "torch.Tensor":
-    """Attention of a run's rows, ROWS at a time, each block against the keys that it can see."""
+    kind: Kind, offset: int, path: Slices,
+    query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor",
+) -> "torch.Tensor":  # fmt: skip
+    """Attention of a path's rows from `offset` on, block by block, each against the keys that it can see."""
     import torch
 
-    length = keys.shape[2]
     blocks = []
-    for start, stop in pairwise([*range(run.offset, length, ROWS), length]):
+    for start, stop in _cut(offset, keys.shape[2], ROWS):
         first = 0 if kind.window is None else max(start - kind.window + 1, 0)
-        rows, seen = _queries(query, run, start, stop), _seen(mask, start, stop, first, stop)
+        rows, seen = _rows(query, _part(path, start, stop)), _seen(mask, start, stop, first)
         blocks.append(_attention(kind, rows, keys[:, :, first:stop], values[:, :, first:stop], seen))
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
-
-
-def _rows(states: "torch.Tensor", slices: list[tuple[int, int]]) -> "torch.Tensor":
-    """Rows of (1, heads, rows, size) that lie in the slices, copied only where there are several."""
-    import torch
-
-    parts = [states[:, :, start:stop] for start, stop in slices]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-
-
-def _queries(query: "torch.Tensor", run: Run, start: int, stop: int) -> "torch.Tensor":
-    """The rows of tokens `start` to `stop` of the run's text."""
-    begin = run.start - run.offset
-    return query[:, :, begin + start : begin + stop]
 
 
 def _cut(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
     """The range from start to stop, cut at the multiples of `step`."""
     return pairwise([start, *range(start // step * step + step, stop, step), stop])
+
+
+def _part(path: Slices, start: int, stop: int) -> Slices:
+    """The slices that hold tokens `start` to `stop` of a path."""
+    part, before = [], 0
+    for first, last in path:
+        low, high = max(start - before, 0), min(stop - before, last - first)
+        if low < high:
+            part.append((first + low, first + high))
+        before += last - first
+    return part
+
+
+def _rows(states: "torch.Tensor", slices: Slices) -> "torch.Tensor":
+    """Rows of (1, heads, rows, size) that lie in the slices, copied only where there are several."""
+    import torch
+
+    parts = [states[:, :, start:stop] for start, stop in slices]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
 @lru_cache(maxsize=8)
@@ -113,10 +124,10 @@ def _mask(longest: int, rows: int, window: int | None, dtype: "torch.dtype", dev
     return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf).to(device)
 
 
-def _seen(mask: "torch.Tensor", start: int, stop: int, first: int, end: int) -> "torch.Tensor":
-    """The mask of a text's tokens `start` to `stop` against its tokens `first` to `end`."""
+def _seen(mask: "torch.Tensor", start: int, stop: int, first: int) -> "torch.Tensor":
+    """The mask of a text's tokens `start` to `stop` against its tokens `first` to `stop`."""
     shift = mask.shape[1] - mask.shape[0] - start
-    return mask[: stop - start, shift + first : shift + end]
+    return mask[: stop - start, shift + first : shift + stop]
 
 
 def _attention(
