@@ -347,27 +347,50 @@ def test_the_answer_is_kept_per_model(load, monkeypatch):
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize("softcap", [None, 5.0])
-def test_the_gpu_block_mask_gives_the_same_attention(softcap, window):
+def test_the_gpu_block_mask_gives_the_same_attention(softcap, window, monkeypatch):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
     from torch.nn.attention.flex_attention import flex_attention
 
+    monkeypatch.setattr(flex, "_compiled", lambda: flex_attention)
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
     layout = lay_out(pack(texts, [0, 0, 0, 1], 10_000)[0], texts)
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
-    state = attention._State(layout)
-    token = attention._running.set(state)
-    try:
-        module = SimpleNamespace(is_causal=True)
-        looped, _ = attention.path_attention(module, query, key, value, None, sliding_window=window, softcap=softcap)
-    finally:
-        attention._running.reset(token)
-    bend = (lambda score, *_: softcap * torch.tanh(score / softcap)) if softcap else None
+    kind = runs.Kind(window, None, softcap)
     mask = flex.block_mask(layout, window, "cpu")
-    flexed = flex_attention(query, key, value, score_mod=bend, block_mask=mask, enable_gqa=True)
-    torch.testing.assert_close(looped, flexed.transpose(1, 2), rtol=1e-4, atol=1e-5)
+    looped = runs.attend(layout, kind, query, key, value)
+    torch.testing.assert_close(flex.attend(layout, kind, query, key, value, mask), looped, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("architecture", "options", "kernels"),
+    [
+        ("llama", {}, 1),
+        ("llama", {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}, 1),
+        ("mistral", {"sliding_window": 50}, 1),
+        ("gemma2", {"sliding_window": 50}, 2),
+        ("gpt2", {}, 1),
+    ],
+)
+def test_what_a_gpu_runs(load, world, monkeypatch, architecture, options, kernels):
+    """The way over flex attention, traced as for a GPU: scores as alone, one kernel for packs of any number of rows."""
+    from torch._dynamo.testing import CompileCounter
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch.compiler.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(flex_attention, dynamic=False, backend=counter)
+    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
+    monkeypatch.setattr(attention, "_on_gpu", lambda query: True)
+    texts, groups = world
+    backbone = load(architecture, **options)
+    assert packs(backbone) is None
+    assert_same(scores(backbone, texts, groups, budget=1000), scores_alone(backbone, texts))
+    assert counter.frame_count == kernels
+    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("window", [None, 700])

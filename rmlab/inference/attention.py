@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rmlab.inference.flex import block_mask
-from rmlab.inference.runs import Kind, attend
+from rmlab.inference import flex, runs
+from rmlab.inference.runs import Kind
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Call:
 
 @dataclass
 class _State:
-    """The layout of the forward pass that is running, masks made for it, and the calls seen so far."""
+    """The layout of the forward pass that is running, block masks made for it, and the calls seen so far."""
 
     layout: Layout
     masks: dict[Any, Any] = field(default_factory=dict)
@@ -80,19 +80,20 @@ def path_attention(
     """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads, size) out, along the paths."""
     state = _running.get()
     state.calls.append(Call(sliding_window, tuple(_refused(module, attention_mask, dropout, kwargs))))
-    if query.is_cuda:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        mask = _block_mask_on(state, query.device, sliding_window)
-        flex = ALL_ATTENTION_FUNCTIONS["flex_attention"]
-        return flex(module, query, key, value, mask, scaling=scaling, softcap=softcap)[0], None
-    return attend(state.layout, Kind(sliding_window, scaling, softcap), query, key, value), None
+    kind = Kind(sliding_window, scaling, softcap)
+    if _on_gpu(query):
+        return flex.attend(state.layout, kind, query, key, value, _block_mask(state, query, sliding_window)), None
+    return runs.attend(state.layout, kind, query, key, value), None
 
 
-def _block_mask_on(state: _State, device: "torch.device", window: int | None) -> "BlockMask":
-    made = state.masks.get((device, window))
+def _on_gpu(query: "torch.Tensor") -> bool:
+    return bool(query.is_cuda)
+
+
+def _block_mask(state: _State, query: "torch.Tensor", window: int | None) -> "BlockMask":
+    made = state.masks.get((query.device, window))
     if made is None:
-        made = state.masks[device, window] = block_mask(state.layout, window, device)
+        made = state.masks[query.device, window] = flex.block_mask(state.layout, window, query.device)
     return made
 
 

@@ -1,28 +1,87 @@
-"""Paths for flex attention: a mask function, and a block mask that skips the blocks in which no path meets another."""
+"""Attention along paths on a GPU: flex attention, whose block mask skips the blocks in which no path meets another.
+
+Its kernels are compiled for one number of rows each, so packs are filled up to few sizes; filling costs memory for
+queries, keys and values, and next to no time, since filled blocks meet no other block.
+"""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rmlab.inference.runs import Kind
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-__all__ = ["BLOCK", "block_mask", "mask_mod"]
+__all__ = ["BLOCK", "attend", "block_mask", "filled", "mask_mod"]
 
 BLOCK = 128
 """Rows and columns of one block of the block mask: what flex attention's kernels expect."""
 
 
-def mask_mod(layout: Layout, window: int | None, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
-    """Flex attention's mask function for a layout: may row q see row k?"""
+_KERNELS = 64  # that torch may compile before it falls back to the slow way, which needs rows x rows numbers
+
+
+def attend(
+    layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: "BlockMask"
+) -> "torch.Tensor":
+    """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out. `mask`: the layout's block mask."""
     import torch
 
-    ends = torch.as_tensor(layout.ends, device=device)
-    positions = torch.as_tensor(layout.positions, device=device)
+    rows = query.shape[2]
+    empty = filled(rows) - rows
+    query, key, value = (torch.nn.functional.pad(states, (0, 0, 0, empty)) for states in (query, key, value))
+    shared = query.shape[1] // key.shape[1]
+    if shared & (shared - 1):  # the kernels share keys among 2, 4, 8 ... heads
+        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+    with torch._dynamo.config.patch(recompile_limit=_KERNELS):
+        out: torch.Tensor = _compiled()(
+            query, key, value, score_mod=_cap(kind.softcap), block_mask=mask, scale=kind.scaling, enable_gqa=True
+        )
+    return out[:, :, :rows].transpose(1, 2)
+
+
+def filled(rows: int) -> int:
+    """The number of rows that a pack is filled up to: 1,024, 4,096, 16,384 and so on.
+
+    >>> filled(700), filled(1024), filled(16000)
+    (1024, 1024, 16384)
+    """
+    size = 1024
+    while size < rows:
+        size *= 4
+    return size
+
+
+@cache
+def _compiled() -> Any:
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+@cache
+def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
+    """Bends logits into -softcap..softcap (Gemma 2, arXiv 2408.00118)."""
+    import torch
+
+    if not softcap:
+        return None
+    return lambda score, batch, head, q, k: softcap * torch.tanh(score / softcap)
+
+
+def mask_mod(layout: Layout, window: int | None, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
+    """Flex attention's mask function for a layout: may row q see row k? Rows that fill up see themselves."""
+    import torch
+
+    ends = torch.as_tensor(_ends(layout), device=device)
+    positions = torch.as_tensor(np.pad(layout.positions, (0, len(ends) - len(layout.positions))), device=device)
 
     def on_path(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (k <= q) & (q < ends[k])
@@ -42,11 +101,11 @@ def block_mask(layout: Layout, window: int | None, device: "torch.device | str")
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    rows = len(layout.ends)
-    starts = np.arange(0, rows, BLOCK)
-    last = np.minimum(starts + BLOCK, rows) - 1
-    farthest = np.maximum.reduceat(layout.ends, starts)
-    nearest = np.minimum.reduceat(layout.ends, starts)
+    ends = _ends(layout)
+    starts = np.arange(0, len(ends), BLOCK)
+    last = starts + BLOCK - 1
+    farthest = np.maximum.reduceat(ends, starts)
+    nearest = np.minimum.reduceat(ends, starts)
     earlier = starts[None, :] < starts[:, None]
     some = (starts[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
     full = earlier & (nearest[None, :] > last[:, None]) & (window is None)
@@ -55,8 +114,14 @@ def block_mask(layout: Layout, window: int | None, device: "torch.device | str")
         *_block_lists(torch, full, device),
         BLOCK_SIZE=BLOCK,
         mask_mod=mask_mod(layout, window, device),
-        seq_lengths=(rows, rows),
+        seq_lengths=(len(ends), len(ends)),
     )
+
+
+def _ends(layout: Layout) -> NDArray[np.intp]:
+    """Where each row's subtree ends, the rows that fill up included."""
+    rows = len(layout.ends)
+    return np.concatenate([layout.ends, np.arange(rows, filled(rows)) + 1])
 
 
 def _block_lists(torch: Any, wanted: np.ndarray, device: Any) -> tuple[Any, Any]:
