@@ -152,7 +152,10 @@ def seconds(run: Callable[[], object], device: str) -> float:
     return clock() - start
 
 
-def ways_of(options: argparse.Namespace, folder: Path, sample: pd.DataFrame) -> dict[str, Callable[[], object]]:
+def ways_of(
+    options: argparse.Namespace, folder: Path, sample: pd.DataFrame
+) -> tuple[dict[str, Callable[[], object]], int, int]:
+    """The ways by name, the tokens that rmlab forwards, and the weights that each token is multiplied with."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(folder)
@@ -172,7 +175,10 @@ def ways_of(options: argparse.Namespace, folder: Path, sample: pd.DataFrame) -> 
         "rmlab": lambda: scorer(prompts, answers),
         "forward alone": forward_alone(scorer, prepared),
     }
-    return {name: run for name, run in ways.items() if name not in options.skip}
+    packed = options.architecture not in ENCODERS
+    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, packed=packed).tokens
+    weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    return {name: run for name, run in ways.items() if name not in options.skip}, forwarded, weights
 
 
 def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFrame) -> pd.DataFrame:
@@ -200,9 +206,9 @@ def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFr
     return pd.DataFrame({"tokens, all texts": tokens}).assign(ratio=lambda f: f["tokens, all texts"] / made.tokens)
 
 
-def matmul_rate(options: argparse.Namespace, n: int = 4096) -> float:
+def matmul_rate(options: argparse.Namespace) -> float:
     """Floating-point operations per second of a large matrix product: the ceiling of this device."""
-    size = n if options.device != "cpu" else 1024
+    size = 8192 if options.device != "cpu" else 1024
     a = torch.randn(size, size, device=options.device, dtype=getattr(torch, options.dtype))
     best = min(seconds(lambda: a @ a, options.device) for _ in range(10))
     return 2 * size**3 / best
@@ -228,9 +234,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = build(Path(place) / "model", options, words)
         tokens = token_table(options, folder, everything)
-        times = measure(options, ways_of(options, folder, sample))
+        ways, forwarded, weights = ways_of(options, folder, sample)
+        times = measure(options, ways)
     table = summary(options, tokens, times)
     keep(options, table)
+    report_rate(options, forwarded, weights, statistics.median(times["rmlab"]))
 
 
 def measure(options: argparse.Namespace, ways: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
@@ -255,9 +263,14 @@ def keep(options: argparse.Namespace, table: pd.DataFrame) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     table.rename_axis("way").to_csv(options.out / f"{name}.csv")
     print(table.to_string())
-    if options.device != "cpu":
-        print(f"matrix product: {matmul_rate(options) / 1e12:.1f} TFLOP/s")
     draw(table, options.out / f"{name}.png", name)
+
+
+def report_rate(options: argparse.Namespace, forwarded: int, weights: int, taken: float) -> None:
+    """Tokens per second, and which share of the device's matrix products they use (2 operations a weight and token)."""
+    ceiling = matmul_rate(options)
+    share = 2 * weights * forwarded / taken / ceiling
+    print(f"rmlab: {forwarded / taken:,.0f} tokens/s, {share:.0%} of {ceiling / 1e12:.2f} TFLOP/s (matrix product)")
 
 
 def draw(table: pd.DataFrame, path: Path, title: str) -> None:
