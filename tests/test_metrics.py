@@ -5,7 +5,7 @@ import oracles
 import pandas as pd
 import pytest
 
-from rmlab import intervals, metrics, report, tables
+from rmlab import intervals, metrics, tables
 from rmlab.metrics.columns import number
 from rmlab.stats import intervals as reported
 from rmlab.tables import DataError
@@ -54,21 +54,6 @@ def test_matrix_equals_the_nested_loops(make_scores):
         chat = oracles.matrix([row for row in rows if row["id"].startswith("chat")])
         np.testing.assert_allclose(metrics.matrix(pairs[(pairs["model"] == model) & (pairs["domain"] == "chat")]), chat)
     assert list(found.index) == list(found.columns) == ["concise", "plain", "markdown"]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rm_bench_equals_the_nested_loops(make_scores, seed):
-    scores = make_scores(seed=seed)
-    table = metrics.rm_bench(metrics.pairs(scores)).set_index("model")
-    for model in ("a", "b"):
-        for column, expected in oracles.rm_bench(oracles.rows_of(scores, model)).items():
-            assert table.loc[model, column] == pytest.approx(expected, abs=1e-14), column
-
-
-def test_domain_mean_equals_level_mean_equals_overall(make_scores):
-    table = metrics.rm_bench(metrics.pairs(make_scores(seed=7)))
-    np.testing.assert_allclose(table[["chat", "math", "code", "safety"]].mean(axis=1), table["overall"], atol=1e-15)
-    np.testing.assert_allclose(table[["easy", "normal", "hard"]].mean(axis=1), table["overall"], atol=1e-15)
 
 
 def test_the_array_layer_equals_the_table_layer(make_scores):
@@ -128,15 +113,6 @@ def test_accuracy_counts_prompts_and_clusters_errors(make_scores):
     assert row["low"] < row["accuracy"] < row["high"]
 
 
-def test_overall_error_is_the_stratified_formula(make_scores):
-    scores = make_scores(ENOUGH, seed=11)
-    pairs = metrics.pairs(scores).assign(win=lambda f: (f["outcome"] == "win").astype(float))
-    prompt = pairs[pairs["model"] == "a"].groupby(["domain", "id"])["win"].mean()
-    variance = sum(s.var(ddof=1) / len(s) for _, s in prompt.groupby("domain"))
-    table = metrics.rm_bench(pairs.drop(columns="win")).set_index("model")
-    assert table.loc["a", "se"] == pytest.approx(np.sqrt(variance) / 4)
-
-
 def test_perfect_and_hopeless_models_keep_a_width(make_scores):
     scores = make_scores(ENOUGH)
     perfect = scores.assign(score=(scores["label"] == "chosen").astype(float))
@@ -194,37 +170,6 @@ def test_the_interval_is_that_of_the_comparisons_one_by_one(make_scores):
         assert table["missing"].tolist() == pairs["outcome"].isna().groupby(pairs["model"]).sum().tolist()
 
 
-def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
-    scores = make_scores(ENOUGH)
-    whole = metrics.rm_bench(metrics.pairs(scores))
-    absent = (scores["model"] == "b") & (scores["id"] == "math/1") & (scores["style"] == "plain")
-    pairs = metrics.pairs(scores[~(absent & (scores["label"] == "rejected"))])
-    with pytest.raises(DataError) as refused:
-        metrics.rm_bench(pairs)
-    for part in ("1 prompts", "'b'", "'math/1'", "with 6: absent concise > plain, plain > plain, markdown > plain"):
-        assert part in str(refused.value)
-    assert "drop the prompt" in str(refused.value)
-    with pytest.raises(DataError, match="are not the nine comparisons"):
-        report.leaderboard(pairs[pairs["model"] == "b"])
-    # Other tables take prompts of any size, and a prompt that a model lacks altogether is no hole in it.
-    assert metrics.accuracy(pairs).set_index("model")["n_pairs"].to_dict() == {"a": 270, "b": 267}
-    plain = metrics.pairs(scores[scores["style"] == "plain"])
-    assert (metrics.accuracy(plain)["n_pairs"] == 30).all()
-    with pytest.raises(DataError, match="60 prompts are not the nine"):
-        metrics.rm_bench(plain)
-    shard = metrics.rm_bench(metrics.pairs(scores[~((scores["model"] == "b") & (scores["id"] == "math/1"))]))
-    assert shard["n_prompts"].tolist() == [30, 29]
-    pd.testing.assert_frame_equal(shard.head(1), whole.head(1))
-    # A blank score is a row: counted as missing, in a table of its own column.
-    blank = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(absent))))
-    assert blank["missing"].tolist() == [0, 5]
-    twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
-    with pytest.raises(DataError, match="with 11: repeated concise > concise, concise > plain;"):
-        metrics.rm_bench(twice)
-    with pytest.raises(DataError, match="with 6: 2 easy, 2 normal, 2 hard;"):
-        metrics.rm_bench(pairs.drop(columns=["chosen_style", "rejected_style"]))
-
-
 def test_rows_are_numbered_in_order_of_appearance():
     rng = np.random.default_rng(4)
     frame = pd.DataFrame(
@@ -253,25 +198,6 @@ def test_missing_scores_are_counted_and_never_lost(make_scores):
     assert table.loc["a", "n_pairs"] == table.loc["b", "n_pairs"] - 3
 
 
-def test_an_absent_domain_makes_the_summary_missing_not_smaller(make_scores):
-    scores = make_scores()
-    table = metrics.rm_bench(metrics.pairs(scores[scores["domain"] != "math"]))
-    assert table[["math", "easy", "normal", "hard", "overall", "se"]].isna().all(axis=None)
-    assert table[["chat", "code", "safety"]].notna().all(axis=None)
-
-
-def test_half_of_safety_is_not_safety(make_scores):
-    scores = make_scores(seed=1)
-    half = scores[(scores["model"] == "a") | (scores["subset"] != "safety-response")]
-    for safety in ("pooled", "split"):
-        table = metrics.rm_bench(metrics.pairs(half), safety=safety).set_index("model")
-        whole = metrics.rm_bench(metrics.pairs(scores), safety=safety).set_index("model")
-        assert table.loc["b", ["safety", "easy", "normal", "hard", "overall", "se"]].isna().all()
-        pd.testing.assert_series_equal(table.loc["a"], whole.loc["a"])
-    unnamed = metrics.rm_bench(metrics.pairs(scores.assign(subset=scores["domain"])))
-    assert unnamed["overall"].notna().all()
-
-
 def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
     pairs = metrics.pairs(make_scores())
     closed = ["chosen_style", "rejected_style", "level", "outcome"]
@@ -292,19 +218,19 @@ def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
     assert metrics.accuracy(hard, by="level")["n_pairs"].tolist() == [0, 0, len(hard)]
 
 
-def test_safety_pools_prompts_unless_split(make_scores):
-    scores = make_scores(seed=1)
-    pairs = metrics.pairs(scores)
-    pooled = metrics.rm_bench(pairs).set_index("model")["safety"]
-    split = metrics.rm_bench(pairs, safety="split").set_index("model")["safety"]
-    parts = metrics.accuracy(pairs[pairs["domain"] == "safety"], by=["model", "subset"]).set_index(["model", "subset"])
-    for model in ("a", "b"):
-        refuse, response = (
-            parts.loc[(model, "safety-refuse"), "accuracy"],
-            parts.loc[(model, "safety-response"), "accuracy"],
-        )
-        assert split[model] == pytest.approx((refuse + response) / 2)
-        assert pooled[model] == pytest.approx((4 * refuse + 2 * response) / 6)
+def test_models_that_are_not_there_have_no_row(make_scores):
+    pairs = metrics.pairs(make_scores())
+    typed = pairs.astype({"model": "category", "domain": "category"})
+    left = typed[typed["model"] == "b"]
+    assert metrics.accuracy(left)["model"].tolist() == ["b"]
+    assert metrics.rm_bench(left)["model"].tolist() == ["b"]
+    by = ["model", "domain", "level"]
+    expected = metrics.accuracy(pairs[pairs["model"] == "b"], by=by)
+    pd.testing.assert_frame_equal(metrics.accuracy(left, by=by).astype({"model": "str", "domain": "str"}), expected)
+    bins = pairs.assign(size=pd.cut(pairs["margin"].abs(), [-1, 0, 1, 1000, 2000]))
+    sized = metrics.accuracy(bins, by="size")
+    assert sized["size"].is_monotonic_increasing
+    assert sized["n_pairs"].iloc[-1] == 0
 
 
 def test_misuse_is_refused_by_name(make_scores):

@@ -94,8 +94,8 @@ def factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
 
 def positions(values: ExtensionArray | NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
     """Place of each value in `names`, -1 where it is none of them."""
-    numbers, uniques = pd.factorize(values)
-    places = np.array([names.index(value) if value in names else -1 for value in uniques], np.intp)
+    numbers, uniques = pd.factorize(values)  # a missing value has number -1: the last of the places
+    places = np.array([*(names.index(value) if value in names else -1 for value in uniques), -1], np.intp)
     found: NDArray[np.intp] = places[numbers]
     return found
 

@@ -78,7 +78,8 @@ def accuracy(
     error; these three are missing with fewer than 5 prompts, as in `rmlab.intervals`), n_pairs (comparisons
     counted), n_prompts, ties and missing (comparisons, counted whatever the policy).
     Comparisons with a missing outcome are counted in `missing` and in nothing else. `ties`: "loss" (RM-Bench and
-    RewardBench 1), "half" or "drop". Style and level columns come on their full grid: a hole is NaN with n = 0.
+    RewardBench 1), "half" or "drop". Style, level and other ordered categorical columns come on their full grid: a
+    hole is NaN with n = 0.
     """
     tables.require_columns(pairs, [*PROMPT, "outcome"], "pairs")
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
@@ -151,7 +152,11 @@ def _groups(pairs: pd.DataFrame, by: list[str]) -> tuple[NDArray[np.intp], pd.Da
         raise DataError(f"by: {absent[0]!r} is not a column of pairs; {tables.nearest(absent[0], list(pairs.columns))}")
     # The contract's vocabularies keep their order whatever the column's type: strings would sort wrongly.
     types = {c: tables.CLOSED.get(c, pairs[c].dtype) for c in by}
-    closed = {c: dtype for c, dtype in types.items() if isinstance(dtype, pd.CategoricalDtype)}
+    closed = {
+        c: dtype
+        for c, dtype in types.items()
+        if isinstance(dtype, pd.CategoricalDtype) and (c in tables.CLOSED or dtype.ordered)
+    }
     open_ = [c for c in by if c not in closed]
     group, first = number(pairs, open_) if open_ else (np.zeros(len(pairs), np.intp), np.zeros(1, np.intp))
     grid = pairs[open_].iloc[first].reset_index(drop=True) if open_ else pd.DataFrame(index=[0])

@@ -28,8 +28,9 @@ class Counts(NamedTuple):
 
 
 def count(pairs: pd.DataFrame) -> Counts:
-    """Count the outcomes; models and prompts come in order of first appearance."""
+    """Count the outcomes; models and prompts come in order of first appearance. DataError where one has no name."""
     (model, first), (prompt, prompts) = number(pairs, ["model"]), number(pairs, PROMPT)
+    _check_named(pairs, {"model": first, **dict.fromkeys(PROMPT, prompts)})
     level, outcome = codes(pairs, "level", tables.LEVEL), codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)
     shape = (1 + len(OUTCOMES), len(first), len(LEVELS), len(prompts))
     place = (((outcome + 1) * shape[1] + model) * shape[2] + level) * shape[3] + prompt
@@ -55,6 +56,14 @@ def check_nine(pairs: pd.DataFrame, counts: Counts) -> NDArray[np.bool_]:
         f"{len(found)}: {_what(found)}; score all six answers of a prompt (rmlab.score goes on where it stopped) or "
         "drop the prompt; accuracy(pairs, by=...) takes prompts of any size"
     )
+
+
+def _check_named(pairs: pd.DataFrame, first: dict[str, NDArray[np.intp]]) -> None:
+    """Refuse missing values of a key; `first` has the rows of each column where its values first stand."""
+    for column, rows in first.items():
+        if pairs[column].array[rows].isna().any():
+            missing = int(pairs[column].isna().sum())
+            raise DataError(f"pairs: {column} is missing in {missing} of {len(pairs)} rows; fill it in or drop them")
 
 
 def _what(found: pd.DataFrame) -> str:

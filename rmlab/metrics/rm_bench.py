@@ -43,6 +43,8 @@ def rm_bench(
     """
     tables.require_columns(pairs, [*tables.PAIR_KEY, "level", "outcome"], "pairs")
     part = _STRATA[allowed("safety", safety, tuple(_STRATA))]
+    if safety == "split":
+        tables.require_columns(pairs, ["subset"], "pairs")
     tie_credit = TIE_CREDIT[allowed("ties", ties, tuple(TIE_CREDIT))]
     counts = count(pairs)
     stratum = _strata(pairs, counts.first, list(part), safety)
