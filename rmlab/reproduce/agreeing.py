@@ -21,9 +21,10 @@ def agreement(
     """How often two sets of pairs decide the same comparison alike: one row per combination of `by`.
 
     Columns after those of `by`: agreement (share with the same outcome: win, tie or loss), low, high (clustered by
-    prompt), n_pairs, n_prompts, only_a (won in a, not in b), only_b, missing (blank in either). `by` may hold model,
-    benchmark, domain, subset, level and the styles. Comparisons that stand in one table only are counted in
-    `attrs["only_in_a"]` and `attrs["only_in_b"]`. Raises DataError where the two have no comparison in common.
+    prompt; missing with fewer than 5 prompts), n_pairs, n_prompts, only_a (won in a, not in b), only_b, missing (blank
+    in either). `by` may hold model, benchmark, domain, subset, level and the styles. Comparisons that stand in one
+    table only are counted in `attrs["only_in_a"]` and `attrs["only_in_b"]`. Raises DataError where the two have no
+    comparison in common.
     """
     by = [by] if isinstance(by, str) else list(by)
     both = shared(tables.check_pairs(pairs_a), tables.check_pairs(pairs_b), {})
@@ -41,6 +42,7 @@ def agreement(
     share, se, n = intervals.clustered_se(
         prompts["sum"].to_numpy(float), prompts["size"].to_numpy(float), where, len(keys)
     )
+    se = np.where(n < intervals.FEWEST, np.nan, se)
     low, high = intervals.share_interval(share, se, n, confidence=confidence)
     group = place.get_indexer(pd.MultiIndex.from_frame(both[by].astype("str")))
     counts = {name: np.bincount(group[both[name].to_numpy()], minlength=len(keys)) for name in ("only_a", "only_b")}
