@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -26,6 +27,22 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the real benchmark files are not on this machine")
     return SHARED
+
+
+@pytest.fixture
+def main(monkeypatch, capsys):
+    """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""
+
+    from rmlab import cli
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
+        monkeypatch.setattr("warnings.showwarning", None)
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return caught.value.code, *capsys.readouterr()
+
+    return call
 
 
 @pytest.fixture

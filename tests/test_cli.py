@@ -21,20 +21,6 @@ def run():
 
 
 @pytest.fixture
-def main(monkeypatch, capsys):
-    """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return caught.value.code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
 def fake_model(monkeypatch):
     """What `owner/name` becomes, and the options it was given."""
     made = {}

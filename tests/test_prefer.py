@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ import torch
 from fakes import Streaming, responses, truth
 from pairwise_models import save
 
-from rmlab import cli, tables
+from rmlab import tables
 from rmlab.benchmarks import load
 from rmlab.metrics import matrix
 from rmlab.score_files import read_pairs, read_scores
@@ -33,20 +32,6 @@ def pairrm(tmp_path_factory):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     return save("pairrm", tmp_path_factory.mktemp("models") / "tiny-pairrm")
-
-
-@pytest.fixture
-def main(monkeypatch, capsys):
-    """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["rmlab", *map(str, words)])
-        monkeypatch.setattr("warnings.showwarning", None)
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return caught.value.code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture
