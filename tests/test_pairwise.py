@@ -177,6 +177,28 @@ def test_streaming_in_any_order_gives_each_comparison_once(tmp_path):
     assert len(set(prepared.keys)) == n
 
 
+@pytest.mark.parametrize("kind", ["pairrm", "steamshp"])
+def test_both_orders_come_in_one_batch_or_the_next(tmp_path, kind):
+    """What a crash costs: a comparison is kept only when both of its orders are there."""
+    n, model = 60, pairwise(save(kind, tmp_path / "m"), budget=512)
+    first, second = [f"answer {i:02d} is good" for i in range(n)], [f"other {i:02d} is good" for i in range(n)]
+    prepared = model.prepare([PROMPTS[0]] * n, first, second)
+    assert len({len(ids) for ids in prepared.orders[0].ids}) <= 3, "texts of one length are many batches"
+    logits, forwarded, kept = model._logits, [], 0
+
+    def counting(*columns):
+        for texts, values in logits(*columns):
+            forwarded.append(len(texts))
+            yield texts, values
+
+    model._logits = counting
+    for texts, _ in model.stream(prepared, prepared.order):
+        kept += 2 * len(texts)
+        assert sum(forwarded) - kept <= 1
+    assert kept == 2 * n
+    assert len(forwarded) > 5
+
+
 @pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
 def test_alone_each_order_is_forwarded_by_itself(tmp_path, monkeypatch, kind):
     model = pairwise(save(kind, tmp_path / "m"))

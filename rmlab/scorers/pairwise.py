@@ -69,7 +69,7 @@ def pairwise(
     return Pairwise(
         checkpoint,
         choose_form(checkpoint, form),
-        name=name or (Path(model).name if Path(model).is_dir() else str(model)),
+        name=name or checkpoint.title,
         place=place,
         kind=backbones.dtype(dtype, place),
         reading={"max_length": max_length, "truncate": truncate},
@@ -137,15 +137,15 @@ class Pairwise:
         n = len(wanted)
         if not n:
             return
-        found = np.full(2 * n, np.nan)
+        found = np.full((n, 2), np.nan)
         waiting = np.full(n, 2)
-        for texts, logits in self._logits(*self.places(prepared, wanted), np.tile(prepared.groups[wanted], 2)):
-            found[texts] = logits
-            np.subtract.at(waiting, texts % n, 1)
-            done = np.unique(texts % n)
+        for texts, logits in self._logits(*self.places(prepared, wanted), np.repeat(prepared.groups[wanted], 2)):
+            found[texts // 2, texts % 2] = logits
+            np.subtract.at(waiting, texts // 2, 1)
+            done = np.unique(texts // 2)
             done = done[waiting[done] == 0]
             if len(done):
-                yield wanted[done], self._average(found[done], found[done + n])
+                yield wanted[done], self._average(*found[done].T)
 
     def alone(self, prepared: Comparisons, wanted: Ints) -> Floats:
         """Logits of the comparisons numbered `wanted`, each order by itself: the reference for everything faster."""
@@ -153,12 +153,15 @@ class Pairwise:
 
     def by_order(self, prepared: Comparisons, wanted: Ints) -> tuple[Floats, Floats]:
         """Logit that the answer written first is better, in the order given and exchanged; each text by itself."""
-        there, back = np.split(self._alone(*self.places(prepared, wanted)), 2)
-        return there, back
+        found = self._alone(*self.places(prepared, wanted))
+        return found[::2], found[1::2]
 
     def places(self, prepared: Comparisons, wanted: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the wanted comparisons, all in the order given, then all exchanged, and the positions read."""
-        which = [(texts, i) for texts in prepared.orders for i in np.asarray(wanted).tolist()]
+        """Token ids of each wanted comparison in the order given, then exchanged, and the positions read.
+
+        Side by side, so that batches of one length hold both orders: a comparison is kept only when it has both.
+        """
+        which = [(texts, i) for i in np.asarray(wanted).tolist() for texts in prepared.orders]
         return [texts.ids[i] for texts, i in which], [texts.reads[i] for texts, i in which]
 
     def in_float32(self) -> "Pairwise":
