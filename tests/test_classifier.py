@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from rmlab import toy
 from rmlab.scorers import backbone, checkpoint
 from rmlab.scorers.classifier import classifier
+from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
@@ -166,6 +168,18 @@ def test_fingerprint_sees_another_head_on_a_large_backbone(tmp_path, pickled):
             save_file(weights | {"score.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
         prints.add(classifier(folder, allow_pickle=pickled).fingerprint)
     assert len(prints) == 2
+
+
+def test_a_folder_is_called_by_its_own_name_from_inside_too(tmp_path, monkeypatch):
+    folder = toy.save_model(tmp_path / "mine", task="causal")
+    toy.save_model(tmp_path / "mine" / "reward")
+    monkeypatch.chdir(folder / "reward")
+    assert classifier(".").name == "reward"
+    assert classifier(folder / "reward/").name == "reward"
+    assert pairwise("..").name == "mine"
+    assert [model.name for model in implicit_reward("..", "../").models] == ["mine", "mine"]
+    (tmp_path / "link").symlink_to(folder)
+    assert pairwise(tmp_path / "link").name == "link"
 
 
 def test_an_adapter_alone_is_refused(tmp_path):

@@ -43,6 +43,14 @@ class Checkpoint:
     sizes: Mapping[str, int]
     trust_remote_code: bool = False
 
+    @property
+    def title(self) -> str:
+        """What the model is called in tables: a folder's own name, also where it was given as ".", or the model id."""
+        if self.revision is not None:
+            return self.name
+        folder = Path(self.name)
+        return folder.name if folder.name not in ("", "..") else folder.resolve().name
+
     @cached_property
     def config(self) -> Any:
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""

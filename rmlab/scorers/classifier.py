@@ -66,7 +66,7 @@ def classifier(
     return Classifier(
         checkpoint,
         row,
-        name=name or (Path(model).name if Path(model).is_dir() else str(model)),
+        name=name or checkpoint.title,
         mix=_mix(weights, row, checkpoint),
         place=place,
         kind=backbones.dtype(dtype, place),

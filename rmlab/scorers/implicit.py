@@ -73,7 +73,7 @@ def implicit_reward(
     place = backbones.device(device)
     return ImplicitReward(
         checkpoints,
-        name=name or _short(str(policy)),
+        name=name or checkpoints[0].title,
         mode=mode,
         place=place,
         kind=backbones.dtype(dtype, place),
@@ -100,7 +100,7 @@ class ImplicitReward:
         self.place, self.kind, self.reading, self.running = place, kind, reading, running
         room = Room(checkpoints, place, kind, running["together"])
         how = {"mode": mode, "room": room, "budget": running["budget"], "chunk": running["chunk"]}
-        names = [name, *(_short(checkpoint.name) for checkpoint in checkpoints[1:])]
+        names = [name, *(checkpoint.title for checkpoint in checkpoints[1:])]
         self.models = [LanguageModel(one, name=own, **how) for one, own in zip(checkpoints, names, strict=True)]
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
@@ -217,11 +217,6 @@ class ImplicitReward:
     @cached_property
     def _reference_tokenizer(self) -> Any:
         return backbones.tokenizer(self.checkpoints[1])
-
-
-def _short(name: str) -> str:
-    """A folder's own name, a model id as it is."""
-    return Path(name).name if Path(name).is_dir() else name
 
 
 def _in_order(model: LanguageModel, prepared: Prepared, wanted: Ints) -> Floats:
