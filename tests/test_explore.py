@@ -507,6 +507,9 @@ def test_serving_says_what_is_wrong_before_it_starts(tmp_path, scores):
 
     with pytest.raises(DataError, match="no score file"):
         serve(tmp_path, port=0)
+    (tmp_path / "model.mini.pairs.csv").touch()
+    with pytest.raises(DataError, match=r"holds comparisons and no scores; .*rmlab score"):
+        serve(tmp_path, port=0)
     write_scores(scores, tmp_path / "scores.csv")
     with pytest.raises(DataError, match="empty token"):
         serve(tmp_path, port=0, token="")

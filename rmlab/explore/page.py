@@ -127,6 +127,11 @@ def _files(scores: str | Path) -> Any:
         return str(scores)
     files = [file for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR)]
     found = sorted(str(file) for file in files if not holds_pairs(file))
+    if files and not found:
+        raise DataError(
+            f"{scores}: holds comparisons and no scores; the explorer shows what each answer scored: rmlab score ... "
+            "--store this-folder"
+        )
     if not found:
         raise DataError(
             f"{scores}: no score file ({', '.join(_FILES)}) in this folder; a store has one for each run that ended: "

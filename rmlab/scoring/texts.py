@@ -64,6 +64,13 @@ def unique_texts(keys: pd.DataFrame, prompts: Sequence[Any], *answers: Sequence[
 
 def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     """Every chosen with every rejected answer of a prompt: rows of a pairs table, not judged yet, and their texts."""
+    labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
+    if (labels < 2).any():
+        first = dict(zip(PROMPT, labels.index[labels < 2][0], strict=True))
+        raise DataError(
+            f"responses: {(labels < 2).sum()} prompts have answers of one label only, first {first}; a comparison "
+            "needs a chosen and a rejected answer: drop these prompts"
+        )
     frame = metrics.pairs(responses.assign(model="", score=0.0))
     first, second = (_answers(frame, responses, label) for label in ("chosen", "rejected"))
     keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
