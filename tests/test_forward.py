@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rmlab import toy
-from rmlab.inference import attention, flex, runs
+from rmlab.inference import attention, flex, heap, runs
 from rmlab.inference.forward import alone, hidden, packs, plan
+from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import packed_rows
 from rmlab.inference.trie import lay_out, pack
 
@@ -445,6 +446,21 @@ def test_packed_rows_reports_what_each_layer_asked_for(load):
     _, calls = packed_rows(backbone, layout, np.array([4]))
     assert [call.window for call in calls] == [16, None]
     assert not any(call.refused for call in calls)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(2**31, True), (2**25, True), (0, False)])
+def test_older_c_libraries_keep_less_memory(monkeypatch, limit, kept):
+    asked = {}
+
+    def mallopt(what, size):
+        if size <= limit or what != heap._MMAP_THRESHOLD:
+            asked[what] = size
+        return int(what in asked)
+
+    monkeypatch.setattr(heap.platform, "libc_ver", lambda: ("glibc", "2.31"))
+    monkeypatch.setattr(heap.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert keep_freed_memory.__wrapped__() is kept
+    assert asked == ({heap._MMAP_THRESHOLD: min(limit, 2**30), heap._TRIM_THRESHOLD: 2**31 - 1} if kept else {})
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is kept by other means, or not, without glibc")

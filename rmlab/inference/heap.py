@@ -20,4 +20,6 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(_MMAP_THRESHOLD, 2**30) and mallopt(_TRIM_THRESHOLD, 2**31 - 1))
+    # Older releases refuse a threshold above 32 MiB, which is enough for most activations.
+    kept = mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)
+    return bool(kept and mallopt(_TRIM_THRESHOLD, 2**31 - 1))
