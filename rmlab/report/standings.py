@@ -79,8 +79,9 @@ def from_scores(scores: pd.DataFrame, *, confidence: float = 0.95) -> Standings:
     n_prompts = wide.notna().sum(axis=1).to_numpy()
     fewest = wide.notna().T.groupby(cells).sum().min().to_numpy()
     se = np.where(np.isnan(mean.value) | (fewest < intervals.FEWEST), np.nan, se)
-    low, high = intervals.share_interval(mean.value, se, n_prompts.astype(float), confidence=confidence)
-    return Standings(list(wide.index), mean, cells, se, low, high, n_prompts)
+    low, high = intervals.stratified_interval(mean, cells, confidence=confidence)
+    blank = np.where(np.isnan(se), np.nan, 0.0)
+    return Standings(list(wide.index), mean, cells, se, low + blank, high + blank, n_prompts)
 
 
 def groups(standings: Standings, *, alpha: float = 0.05) -> list[str]:
