@@ -16,7 +16,7 @@ from rmlab.tables import DataError
 __all__ = ["letters", "rank", "rank_columns"]
 
 _DECIMALS = 7  # scores that differ by less are equal: far below the worth of one comparison
-_SHARE = 0.8  # of the half-width of a difference's interval: see `rank` and benchmarks/coverage.py
+_SHARE = 0.8  # of the half-width of a difference's interval: see `rank` and benchmarks/rank_rules.py
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -40,8 +40,8 @@ def rank(
     rank_low is 1 + the number of models that are clearly better, rank_high the number of models without those that
     are clearly worse. Clearly: the difference is more than four fifths of the half-width of its interval in
     `compare_all`. With the whole half-width 98 to 99 % of the ranks would be covered, as most false findings are made
-    up for by missed ones; four fifths cover 93 to 98 % (`benchmarks/coverage.py`), and more only where models lie so
-    far apart that nearly every interval is one rank. Equal models share all their places.
+    up for by missed ones; four fifths cover 93 to 98 % on average over the models (`benchmarks/coverage.py`), and more
+    only where models lie so far apart that nearly every interval is one rank. Equal models share all their places.
     `group`: two models share a letter unless `compare_all` finds them different at `alpha` after Holm.
     A model without an overall score (a domain is blank) stands last, without rank or group. With all prompts alike
     a model that left comparisons blank is scored on those it answered: see `missing`; pairs of models are
