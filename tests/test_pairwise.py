@@ -200,6 +200,21 @@ def test_both_orders_come_in_one_batch_or_the_next(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
+def test_out_of_memory_halves_the_budget_and_goes_on(tmp_path, monkeypatch, caplog, kind):
+    model = pairwise(save(kind, tmp_path / "m"), budget=2000)
+    prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
+    whole = model.prefer(prompts, first, SECOND * 4)
+
+    def small(_, inputs, named):
+        if named["input_ids"].numel() > 210:
+            raise torch.OutOfMemoryError
+
+    model.backbone.register_forward_pre_hook(small, with_kwargs=True)
+    np.testing.assert_allclose(model.prefer(prompts, first, SECOND * 4), whole, atol=1e-5)
+    assert "out of memory" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
 def test_alone_each_order_is_forwarded_by_itself(tmp_path, monkeypatch, kind):
     model = pairwise(save(kind, tmp_path / "m"))
     prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]

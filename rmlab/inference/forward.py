@@ -4,7 +4,6 @@ Decoders get packs of tries (trie.py, attention.py); encoders, and decoders whos
 get length-sorted batches (batches.py). Both give what each text alone gives; `alone` is that reference.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.batches import Padded, pad
+from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
 from rmlab.inference.probe import packs
@@ -31,7 +31,6 @@ FILL = {"cpu": 1024}
 """Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
 Ints = NDArray[np.intp]
-_log = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
@@ -131,17 +130,14 @@ def _batches(
     made = plan(sequences, groups, budget=budget, fill=fill, packed=packed)
     kept = [sequences[copies[0]] for copies in made.copies]
     group = np.array([groups[copies[0]] for copies in made.copies])
-    todo = list(made.parts)[::-1]
-    while todo:
-        part = todo.pop()
-        done = _attempt(backbone, part, kept, reads, made.copies)
-        if done is not None:
-            yield done
-            continue
-        budget = max(part.tokens // 2, 1)
-        _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
-        left = np.concatenate([part.texts, *(part.texts for part in todo)])
-        todo = _parts([kept[n] for n in left], group[left], left, budget, fill, packed)[::-1]
+
+    def forward(part: Pack | Padded) -> Batch:
+        return _forward(backbone, part, kept, reads, made.copies)
+
+    def cut(left: Ints, budget: int) -> list[Pack | Padded]:
+        return _parts([kept[n] for n in left], group[left], left, budget, fill, packed)
+
+    return until_it_fits(made.parts, forward, cut, lambda n: int(made.copies[n][0]))
 
 
 def _parts(
@@ -152,26 +148,6 @@ def _parts(
         made = pack(sequences, groups, budget, fill=fill)
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
     return [Padded(numbers[part.texts], part.tokens) for part in pad([len(ids) for ids in sequences], budget)]
-
-
-def _attempt(
-    backbone: "PreTrainedModel", part: "Pack | Padded", kept: Sequence[Any], reads: Sequence[Any], copies: list[Ints]
-) -> Batch | None:
-    """Forward one part; None where it does not fit into memory but half of it may."""
-    import torch
-
-    try:
-        return _forward(backbone, part, kept, reads, copies)
-    except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-            raise
-        if len(part.texts) == 1:
-            error.add_note(f"text {copies[part.texts[0]][0]} alone, {part.tokens} tokens, does not fit into memory")
-            raise
-    # Freed only here: while the error is being handled it holds the tensors that did not fit.
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return None
 
 
 def _forward(

@@ -14,27 +14,43 @@ if TYPE_CHECKING:
 __all__ = ["generated"]
 
 Ids = NDArray[np.int32]
+Ints = NDArray[np.intp]
 
 
 def generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Ids], budget: int) -> Stream:
-    """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens."""
+    """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens.
+
+    Running out of memory halves the budget.
+    """
     import torch
 
-    from rmlab.inference.batches import pad
+    from rmlab.inference.batches import Padded, pad
+    from rmlab.inference.fitting import until_it_fits
+
+    def cut(texts: Ints, budget: int) -> list[Padded]:
+        return [Padded(texts[part.texts], part.tokens) for part in pad([len(ids[text]) for text in texts], budget)]
+
+    def forward(part: Padded) -> tuple[Ints, NDArray[np.float64]]:
+        with torch.inference_mode():
+            states = _states(model, [ids[text] for text in part.texts])
+            return part.texts, head(states).double().cpu().numpy()
+
+    return until_it_fits(cut(np.arange(len(ids)), budget), forward, cut)
+
+
+def _states(model: Any, texts: list[Ids]) -> "Tensor":
+    """What enters the output layer for the first token, scaled as the model does: (texts, 1, hidden) float32."""
+    import torch
 
     caught: list[Tensor] = []
-    # What enters the output layer, after whatever scaling the model does before it.
     hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0]))
+    rows = [torch.from_numpy(ids.astype(np.int64)) for ids in texts]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
+    start = torch.full((len(rows), 1), int(model.config.decoder_start_token_id), device=model.device)
     try:
-        for part in pad([len(one) for one in ids], budget):
-            rows = [torch.from_numpy(ids[text].astype(np.int64)) for text in part.texts]
-            tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
-            lengths = torch.tensor([len(one) for one in rows], device=model.device)
-            mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
-            start = torch.full((len(rows), 1), int(model.config.decoder_start_token_id), device=model.device)
-            with torch.inference_mode():
-                model(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=start, use_cache=False)
-                logits = head(caught.pop().float()).double().cpu().numpy()
-            yield part.texts, logits
+        model(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=start, use_cache=False)
     finally:
         hook.remove()
+    return caught.pop().float()

@@ -1,0 +1,64 @@
+"""Running out of memory: what did not fit is cut in half, and the run goes on."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rmlab.inference.batches import Padded
+    from rmlab.inference.trie import Pack
+
+__all__ = ["until_it_fits"]
+
+Done = TypeVar("Done")
+Part = TypeVar("Part", bound="Pack | Padded")
+Ints = NDArray[np.intp]
+
+_log = logging.getLogger(__name__)
+
+
+def until_it_fits(
+    parts: list[Part],
+    forward: Callable[[Part], Done],
+    cut: Callable[[Ints, int], list[Part]],
+    number: Callable[[int], int] = int,
+) -> Iterator[Done]:
+    """What `forward` makes of each part, in order; where memory runs out, the rest is cut anew for half the tokens.
+
+    `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that does not fit alone is named by its
+    `number` in a note on the error.
+    """
+    import torch
+
+    todo = parts[::-1]
+    while todo:
+        part = todo.pop()
+        done = _attempt(part, forward, number)
+        if done is not None:
+            yield done
+            continue
+        # Freed only here: while the error is being handled it holds the tensors that did not fit.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        budget = max(part.tokens // 2, 1)
+        _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
+        left = np.concatenate([part.texts, *(later.texts for later in todo[::-1])])
+        todo = cut(left, budget)[::-1]
+
+
+def _attempt(part: Part, forward: Callable[[Part], Done], number: Callable[[int], int]) -> Done | None:
+    """What `forward` makes of the part; None where it does not fit into memory but half of it may."""
+    import torch
+
+    try:
+        return forward(part)
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+            raise
+        if len(part.texts) == 1:
+            error.add_note(f"text {number(int(part.texts[0]))} alone, {part.tokens} tokens, does not fit into memory")
+            raise
+    return None
