@@ -47,8 +47,10 @@ def test_packs_hold_every_text_once_and_keep_the_budget(world, budget):
         assert part.tokens <= budget or len(part.texts) == 1
         assert part.tokens == sum(len(kept[i]) for i in part.texts) - part.shared.sum()
         assert all(shared == 0 or shared >= SHORTEST_SHARED for shared in part.shared)
-    sizes = [part.tokens for part in packs]
-    assert sizes == sorted(sizes, reverse=True)
+    assert packs[0].tokens == max(part.tokens for part in packs)
+    for group in set(groups):
+        turns = [turn for turn, part in enumerate(packs) if group in groups[part.texts]]
+        assert turns == list(range(turns[0], turns[-1] + 1)), "a prompt's packs follow one another"
 
 
 @settings(deadline=None)

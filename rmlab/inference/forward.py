@@ -96,7 +96,7 @@ def hidden(
 
     `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token ids of text i; `reads[i]`:
     positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default BUDGETS of the device; running
-    out of memory halves it. Largest parts come first, so that a budget that is too large shows at once.
+    out of memory halves it. The largest part comes first, so that a budget that is too large shows at once.
     Raises ValueError for an empty sequence or a position outside it.
     """
     _check(sequences, reads, groups)

@@ -81,19 +81,26 @@ def trie_size(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> int:
 def pack(
     sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int, *, fill: int | None = None
 ) -> list[Pack]:
-    """Packs of at most `budget` tokens, largest first, that hold every text of `sequences` once.
+    """Packs of at most `budget` tokens that hold every text of `sequences` once; the largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
-    the budget is cut between texts; a single text that is longer than the budget is a pack of its own. Prompts are put
-    together up to `fill` tokens, by default the budget.
+    the budget is cut between texts, and its packs follow one another, so that all its texts are done soon; a single
+    text that is longer than the budget is a pack of its own. Other prompts are put together up to `fill` tokens, by
+    default the budget.
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     fill = budget if fill is None else min(fill, budget)
-    pieces: list[Pack] = []
+    whole: list[Pack] = []
+    turns: list[list[Pack]] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
-        pieces += _pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget)
-    return sorted((_joined(bin_) for bin_ in _bins(pieces, fill)), key=lambda part: -part.tokens)
+        pieces = list(_pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget))
+        if len(pieces) == 1:
+            whole += pieces
+        else:
+            turns.append(sorted(pieces, key=_size, reverse=True))
+    turns += [[_joined(bin_)] for bin_ in _bins(whole, fill)]
+    return [part for turn in sorted(turns, key=lambda turn: -turn[0].tokens) for part in turn]
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
@@ -160,7 +167,7 @@ def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
     """Best fit, largest piece first: each piece goes where the least room is left, larger ones than `fill` alone."""
     bins: list[list[Pack]] = []
     room: list[tuple[int, int]] = []
-    for piece in sorted(pieces, key=lambda piece: -piece.tokens):
+    for piece in sorted(pieces, key=_size, reverse=True):
         at = bisect_left(room, (piece.tokens, -1))
         if at < len(room):
             left, number = room.pop(at)
@@ -170,6 +177,10 @@ def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
             bins.append([piece])
         insort(room, (left - piece.tokens, number))
     return bins
+
+
+def _size(part: Pack) -> int:
+    return part.tokens
 
 
 def _joined(pieces: list[Pack]) -> Pack:
