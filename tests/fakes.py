@@ -6,6 +6,21 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from rmlab import toy
+
+
+def toy_responses(prompts, slots):
+    """Answers of growing length in words that the toy tokenizer knows."""
+    words = " ".join(toy.TEXTS).split()
+    rng = np.random.default_rng(0)
+    rows = [
+        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
+        for prompt in range(prompts)
+        for label in ("chosen", "rejected")
+        for slot in range(slots)
+    ]
+    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+
 
 def responses(n=20, label=("chosen", "rejected"), slots=3):
     """`n` prompts with distinct texts, in RM-Bench's shape."""

@@ -299,6 +299,10 @@ def test_the_playground_in_jupyterlab(open_page, lab):
     play.get_by_role("button", name="Try on more prompts").click()
     wait_text(play, "bold 3 + padding 1 + emoji 1")
     wait_text(play, "95 % interval")
+    scores = play.locator(".rmlab-scoreline").all_text_contents()
+    assert len(scores) >= 2
+    assert scores[0] != before
+    assert all(re.fullmatch(r"[-−+]?\d+\.\d+", score.strip()) for score in scores), scores
     shot(page, play, "playground-light-1400")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fakes import toy_responses
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -20,15 +21,7 @@ CHECKS = ["head", "memory", "template", "truncated", "bos", "read", "pad", "nan"
 
 @pytest.fixture(scope="module")
 def responses():
-    words = " ".join(toy.TEXTS).split()
-    rng = np.random.default_rng(0)
-    rows = [
-        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
-        for prompt in range(8)
-        for label in ("chosen", "rejected")
-        for slot in range(3)
-    ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    return toy_responses(prompts=8, slots=3)
 
 
 @pytest.fixture(scope="module")

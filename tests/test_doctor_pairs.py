@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fakes import toy_responses
 from pairwise_models import MARKS, save, save_pairrm
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
@@ -26,15 +27,7 @@ LABELS = ("chosen", "rejected")
 
 @pytest.fixture(scope="module")
 def responses():
-    words = " ".join(toy.TEXTS).split()
-    rng = np.random.default_rng(0)
-    rows = [
-        ("toy", "chat", str(prompt), label, slot, f"Question {prompt}?", " ".join(rng.choice(words, 4 + 6 * prompt)))
-        for prompt in range(6)
-        for label in LABELS
-        for slot in range(2)
-    ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    return toy_responses(prompts=6, slots=2)
 
 
 @pytest.fixture(scope="module")

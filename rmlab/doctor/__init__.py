@@ -10,7 +10,6 @@ import pandas as pd
 from rmlab import scorers, tables
 from rmlab.doctor import comparisons, memory, numbers, texts
 from rmlab.doctor.report import STATUS, Row, refusal, table
-from rmlab.scoring.check import alone_and_together, tolerance
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor"]
@@ -95,21 +94,13 @@ def _examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]
 def _on_sample(scorer: Any, rows: pd.DataFrame) -> Iterator[Row]:
     """The checks for which texts are scored."""
     prepared = scorer.prepare(rows["prompt"].tolist(), rows["response"].tolist())
-    every = np.arange(len(rows))
-    ids, reads = scorer.places(prepared, every)
+    ids, reads = scorer.places(prepared, np.arange(len(rows)))
     if hasattr(scorer, "checkpoints"):
         reads = [np.array([len(text) - 1]) for text in ids]  # what the answer ends with is scored, not read
     yield texts.beginning(scorer.tokenizer, ids)
     yield texts.end(scorer.tokenizer, ids, reads)
     yield texts.pad(scorer.tokenizer, ids)
-    seen = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
-    finite = numbers.finite(seen)
-    yield finite
-    if finite.status == "fail":
-        return
-    yield numbers.packing(seen, tolerance(scorer))
-    yield numbers.half(scorer, prepared, seen)
-    yield numbers.saturation(seen, prepared.keys)
+    yield from numbers.examine(scorer, prepared, rows)
 
 
 def _encode(scorer: Any, responses: pd.DataFrame) -> Any:

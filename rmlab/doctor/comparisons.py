@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from rmlab.doctor import memory, numbers, texts
 from rmlab.doctor.report import Row, refusal
-from rmlab.scoring.check import alone_and_together, tolerance
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
 
@@ -59,15 +58,7 @@ def _on_sample(scorer: Any, rows: pd.DataFrame, columns: list[list[Any]]) -> Ite
     else:
         yield texts.beginning(scorer.tokenizer, ids)
         yield _end(scorer.tokenizer, ids)
-    seen = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
-    finite = numbers.finite(seen)
-    yield finite
-    if finite.status == "fail":
-        return
-    yield numbers.packing(seen, tolerance(scorer))
-    yield numbers.half(scorer, prepared, seen)
-    yield position(*scorer.by_order(prepared, every))
-    yield numbers.saturation(seen, prepared.keys)
+    yield from numbers.examine(scorer, prepared, rows, lambda: position(*scorer.by_order(prepared, every)))
 
 
 def length(lengths: Ints, cut: NDArray[np.bool_], longest: int | None, truncate: str | None) -> Row:

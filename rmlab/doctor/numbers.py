@@ -1,5 +1,6 @@
 """Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,10 +9,10 @@ from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.doctor.report import Row
-from rmlab.scoring.check import apart
+from rmlab.scoring.check import alone_and_together, apart, tolerance
 from rmlab.tables import KEY
 
-__all__ = ["Sample", "finite", "half", "packing", "precision", "saturation"]
+__all__ = ["Sample", "examine", "finite", "half", "packing", "precision", "saturation"]
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +33,23 @@ class Sample(NamedTuple):
         """How many comparisons of a chosen with a rejected answer change their outcome, and how many there are."""
         first, second = (_margins(self.rows, values) for values in (left, right))
         return int((np.sign(first) != np.sign(second)).sum()), len(first)
+
+
+def examine(scorer: Any, prepared: Any, rows: pd.DataFrame, *further: Callable[[], Row]) -> Iterator[Row]:
+    """The checks of this file on a `prepared` sample whose texts are `rows`; `further` ones come before the last.
+
+    Scores that are not finite make the others impossible: these are left out then.
+    """
+    sample = Sample(rows, *alone_and_together(scorer, prepared, np.arange(len(rows))))
+    first = finite(sample)
+    yield first
+    if first.status == "fail":
+        return
+    yield packing(sample, tolerance(scorer))
+    yield half(scorer, prepared, sample)
+    for check in further:
+        yield check()
+    yield saturation(sample, prepared.keys)
 
 
 def finite(sample: Sample) -> Row:
