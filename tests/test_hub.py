@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
+import huggingface_hub
 import huggingface_hub.constants
 import pandas as pd
 import pytest
@@ -227,6 +230,34 @@ def test_load_pairs_from_the_hub(server):
     server.files = {"README.md": b"x"}
     with pytest.raises(DataError, match=r"no file ending in .json"):
         load_pairs("someone/pairs")
+
+
+def test_a_downloaded_model_is_what_its_files_are(server, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from rmlab import toy
+    from rmlab.scorers.checkpoint import find
+
+    folder = toy.save_model(tmp_path / "m")
+    server.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server.lfs = {"model.safetensors", "tokenizer.json"}
+    endpoint = os.environ["HF_ENDPOINT"]
+    downloaded = [
+        Path(huggingface_hub.hf_hub_download("owner/model", name, endpoint=endpoint, cache_dir=tmp_path / "cache"))
+        for name in server.files
+    ]
+    links = {path.name: path.readlink() for path in downloaded}
+    assert links["model.safetensors"].name == hashlib.sha256(server.files["model.safetensors"]).hexdigest()
+    assert links["config.json"].name == git_id(server.files["config.json"])
+    original = find(folder).content
+    read, whole = [], hashlib.file_digest
+
+    def recorded(file, kind):
+        read.append(Path(file.name).resolve().name)
+        return whole(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", recorded)
+    assert find(downloaded[0].parent).content == original
+    assert read == [links["config.json"].name]
 
 
 def test_git_blob_ids_are_git_s(tmp_path):

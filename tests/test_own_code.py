@@ -37,10 +37,10 @@ def test_each_change_of_trusted_code_is_seen(folder):
     assert content(folder) == found[1]
 
 
-def test_the_fingerprint_follows_and_provenance_too(folder):
+def test_a_tokenizer_s_own_code_counts(folder):
     ask_for(folder, file="tokenizer_config.json", key="AutoTokenizer", reference=["own.Words", None])
     (folder / "own.py").write_text("a = 1")
-    first = find(folder, trust_remote_code=True).content
+    first = content(folder)
     (folder / "own.py").write_text("a = 2")
     assert content(folder) != first
 
@@ -65,6 +65,21 @@ def test_code_beside_the_configuration_counts(folder, tmp_path):
     first = find(folder, base=base, trust_remote_code=True).content
     (base / "own.py").write_text("a = 2")
     assert find(folder, base=base, trust_remote_code=True).content != first
+    (folder / "own.py").write_text("a = 1")
+    beside_weights = find(folder, base=base, trust_remote_code=True).content
+    (folder / "own.py").write_text("a = 2")
+    (base / "own.py").write_text("a = 1")
+    assert find(folder, base=base, trust_remote_code=True).content != beside_weights, "which of the two is run counts"
+
+
+def test_code_in_another_folder_counts(folder, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own.py").write_text("a = 1")
+    ask_for(folder, f"{tmp_path / 'code'}--own.Model")
+    first = content(folder)
+    assert content(folder) == first
+    (tmp_path / "code" / "own.py").write_text("a = 2")
+    assert content(folder) != first
 
 
 def test_code_of_another_repository_counts_by_its_commit(folder, tmp_path, monkeypatch):

@@ -4,13 +4,14 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmlab.scorers.digest import digests
 from rmlab.scorers.own_code import own_code
 from rmlab.tables import DataError
 
@@ -21,9 +22,9 @@ __all__ = ["Checkpoint", "find", "first_line"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
+_LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
 _PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-_WHOLE, _SAMPLE, _SAMPLES = 1 << 20, 1 << 12, 16
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,17 @@ class Checkpoint:
 
     @cached_property
     def content(self) -> str:
-        """Hash of configuration, weights (small ones, as heads are, whole, large ones by samples) and trusted code."""
-        digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
-        for path in sorted(set(self.files.values())):
-            digest.update(f"{path.name} {path.stat().st_size}".encode())
-            for part in _samples(path):
-                digest.update(part)
-        for part in own_code(self.name, self.folder, self.base) if self.trust_remote_code else ():
-            digest.update(part)
-        return digest.hexdigest()[:32]
+        """Hash of the names and the bytes of all files that decide a score: configuration, weights and trusted code.
+
+        The same files have the same hash wherever they lie, in a folder or in the hub's cache; any other byte, and the
+        same weights in other files, have another.
+        """
+        # Transformers chooses among the files of weights by rules of its own, so all that it may take count.
+        weights = {path for pattern in _LOADED for path in self.folder.glob(pattern)} | set(self.files.values())
+        parts = digests("configuration", [self.base / "config.json"]) + digests("weights", weights)
+        if self.trust_remote_code:
+            parts += own_code(self.name, self.folder, self.base)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
         """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
@@ -224,15 +227,7 @@ def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
 
 
 def _header(path: Path) -> dict[str, int]:
-    """Number of values of each tensor in a safetensors file."""
-    return {key: prod(about["shape"]) for key, about in _tensors(path)[0].items()}
-
-
-def _tensors(path: Path) -> tuple[dict[str, Any], int]:
-    """What the header of a safetensors file says of each tensor, and where the values begin.
-
-    DataError for a file that is cut off.
-    """
+    """Number of values of each tensor in a safetensors file; DataError for a file that is cut off."""
     trouble = f"{path}: not a whole safetensors file; download it again"
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -243,37 +238,7 @@ def _tensors(path: Path) -> tuple[dict[str, Any], int]:
     end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
     if 8 + length + end != path.stat().st_size:
         raise DataError(trouble)
-    return tensors, 8 + length
-
-
-def _samples(path: Path) -> Iterator[bytes]:
-    """Bytes that stand for a file of weights: each tensor whole, or where it is large, pieces from all over it.
-
-    A pickle's tensors are not told apart; it is taken in pieces, with the checksums that a zip file has of its members.
-    """
-    if path.suffix == ".safetensors":
-        tensors, begin = _tensors(path)
-        for key, about in sorted(tensors.items()):
-            yield f"{key} {about['dtype']} {about['shape']}".encode()
-            start, stop = about["data_offsets"]
-            yield from _pieces(path, begin + start, begin + stop)
-        return
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as members:
-            yield from (f"{member.filename} {member.CRC}".encode() for member in members.infolist())
-    yield from _pieces(path, 0, path.stat().st_size)
-
-
-def _pieces(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes start..stop of a file, or, where they are many, pieces of them."""
-    with path.open("rb") as file:
-        if stop - start <= _WHOLE:
-            file.seek(start)
-            yield file.read(stop - start)
-            return
-        for i in range(_SAMPLES):
-            file.seek(start + (stop - start - _SAMPLE) * i // (_SAMPLES - 1))
-            yield file.read(_SAMPLE)
+    return {key: prod(about["shape"]) for key, about in tensors.items()}
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:

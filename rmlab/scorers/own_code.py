@@ -1,29 +1,28 @@
 """The code that comes with a model and that transformers runs where it is trusted: what decides its scores too."""
 
-import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
+from rmlab.scorers.digest import digests
 from rmlab.tables import DataError
 
 __all__ = ["own_code"]
 
 
-def own_code(model: str, folder: Path, base: Path) -> Iterator[bytes]:
-    """What stands for a model's own code: its `*.py` files, and the commits of other repositories that it names.
+def own_code(model: str, folder: Path, base: Path) -> list[tuple[str, str, str]]:
+    """What stands for a model's own code: the digests of its `*.py` files, and the commits of others' that it names.
 
     Nothing where neither configuration nor tokenizer names a class of its own: transformers then runs none of it.
     """
     names = sorted({name for file in ("config.json", "tokenizer_config.json") for name in _classes(base / file)})
     if not names:
-        return
-    for path in sorted({path for place in (folder, base) for path in place.glob("*.py")}):
-        yield path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest()
+        return []
+    found = digests("code", folder.glob("*.py")) + digests("code of the configuration", base.glob("*.py"))
     for name in names:
         repository, elsewhere, reference = name.partition("--")
         if elsewhere:
-            yield f"{repository} {_commit(model, repository, reference)}".encode()
+            found += _elsewhere(model, repository, reference)
+    return found
 
 
 def _classes(path: Path) -> list[str]:
@@ -37,13 +36,16 @@ def _classes(path: Path) -> list[str]:
     return [name for value in listed for name in value if name]
 
 
-def _commit(model: str, repository: str, reference: str) -> str:
-    """The commit of another repository whose code the model runs."""
+def _elsewhere(model: str, repository: str, reference: str) -> list[tuple[str, str, str]]:
+    """What stands for the code of another repository: its commit on the hub, or the files of a folder here."""
     from transformers.utils import cached_file
 
+    if Path(repository).is_dir():
+        return digests(f"code of {repository}", Path(repository).glob("*.py"))
     try:
-        return Path(str(cached_file(repository, f"{reference.split('.')[0]}.py"))).parent.name
+        found = Path(str(cached_file(repository, f"{reference.split('.')[0]}.py")))
     except OSError as error:
         raise DataError(
             f"model={model!r}: its code lies in {repository!r}, which cannot be had; connect, or download it first"
         ) from error
+    return [("commit", repository, found.parent.name)]
