@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["digests"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SETTLED = 3_000_000_000
+_SETTLED = 3_000_000_000  # nanoseconds
 
 
 def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
