@@ -34,7 +34,7 @@ import torch
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.forward import hidden, packs, plan
+from rmlab.inference.forward import hidden, plan, way
 from rmlab.scorers import classifier
 
 SIZES = {
@@ -185,7 +185,7 @@ def ways_of(
     texts = render(words, sample)
     numbers = list(range(len(texts)))
     scorer = classifier(folder, dtype=options.dtype, device=options.device, budget=options.budget)
-    packs(scorer.backbone)  # loads the weights
+    how = way(scorer.backbone)  # loads the weights
     prompts, answers = sample["prompt"].tolist(), sample["response"].tolist()
     prepared = scorer.prepare(prompts, answers)
     ways: dict[str, Callable[[], object]] = {
@@ -197,8 +197,7 @@ def ways_of(
         "rmlab": lambda: scorer(prompts, answers),
         "forward alone": forward_alone(scorer, prepared),
     }
-    packed = options.architecture not in ENCODERS
-    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, packed=packed).tokens
+    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, way=how).tokens
     weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
     return {name: run for name, run in ways.items() if name not in options.skip}, forwarded, weights
 
@@ -210,8 +209,7 @@ def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFr
     ids, groups = prepared.encoded.ids, prepared.encoded.groups
     lengths = np.array([len(i) for i in ids])
     start = time.perf_counter()
-    packed = options.architecture not in ENCODERS
-    made = plan(ids, groups, packed=packed)
+    made = plan(ids, groups, way=way(scorer.backbone))
     planned = time.perf_counter() - start
     numbers = list(range(len(ids)))
     by_characters = sorted(numbers, key=lambda i: -len(everything["prompt"].iloc[i] + everything["response"].iloc[i]))

@@ -11,7 +11,7 @@ import pytest
 
 from rmlab import toy
 from rmlab.inference import attention, flex, heap, runs
-from rmlab.inference.forward import alone, hidden, packs, plan
+from rmlab.inference.forward import Way, alone, hidden, plan, way
 from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import packed_rows
 from rmlab.inference.trie import lay_out, pack
@@ -93,7 +93,7 @@ def assert_same(found, reference, tolerance=1e-5):
 def test_packs_give_what_each_text_alone_gives(load, world, architecture):
     texts, groups = world
     backbone = load(architecture)
-    assert packs(backbone) is None
+    assert way(backbone).packed
     reference = scores_alone(backbone, texts)
     order = np.random.default_rng(1).permutation(len(texts))
     for budget in (1, 250, 900, None):
@@ -102,14 +102,31 @@ def test_packs_give_what_each_text_alone_gives(load, world, architecture):
     assert np.abs(moved - reference[order]).max() <= 1e-5 * reference.std()
 
 
+@pytest.mark.parametrize("architecture", ["modernbert", "bert"])
+def test_packs_of_encoders_give_what_each_text_alone_gives(load, world, architecture):
+    """The first position, as encoders are read; nothing is padded, and a common beginning is not shared."""
+    texts, groups = world
+    texts = [np.r_[1, ids] for ids in texts]
+    backbone = load(architecture)
+    assert way(backbone).packed
+    assert not way(backbone).causal
+    made = plan(texts, groups, budget=900, way=way(backbone))
+    assert made.tokens == made.minimum == sum(map(len, texts[:-1])), "the last text stands there twice"
+    reference = scores_alone(backbone, texts, position=0)
+    first = [np.array([0])] * len(texts)
+    for budget in (1, 250, 900, None):
+        assert_same(scores(backbone, texts, groups, reads=first, budget=budget), reference)
+
+
 @pytest.mark.parametrize("architecture", ENCODERS)
-def test_batches_give_what_each_text_alone_gives(load, world, architecture):
-    """The first position, as encoders are read, with padding in some batches."""
+def test_batches_give_what_each_text_alone_gives(load, world, architecture, monkeypatch):
+    """The first position, with padding in some batches."""
     texts, groups = world
     texts = [np.r_[1, ids, ids[:1].repeat(100)] for ids in texts]
     backbone = load(architecture)
-    assert packs(backbone) is not None
-    made = plan(texts, groups, budget=3000, packed=False)
+    if architecture != "deberta-v2":
+        monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
+    made = plan(texts, groups, budget=3000, way=Way("asked for"))
     assert made.tokens > made.minimum
     reference = scores_alone(backbone, texts, position=0)
     first = [np.array([0])] * len(texts)
@@ -121,7 +138,7 @@ def test_batches_give_what_each_text_alone_gives(load, world, architecture):
 def test_decoders_can_go_in_batches_too(load, world, architecture, monkeypatch):
     texts, groups = world
     backbone = load(architecture)
-    monkeypatch.setattr("rmlab.inference.forward.packs", lambda backbone: "asked for")
+    monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
     assert_same(scores(backbone, texts, groups, budget=2000), scores_alone(backbone, texts))
 
 
@@ -158,30 +175,33 @@ def test_sliding_windows_are_kept_inside_a_pack(load, world, architecture, windo
     texts, groups = world
     extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
     backbone = load(architecture, sliding_window=window, **extra)
-    assert packs(backbone) is None
+    assert way(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=900), scores_alone(backbone, texts))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "modernbert", "bert"])
 def test_bfloat16_noise_is_at_most_half_of_padding(load, world, architecture):
-    """Against each text alone in bfloat16, beside file-order batches of eight that are padded on the left."""
+    """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
     texts, groups = world
     backbone = load(architecture, torch.bfloat16)
-    single = scores_alone(backbone, texts)
-    packed = scores(backbone, texts, groups, budget=900)
-    padded = np.concatenate([left_padded(backbone, texts[i : i + 8]) for i in range(0, len(texts), 8)])
+    at = -1 if way(backbone).causal else 0
+    single = scores_alone(backbone, texts, position=at)
+    packed = scores(backbone, texts, groups, [np.arange(len(ids))[[at]] for ids in texts], budget=900)
+    padded = np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
     assert np.abs(packed - single).max() <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
 
 
-def left_padded(backbone, texts, seed=0):
-    """Scores of one batch as the public runners make it: padded on the left, with a mask."""
+def padded_scores(backbone, texts, at, seed=0):
+    """Scores of one batch as the public runners make it: padded on the left, encoders on the right, with a mask."""
     direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
-    longest = max(map(len, texts))
-    ids = torch.tensor(np.stack([np.r_[np.zeros(longest - len(text), int), text] for text in texts]))
-    mask = torch.tensor(np.stack([np.arange(longest) >= longest - len(text) for text in texts])).long()
+    real = np.arange(max(map(len, texts)))[None, :] < np.array([[len(text)] for text in texts])
+    real = real[:, ::-1] if at else real
+    ids = np.zeros(real.shape, int)
+    ids[real] = np.concatenate(texts)
+    mask = torch.from_numpy(real.astype(int))
     with torch.no_grad():
-        states = backbone(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-    return (states[:, -1].float() @ direction).numpy()
+        states = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state
+    return (states[:, at].float() @ direction).numpy()
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
@@ -197,7 +217,7 @@ def test_positions_that_stretch_with_the_longest_text(load, world, kind):
     for text in np.argsort([len(ids) for ids in texts], kind="stable"):
         reference[text] = scores_alone(load("llama", **config), texts[text : text + 1])[0]
     backbone = load("llama", **config)
-    assert packs(backbone) is None
+    assert way(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=2000), reference)
 
 
@@ -253,7 +273,7 @@ def assert_halved(sizes, limit, caplog):
 def test_out_of_memory_halves_the_budget_and_goes_on(load, world, caplog, monkeypatch):
     texts, groups = world
     backbone = load("llama")
-    assert packs(backbone) is None
+    assert way(backbone).packed
     reference = scores_alone(backbone, texts)
     whole, sizes = type(backbone).forward, []
 
@@ -296,15 +316,40 @@ def test_other_errors_are_not_taken_for_lack_of_memory(world):
 
 
 def test_models_that_cannot_pack_say_why(load, monkeypatch):
-    assert "both directions" in packs(load("bert"))
-    assert "attention interface" in packs(load("deberta-v2"))
+    assert "attention interface" in way(load("deberta-v2")).refused
     backbone = load("qwen3")
     backbone.config.layer_types = ["full_attention", "linear_attention"]
-    assert packs(backbone) == "it has layers of another kind: linear_attention"
+    assert way(backbone).refused == "it has layers of another kind: linear_attention"
     hides = load("llama")
     hides.config.sliding_window = 8
-    assert packs(hides) == "it has sliding windows that its layers do not hand to attention"
-    assert "position_ids" in packs(with_position_ids_ignored(load("llama")))
+    assert way(hides).refused == "it has sliding windows that its layers do not hand to attention"
+    assert "position_ids" in way(with_position_ids_ignored(load("llama"))).refused
+
+
+def test_layers_that_do_not_all_look_the_same_way_are_found_out(load):
+    backbone = load("llama")
+    backbone.layers[1].self_attn.is_causal = False
+    assert "both directions" in way(backbone).refused
+    backbone = load("bert")
+    backbone.encoder.layer[0].attention.self.is_causal = True
+    assert "both directions" in way(backbone).refused
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load, monkeypatch, architecture):
+    """Some models with learned positions take no more rows than positions, however short the texts."""
+    backbone = load(architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128})
+    assert way(backbone).packed
+    forward = type(backbone).forward
+
+    def limited(self, input_ids, position_ids=None, **options):
+        if input_ids.shape[1] > 128:
+            raise IndexError("index out of range in self")
+        return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
+
+    backbone = load(architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128})
+    monkeypatch.setattr(type(backbone), "forward", limited)
+    assert way(backbone).refused == "it does not run with path attention: index out of range in self"
 
 
 def with_position_ids_ignored(backbone):
@@ -320,7 +365,7 @@ def test_a_model_that_mixes_neighbours_is_found_out(load):
     """A layer that looks one row back (as a convolution does) leaks from one text into the next."""
     backbone = load("llama")
     backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
-    assert "different from texts alone" in packs(backbone)
+    assert "different from texts alone" in way(backbone).refused
 
 
 def test_a_layer_that_asks_for_more_is_found_out(load):
@@ -333,22 +378,23 @@ def test_a_layer_that_asks_for_more_is_found_out(load):
     attention._register()
     transformers.AttentionInterface.register("rmlab_paths", with_sinks)
     try:
-        assert "s_aux" in packs(backbone)
+        assert "s_aux" in way(backbone).refused
     finally:
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
 
 def test_the_answer_is_kept_per_model(load, monkeypatch):
     backbone = load("llama")
-    assert packs(backbone) is None
+    assert way(backbone).packed
     monkeypatch.setattr("rmlab.inference.probe.packed_rows", None)
-    assert packs(backbone) is None
+    assert way(backbone).packed
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
-@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize("window", [None, 50, 129])
 @pytest.mark.parametrize("softcap", [None, 5.0])
-def test_the_gpu_block_mask_gives_the_same_attention(softcap, window, monkeypatch):
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, monkeypatch):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -356,13 +402,34 @@ def test_the_gpu_block_mask_gives_the_same_attention(softcap, window, monkeypatc
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
-    layout = lay_out(pack(texts, [0, 0, 0, 1], 10_000)[0], texts)
+    layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
-    kind = runs.Kind(window, None, softcap)
-    mask = flex.block_mask(layout, window, "cpu")
+    kind = runs.Kind(window, None, softcap, causal)
+    mask = flex.block_mask(layout, kind, "cpu")
     looped = runs.attend(layout, kind, query, key, value)
-    torch.testing.assert_close(flex.attend(layout, kind, query, key, value, mask), looped, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(flex.attend(kind, query, key, value, mask), looped, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 1, 65, 700])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
+    """Whole texts side by side, against a table of who sees whom."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 9, n) for n in (300, 1, 64, 129)]
+    layout = lay_out(pack(texts, range(4), 10_000)[0], texts)
+    make = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, h, len(layout.ids), 16, generator=make).to(dtype) for h in (4, 2, 2))
+    found = runs.attend(layout, runs.Kind(window, 0.3, softcap, False), query, key, value)
+    near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (window or 10_000)
+    seen = torch.from_numpy(near & (layout.ends[:, None] == layout.ends[None, :]))
+    logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(2, 3)
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
+    weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
+    expected = (weights @ value.double().repeat_interleave(2, 1)).transpose(1, 2)
+    loose = dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.03 if loose else 1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
@@ -373,7 +440,9 @@ def test_the_gpu_block_mask_gives_the_same_attention(softcap, window, monkeypatc
         ("llama", {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}, 1),
         ("mistral", {"sliding_window": 50}, 1),
         ("gemma2", {"sliding_window": 50}, 2),
-        ("gpt2", {}, 1),
+        ("gpt2", {"n_positions": 512}, 1),
+        ("bert", {"max_position_embeddings": 512}, 1),
+        ("modernbert", {}, 2),
     ],
 )
 def test_what_a_gpu_runs(load, world, monkeypatch, architecture, options, kernels):
@@ -388,8 +457,10 @@ def test_what_a_gpu_runs(load, world, monkeypatch, architecture, options, kernel
     monkeypatch.setattr(attention, "_on_gpu", lambda query: True)
     texts, groups = world
     backbone = load(architecture, **options)
-    assert packs(backbone) is None
-    assert_same(scores(backbone, texts, groups, budget=1000), scores_alone(backbone, texts))
+    assert way(backbone).packed
+    at = -1 if way(backbone).causal else 0
+    reads = [np.arange(len(ids))[[at]] for ids in texts]
+    assert_same(scores(backbone, texts, groups, reads, budget=1000), scores_alone(backbone, texts, position=at))
     assert counter.frame_count == kernels
     torch.compiler.reset()
 
@@ -420,7 +491,7 @@ def test_each_token_is_forwarded_once(load, world):
     """The rows that go through the model are the plan's tokens, and no more."""
     texts, groups = world
     backbone = load("llama")
-    assert packs(backbone) is None
+    assert way(backbone).packed
     sizes = []
     handle = backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].numel()))
     scores(backbone, texts, groups, budget=700)

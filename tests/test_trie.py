@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from rmlab import toy
 from rmlab.inference.batches import WASTE, pad
 from rmlab.inference.flex import BLOCK, block_mask, mask_mod
-from rmlab.inference.forward import BUDGETS, plan
+from rmlab.inference.forward import BUDGETS, Way, plan
+from rmlab.inference.runs import Kind
 from rmlab.inference.template import encode
 from rmlab.inference.trie import SHORTEST_SHARED, ancestors, distinct, lay_out, pack, trie_size
+
+DECODER, ENCODER, BATCHES = Way(None), Way(None, causal=False), Way("cannot")
 
 
 @st.composite
@@ -108,10 +111,10 @@ def test_the_order_of_the_texts_does_not_matter(world, random):
 
 
 @settings(deadline=None)
-@given(worlds(), st.integers(1, 300), st.booleans())
-def test_a_plan_covers_every_text(world, budget, packed):
+@given(worlds(), st.integers(1, 300), st.sampled_from([DECODER, ENCODER, BATCHES]))
+def test_a_plan_covers_every_text(world, budget, way):
     texts, groups = world
-    made = plan(texts, groups, budget=budget, packed=packed)
+    made = plan(texts, groups, budget=budget, way=way)
     covered = np.concatenate([made.copies[n] for part in made.parts for n in part.texts])
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
@@ -133,7 +136,8 @@ def test_batches_waste_little_and_keep_the_budget(lengths, budget):
 
 def test_nothing_to_plan():
     assert plan([], []).tokens == 0
-    assert plan([], [], packed=False).parts == []
+    assert plan([], [], way=ENCODER).parts == []
+    assert plan([], [], way=BATCHES).parts == []
 
 
 @pytest.mark.parametrize("planner", [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)])
@@ -142,20 +146,23 @@ def test_a_budget_of_nothing_is_refused(planner):
         planner(0)
 
 
-@pytest.mark.parametrize("window", [None, 40])
-def test_block_mask_agrees_with_the_dense_mask(window):
+@pytest.mark.parametrize("window", [None, 40, 200])
+@pytest.mark.parametrize("causal", [True, False])
+def test_block_mask_agrees_with_the_dense_mask(causal, window):
     """Every block taken as full is full, every block left out is empty, and the mask function is the path mask."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 200, 70)] + [rng.integers(0, 9, 333)]
-    layout = lay_out(pack(texts, [0, 0, 0, 0, 1], 10_000)[0], texts)
+    layout = lay_out(pack(texts, [0, 0, 0, 0, 1] if causal else range(5), 10_000)[0], texts)
     seen = ancestors(layout)
+    seen = seen if causal else seen | seen.T
     if window is not None:
-        seen &= layout.positions[:, None] - layout.positions[None, :] < window
+        seen &= np.abs(layout.positions[:, None] - layout.positions[None, :]) < window
     rows = torch.arange(len(layout.ids))
-    assert (mask_mod(layout, window, "cpu")(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
-    mask = block_mask(layout, window, "cpu")
+    kind = Kind(window, None, None, causal)
+    assert (mask_mod(layout, kind, "cpu")(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
+    mask = block_mask(layout, kind, "cpu")
     blocks = -(-len(rows) // BLOCK)
     full = np.zeros((blocks, blocks), bool)
     some = np.zeros((blocks, blocks), bool)
@@ -199,5 +206,7 @@ def test_tokens_forwarded_on_rm_bench(real_texts):
 
 @pytest.mark.parametrize("budget", [2048, 4096, 16384, 65536])
 def test_tokens_forwarded_on_rm_bench_without_packs(real_texts, budget):
-    made = plan(real_texts.ids, real_texts.groups, budget=budget, packed=False)
+    made = plan(real_texts.ids, real_texts.groups, budget=budget, way=BATCHES)
     assert made.tokens <= 1.01 * made.minimum
+    packs = plan(real_texts.ids, real_texts.groups, budget=budget, way=ENCODER)
+    assert packs.tokens == packs.minimum == made.minimum, "nothing is padded"

@@ -24,11 +24,14 @@ BLOCK = 128
 """Rows and columns of one block of the block mask: what flex attention's kernels expect."""
 
 
+Blocks = NDArray[np.bool_]
+"""(blocks of queries, blocks of keys)."""
+
 _KERNELS = 64  # that torch may compile before it falls back to the slow way, which needs rows x rows numbers
 
 
 def attend(
-    layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: "BlockMask"
+    kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: "BlockMask"
 ) -> "torch.Tensor":
     """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out. `mask`: the layout's block mask."""
     import torch
@@ -76,12 +79,13 @@ def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
     return lambda score, batch, head, q, k: softcap * torch.tanh(score / softcap)
 
 
-def mask_mod(layout: Layout, window: int | None, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
+def mask_mod(layout: Layout, kind: Kind, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
     """Flex attention's mask function for a layout: may row q see row k? Rows that fill up see themselves."""
     import torch
 
     ends = torch.as_tensor(_ends(layout), device=device)
     positions = torch.as_tensor(np.pad(layout.positions, (0, len(ends) - len(layout.positions))), device=device)
+    window = kind.window
 
     def on_path(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (k <= q) & (q < ends[k])
@@ -89,18 +93,39 @@ def mask_mod(layout: Layout, window: int | None, device: "torch.device | str") -
     def in_window(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < window)
 
-    return on_path if window is None else in_window
+    def in_text(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return ends[q] == ends[k]
+
+    def in_band(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return (ends[q] == ends[k]) & (q - k < window) & (k - q < window)
+
+    if kind.causal:
+        return on_path if window is None else in_window
+    return in_text if window is None else in_band
 
 
-def block_mask(layout: Layout, window: int | None, device: "torch.device | str") -> "BlockMask":
-    """Flex attention's block mask for a layout, read off the subtree ends; no rows x rows table is ever made.
-
-    A block of keys matters to a block of queries when one of its subtrees reaches that far, and is open in full when
-    all of its subtrees reach behind it. With a window no block is taken as fully open.
-    """
+def block_mask(layout: Layout, kind: Kind, device: "torch.device | str") -> "BlockMask":
+    """Flex attention's block mask for a layout, read off the subtree ends; no rows x rows table is ever made."""
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
+    rows = filled(len(layout.ends))
+    some, full = (_below if kind.causal else _beside)(layout, kind.window)
+    return BlockMask.from_kv_blocks(
+        *_block_lists(torch, some & ~full, device),
+        *_block_lists(torch, full, device),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_mod(layout, kind, device),
+        seq_lengths=(rows, rows),
+    )
+
+
+def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
+    """Which blocks of keys matter to a decoder's blocks of queries, and which are open in full.
+
+    A block of keys matters when one of its subtrees reaches the queries, and is open in full when all of its subtrees
+    reach behind them. With a window no block is taken as fully open.
+    """
     ends = _ends(layout)
     starts = np.arange(0, len(ends), BLOCK)
     last = starts + BLOCK - 1
@@ -108,14 +133,22 @@ def block_mask(layout: Layout, window: int | None, device: "torch.device | str")
     nearest = np.minimum.reduceat(ends, starts)
     earlier = starts[None, :] < starts[:, None]
     some = (starts[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
-    full = earlier & (nearest[None, :] > last[:, None]) & (window is None)
-    return BlockMask.from_kv_blocks(
-        *_block_lists(torch, some & ~full, device),
-        *_block_lists(torch, full, device),
-        BLOCK_SIZE=BLOCK,
-        mask_mod=mask_mod(layout, window, device),
-        seq_lengths=(len(ends), len(ends)),
-    )
+    return some, earlier & (nearest[None, :] > last[:, None]) & (window is None)
+
+
+def _beside(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
+    """The same for an encoder: blocks matter to one another when a text has rows in both, open in full within one."""
+    ends = _ends(layout)
+    starts = np.arange(0, len(ends), BLOCK)
+    last = starts + BLOCK - 1
+    begins = np.pad(np.arange(len(layout.ids)) - layout.positions, (0, len(ends) - len(layout.ids)))
+    begins[len(layout.ids) :] = np.arange(len(layout.ids), len(ends))
+    first, behind = begins[starts], ends[last]
+    some = (starts[None, :] < behind[:, None]) & (first[:, None] <= last[None, :])
+    if window is not None:
+        return some & (np.abs(starts[:, None] - starts[None, :]) < window + BLOCK - 1), np.zeros_like(some)
+    one = first == begins[last]
+    return some, one[:, None] & one[None, :] & (first[:, None] == first[None, :])
 
 
 def _ends(layout: Layout) -> NDArray[np.intp]:

@@ -1,7 +1,7 @@
 """Hidden states of many texts at recorded positions: nothing padded, no shared beginning forwarded twice.
 
-Decoders get packs of tries (trie.py, attention.py); encoders, and decoders whose texts would see each other in a pack,
-get length-sorted batches (batches.py). Both give what each text alone gives; `alone` is that reference.
+Decoders get packs of tries, encoders packs of whole texts (trie.py, attention.py); models whose texts would see each
+other in a pack get length-sorted batches (batches.py). All give what each text alone gives; `alone` is that reference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from rmlab.inference.batches import Padded, pad
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.probe import packs
+from rmlab.inference.probe import Way, way
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["BUDGETS", "Batch", "Plan", "alone", "hidden", "packs", "plan"]
+__all__ = ["BUDGETS", "Batch", "Plan", "Way", "alone", "hidden", "plan", "way"]
 
 BUDGETS = {"cpu": 4096, "cuda": 16384}
 """The most tokens forwarded at once where the caller names no budget."""
@@ -49,7 +49,7 @@ class Plan:
     """What will be forwarded. Parts hold numbers of distinct sequences; `copies[n]` are the texts that sequence n is.
 
     `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the same states: the nodes of one trie
-    per prompt where parts are packs, the tokens of the distinct texts where they are batches.
+    per prompt for a decoder's packs, else the tokens of the distinct texts.
     """
 
     parts: list[Pack | Padded]
@@ -64,9 +64,9 @@ def plan(
     *,
     budget: int = BUDGETS["cpu"],
     fill: int | None = FILL["cpu"],
-    packed: bool = True,
+    way: Way = Way(None),  # noqa: B008
 ) -> Plan:
-    """Plan the forward passes for token id sequences: packs of at most `budget` tokens, or batches if not `packed`.
+    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as is the `way`.
 
     `groups[i]`: prompt number of text i. Identical sequences are forwarded once. Packs of several prompts hold at most
     `fill` tokens, None: `budget`.
@@ -79,8 +79,8 @@ def plan(
     order = np.argsort(which, kind="stable")
     copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
     kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
-    parts = _parts(kept, group, np.arange(len(first)), budget, fill, packed)
-    minimum = trie_size(kept, group) if packed else sum(map(len, kept))
+    parts = _parts(kept, group, np.arange(len(first)), budget, fill, way)
+    minimum = trie_size(kept, group) if way.packed and way.causal else sum(map(len, kept))
     return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
 
 
@@ -125,33 +125,39 @@ def _batches(
     groups: Sequence[int] | Ints,
     budget: int,
 ) -> Iterator[Batch]:
-    packed = packs(backbone) is None
+    how = way(backbone)
     fill = FILL.get(backbone.device.type)
-    made = plan(sequences, groups, budget=budget, fill=fill, packed=packed)
+    made = plan(sequences, groups, budget=budget, fill=fill, way=how)
     kept = [sequences[copies[0]] for copies in made.copies]
     group = np.array([groups[copies[0]] for copies in made.copies])
 
     def forward(part: Pack | Padded) -> Batch:
-        return _forward(backbone, part, kept, reads, made.copies)
+        return _forward(backbone, part, kept, reads, made.copies, how)
 
     def cut(left: Ints, budget: int) -> list[Pack | Padded]:
-        return _parts([kept[n] for n in left], group[left], left, budget, fill, packed)
+        return _parts([kept[n] for n in left], group[left], left, budget, fill, how)
 
     return until_it_fits(made.parts, forward, cut, lambda n: int(made.copies[n][0]))
 
 
 def _parts(
-    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, packed: bool
+    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, way: Way
 ) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
-    if packed:
-        made = pack(sequences, groups, budget, fill=fill)
+    if way.packed:
+        # Only a decoder's texts share rows, and only those of one prompt.
+        made = pack(sequences, groups if way.causal else range(len(sequences)), budget, fill=fill)
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
     return [Padded(numbers[part.texts], part.tokens) for part in pad([len(ids) for ids in sequences], budget)]
 
 
 def _forward(
-    backbone: "PreTrainedModel", part: "Pack | Padded", kept: Sequence[Any], reads: Sequence[Any], copies: list[Ints]
+    backbone: "PreTrainedModel",
+    part: "Pack | Padded",
+    kept: Sequence[Any],
+    reads: Sequence[Any],
+    copies: list[Ints],
+    way: Way,
 ) -> Batch:
     texts = np.concatenate([copies[n] for n in part.texts])
     place = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
@@ -164,7 +170,7 @@ def _forward(
         cells = [k * longest + positions for k, positions in zip(place, wanted, strict=True)]
     unique, where = np.unique(np.concatenate(cells), return_inverse=True)
     if isinstance(part, Pack):
-        rows, _ = packed_rows(backbone, layout, unique)
+        rows, _ = packed_rows(backbone, layout, unique, way.windows)
     else:
         rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(unique, longest))
     return Batch(texts, rows, np.split(where, np.cumsum([len(positions) for positions in wanted])[:-1]))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, paths
+from rmlab.inference.narrowing import steps
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
@@ -29,12 +30,21 @@ def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torc
     return padded_rows(backbone, [sequence], np.zeros(len(reads), np.intp), np.asarray(reads, np.intp))
 
 
-def packed_rows(backbone: "PreTrainedModel", layout: Layout, rows: Ints) -> "tuple[torch.Tensor, list[Call]]":
-    """Hidden states of a pack's `rows`, (n, hidden) float32, and the attention calls that made them."""
+def packed_rows(
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, windows: Sequence[int | None] = ()
+) -> "tuple[torch.Tensor, list[Call]]":
+    """Hidden states of a pack's `rows`, ascending, (n, hidden) float32, and the attention calls that made them.
+
+    `windows`: of the layers that may be narrowed (narrowing.py), up to the last.
+    """
     ids, positions = (_on(backbone, values[None]) for values in (layout.ids, layout.positions))
-    with _resting(backbone), paths(backbone, layout) as calls:
-        states = backbone(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
-        return states[0, _on(states, rows)].float(), calls
+    options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
+    narrowed = steps(layout, rows, windows)
+    with _resting(backbone), paths(backbone, layout, narrowed) as calls:
+        states = backbone(input_ids=ids, position_ids=positions, **options).last_hidden_state[0]
+    if len(states) != (len(rows) if narrowed else len(layout.ids)):
+        raise ValueError(f"{len(states)} rows came out of a pack of {len(layout.ids)}")
+    return (states if narrowed else states[_on(states, rows)]).float(), calls
 
 
 def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts: Ints, reads: Ints) -> "torch.Tensor":

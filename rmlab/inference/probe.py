@@ -1,12 +1,14 @@
-"""Can texts of this model share a row? Found out by looking at its settings and by trying."""
+"""How texts of a model can go through it together. Found out by looking at its settings and by trying."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from rmlab.inference.attention import Call
+from rmlab.inference.narrowing import layers
 from rmlab.inference.passes import accepts, alone, packed_rows
 from rmlab.inference.trie import lay_out, pack
 
@@ -14,23 +16,46 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["packs"]
+__all__ = ["Way", "way"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
-_found: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], str | None]]" = WeakKeyDictionary()
+_LONGEST = 1024
 
 
-def packs(backbone: "PreTrainedModel") -> str | None:
-    """Why texts cannot share a pack in this model, as half a sentence; None where they can.
+@dataclass(frozen=True)
+class Way:
+    """How texts go through a model together.
 
-    Asks the model's settings first. Then forwards a pack of four short texts that share beginnings: every layer must
-    come to path attention and ask for nothing that it lacks, and each text must come out as it does alone. The answer
-    is kept for as long as the model lives, per device and dtype.
+    `refused`: why they cannot share a pack, as half a sentence; None where they can. `causal`: a token sees what comes
+    before it and no more, so that texts with a common beginning share its rows. `windows`: of each layer, where the
+    last layers can be narrowed; else empty.
+    """
+
+    refused: str | None
+    causal: bool = True
+    windows: tuple[int | None, ...] = ()
+
+    @property
+    def packed(self) -> bool:
+        """Can texts share a pack?"""
+        return self.refused is None
+
+
+_found: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Way]]" = WeakKeyDictionary()
+
+
+def way(backbone: "PreTrainedModel") -> Way:
+    """How texts go through this model together.
+
+    Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
+    ask for nothing that it lacks, and each text must come out as it does alone. The last layers are narrowed where that
+    changes nothing either. The answer is kept for as long as the model lives, per device and dtype.
     """
     key = (str(backbone.device), str(backbone.dtype))
     known = _found.setdefault(backbone, {})
     if key not in known:
-        known[key] = next(_settings(backbone), None) or next(_trial(backbone), None)
+        refused = next(_settings(backbone), None)
+        known[key] = Way(refused) if refused else _tried(backbone)
     return known[key]
 
 
@@ -47,31 +72,62 @@ def _settings(backbone: "PreTrainedModel") -> Iterator[str]:
         yield f"it has layers of another kind: {', '.join(strange)}"
 
 
-def _trial(backbone: "PreTrainedModel") -> Iterator[str]:
-    """Reasons that show when a small pack is forwarded."""
-    import torch
-
-    texts = _texts(backbone.config.get_text_config().vocab_size)
-    layout = lay_out(pack(texts, [0, 0, 0, 1], budget=4096)[0], texts)
-    try:
-        states, calls = packed_rows(backbone, layout, np.array([path[-1] for path in layout.paths]))
-    except torch.OutOfMemoryError:
-        raise
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
-        yield f"it does not run with path attention: {error}"
-        return
-    yield from _complaints(backbone.config.get_text_config(), calls)
-    order = pack(texts, [0, 0, 0, 1], budget=4096)[0].texts
-    single = [alone(backbone, texts[text], np.array([len(texts[text]) - 1])) for text in order]
-    apart = max(_distance(packed, one[0]) for packed, one in zip(states, single, strict=True))
-    if not apart <= (1e-3 if backbone.dtype.itemsize >= 4 else 0.1):
-        yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
+def _tried(backbone: "PreTrainedModel") -> Way:
+    """What shows when a small pack is forwarded: as a decoder's, and as an encoder's if it looks both ways."""
+    config = backbone.config.get_text_config()
+    # Learned positions may run out in a pack that has more rows than they are.
+    learned = 0 if getattr(config, "rope_parameters", None) else getattr(config, "max_position_embeddings", 0)
+    trial = _Trial(backbone, learned - 8, causal=True)
+    refused, calls = trial.run()
+    if calls and not any(call.causal for call in calls):
+        nearest = min((call.window for call in calls if call.window), default=0)
+        trial = _Trial(backbone, max(learned - 8, 6 * nearest), causal=False)
+        refused, calls = trial.run()
+    if refused:
+        return Way(refused)
+    windows = tuple(None if trial.causal else call.window for call in calls)
+    narrows = layers(backbone) is not None and trial.run(windows)[0] is None
+    return Way(None, trial.causal, windows if narrows else ())
 
 
-def _texts(vocabulary: int) -> list[np.ndarray]:
-    """Three texts with common beginnings and one apart."""
-    ids = np.random.default_rng(0).integers(0, vocabulary, 80)
-    return [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80]]
+class _Trial:
+    """A pack of five texts, each read where heads read: at its end, or at its beginning where a model is not causal.
+
+    Three have common beginnings, two lie apart, one of these of up to `longest` tokens.
+    """
+
+    def __init__(self, backbone: "PreTrainedModel", longest: int, *, causal: bool) -> None:
+        self.backbone, self.causal = backbone, causal
+        vocabulary = backbone.config.get_text_config().vocab_size
+        ids = np.random.default_rng(0).integers(0, vocabulary, 80 + min(max(longest, 16), 1024))
+        texts = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80], ids[80:]]
+        self.part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
+        self.layout = lay_out(self.part, texts)
+        self.rows = np.array([path[-1 if causal else 0] for path in self.layout.paths])
+        at = [np.array([len(texts[text]) - 1 if causal else 0]) for text in self.part.texts]
+        self.alone = [alone(backbone, texts[text], read)[0] for text, read in zip(self.part.texts, at, strict=True)]
+
+    def run(self, windows: Sequence[int | None] = ()) -> tuple[str | None, list[Call]]:
+        """Why the texts cannot share this pack, None where they can; and the attention calls. `windows`: narrowed."""
+        import torch
+
+        try:
+            states, calls = packed_rows(self.backbone, self.layout, self.rows, windows)
+        except torch.OutOfMemoryError:
+            raise
+        except (TypeError, ValueError, KeyError, IndexError, RuntimeError) as error:
+            return f"it does not run with path attention: {error}", []
+        return next(self._complaints(states, calls), None), calls
+
+    def _complaints(self, states: "torch.Tensor", calls: list[Call]) -> Iterator[str]:
+        yield from _complaints(self.backbone.config.get_text_config(), calls)
+        if any(call.causal != self.causal for call in calls):
+            yield (
+                "it attends in both directions" if self.causal else "only some of its layers attend in both directions"
+            )
+        apart = max(_distance(packed, one) for packed, one in zip(states, self.alone, strict=True))
+        if not apart <= (1e-3 if self.backbone.dtype.itemsize >= 4 else 0.1):
+            yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
 
 
 def _complaints(config: Any, calls: list[Call]) -> Iterator[str]:

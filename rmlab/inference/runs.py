@@ -1,7 +1,7 @@
 """Attention along paths off the GPU, run by run, so that nothing outside a path is computed.
 
-In float32 a run's rows go in small blocks. In bfloat16 and float16 another order of the sums is rounded to another
-score, so the keys are grouped as in the text alone.
+Of a decoder in float32 a run's rows go in small blocks. In bfloat16 and float16 another order of the sums is rounded to
+another score, so the keys are grouped as in the text alone.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.inference.trie import Layout
+from rmlab.inference.trie import Layout, Run
 
 if TYPE_CHECKING:
     import torch
@@ -29,11 +29,15 @@ Slices = list[tuple[int, int]]
 
 
 class Kind(NamedTuple):
-    """What an attention layer computes: how far it sees, the scale of its logits, and the cap on them."""
+    """What an attention layer computes: how far it sees, the scale of its logits, and the cap on them.
+
+    `window`: a row sees rows less than so many away, None: however far. `causal`: only those before it, and itself.
+    """
 
     window: int | None
     scaling: float | None
     softcap: float | None
+    causal: bool = True
 
 
 def attend(
@@ -41,15 +45,55 @@ def attend(
 ) -> "torch.Tensor":
     """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out."""
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+    attend = _along_paths if kind.causal else _both_ways
+    for run, rows in attend(layout, kind, query, key, value):
+        out[:, run.start : run.stop] = rows.transpose(1, 2)
+    return out
+
+
+def _along_paths(
+    layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
+) -> "Iterator[tuple[Run, torch.Tensor]]":
+    """Attention of each run's rows to the rows before them on their path."""
     exact = query.dtype.itemsize < 4 and not kind.softcap
     longest = max(len(path) for path in layout.paths)
     mask = _mask(-(-longest // KEYS) * KEYS, KEYS if exact else ROWS, kind.window, query.dtype, query.device)
     some = _as_alone if exact else _in_blocks
     for run in layout.runs:
         path = [*run.before, (run.start, run.stop)]
-        rows = some(kind, run.offset, path, query, _rows(key, path), _rows(value, path), mask)
-        out[:, run.start : run.stop] = rows.transpose(1, 2)
-    return out
+        yield run, some(kind, run.offset, path, query, _rows(key, path), _rows(value, path), mask)
+
+
+def _both_ways(
+    layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
+) -> "Iterator[tuple[Run, torch.Tensor]]":
+    """Attention of each text's rows to all of the text; texts share no rows."""
+    longest = max(len(path) for path in layout.paths)
+    for run in layout.runs:
+        q, k, v = (states[:, :, run.start : run.stop] for states in (query, key, value))
+        if kind.window is None or q.shape[2] <= kind.window:
+            yield run, _attention(kind, q, k, v, None)
+        elif query.dtype.itemsize < 4:
+            # All keys at once, as in the text alone.
+            yield run, _in_band(kind, kind.window, -(-longest // KEYS) * KEYS, 0, q, k, v)
+        else:
+            yield run, _in_band(kind, kind.window, ROWS, kind.window - 1, q, k, v)
+
+
+def _in_band(
+    kind: Kind, window: int, rows: int, reach: int, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
+) -> "torch.Tensor":
+    """Attention of a text's rows to those around them, in blocks of `rows` that get the keys `reach` to either side."""
+    import torch
+
+    band, length = _band(window, rows, reach, query.dtype, query.device), query.shape[2]
+    blocks = []
+    for start, stop in _cut(0, length, rows):
+        first, last = max(start - reach, 0), min(stop + reach, length)
+        seen = band[: stop - start, reach + first - start : reach + last - start]
+        keys, values = key[:, :, first:last], value[:, :, first:last]
+        blocks.append(_attention(kind, query[:, :, start:stop], keys, values, seen))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
 
 def _as_alone(
@@ -124,6 +168,15 @@ def _mask(longest: int, rows: int, window: int | None, dtype: "torch.dtype", dev
     return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf).to(device)
 
 
+@lru_cache(maxsize=8)
+def _band(window: int, rows: int, reach: int, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
+    """Additive mask of a block of `rows` against itself and `reach` rows to either side."""
+    import torch
+
+    away = torch.arange(rows)[:, None] - torch.arange(-reach, rows + reach)[None, :]
+    return torch.zeros(away.shape, dtype=dtype).masked_fill_(away.abs() >= window, -torch.inf).to(device)
+
+
 def _seen(mask: "torch.Tensor", start: int, stop: int, first: int) -> "torch.Tensor":
     """The mask of a text's tokens `start` to `stop` against its tokens `first` to `stop`."""
     shift = mask.shape[1] - mask.shape[0] - start
@@ -133,25 +186,27 @@ def _seen(mask: "torch.Tensor", start: int, stop: int, first: int) -> "torch.Ten
 def _attention(
     kind: Kind, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", mask: "torch.Tensor | None"
 ) -> "torch.Tensor":
-    """Attention of some rows under an additive mask; simply causal without one."""
+    """Attention of some rows under an additive mask; without one, simply causal or to everything."""
     from torch.nn.functional import scaled_dot_product_attention
 
-    if kind.softcap and mask is not None:
+    if kind.softcap:
         return _capped(kind.softcap, kind.scaling, q, k, v, mask)
     grouped = q.shape[1] != k.shape[1]
     return scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=kind.scaling, enable_gqa=grouped
+        q, k, v, attn_mask=mask, is_causal=kind.causal and mask is None, scale=kind.scaling, enable_gqa=grouped
     )
 
 
 def _capped(
-    softcap: float, scaling: float | None, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", mask: "torch.Tensor"
-) -> "torch.Tensor":
+    softcap: float, scaling: float | None,
+    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", mask: "torch.Tensor | None",
+) -> "torch.Tensor":  # fmt: skip
     """Attention whose logits are bent into -softcap..softcap (Gemma 2, arXiv 2408.00118); softmax in float32."""
     import torch
 
     grouped = q.unflatten(1, (k.shape[1], -1))
     scores = grouped @ k[:, :, None].transpose(3, 4) * (q.shape[3] ** -0.5 if scaling is None else scaling)
-    scores = torch.tanh(scores / softcap) * softcap + mask
+    scores = torch.tanh(scores / softcap) * softcap
+    scores = scores if mask is None else scores + mask
     weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
     return (weights @ v[:, :, None]).flatten(1, 2)
