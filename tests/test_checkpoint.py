@@ -195,6 +195,42 @@ def test_a_file_that_stays_as_it_is_is_read_once(folder, read):
     assert len(read) == 3
 
 
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """The folder of notes on large files, which all files are here; a new process finds only these."""
+    monkeypatch.setattr(digest, "_LARGE", 0)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "cache" / name)
+    digest._remembered.cache_clear()
+    return tmp_path / "cache" / "rmlab" / "sha256"
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_next_process_does_not_read_a_large_file_again(folder, read, notes):
+    first = find(folder).content
+    assert len(read) == len(list(notes.iterdir())) == 2
+    digest._remembered.cache_clear()
+    assert find(folder).content == first
+    assert len(read) == 2
+    flip(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
+    digest._remembered.cache_clear()
+    assert find(folder).content != first
+    assert len(read) == 3
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("damage", ["a folder where notes should be", "half", "no text"])
+def test_a_note_that_is_no_digest_is_not_believed(folder, read, notes, damage):
+    if damage.startswith("a folder"):
+        notes.parent.mkdir(parents=True)
+        notes.write_text("")
+    first = find(folder).content
+    for note in notes.iterdir() if notes.is_dir() else ():
+        note.write_bytes(note.read_bytes()[:20] if damage == "half" else b"\xff")
+    digest._remembered.cache_clear()
+    assert find(folder).content == first
+    assert len(read) == 4
+
+
 def test_an_edit_at_once_counts_even_with_the_old_time(folder, read, monkeypatch):
     """The file system's clock may not have ticked between the two writes."""
     path = folder / "model.safetensors"

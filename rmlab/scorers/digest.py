@@ -1,10 +1,12 @@
 """The SHA-256 of files: each is read whole, unless the hub's cache has named it by its SHA-256."""
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -12,13 +14,15 @@ __all__ = ["digests"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SETTLED = 3_000_000_000  # nanoseconds
+_LARGE = 2**26  # bytes from which on a digest is worth a note on the disk
 
 
 def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
     """Role, name and SHA-256 (64 hexadecimal digits) of each file, by name.
 
-    Several files are read at once, and a file that stays as it is once only. The hub's cache names a large file by its
-    SHA-256: the name is believed, and that file is not read. OSError for a file that is not there.
+    Several files are read at once, and a file that stays as it is once only: a large one's digest is noted in the
+    user's cache folder. The hub's cache names a large file by its SHA-256: the name is believed, and that file is not read.
+    OSError for a file that is not there.
     """
     files = list(paths)
     with ThreadPoolExecutor() as pool:
@@ -55,9 +59,29 @@ def _blob(path: Path) -> str | None:
 
 
 @cache
-def _remembered(path: Path, *_: int) -> str:
+def _remembered(path: Path, device: int, inode: int, size: int, *times: int) -> str:
     """The digest of a file in a state that its number, size and times tell from every other."""
-    return _read(path)
+    if size < _LARGE:
+        return _read(path)
+    note = _note(path, device, inode, size, *times)
+    with suppress(OSError, UnicodeDecodeError):
+        if _SHA256.fullmatch(noted := note.read_text("ascii")):
+            return noted
+    digest = _read(path)
+    with suppress(OSError):  # without a note it is read again the next time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        aside = note.with_name(f"{note.name}.{os.getpid()}")
+        aside.write_text(digest, "ascii")
+        aside.replace(note)
+    return digest
+
+
+def _note(path: Path, *state: int) -> Path:
+    """Where the digest of a file in this state is noted."""
+    from platformdirs import user_cache_path
+
+    name = hashlib.sha256(repr((str(path), state)).encode()).hexdigest()
+    return user_cache_path("rmlab", appauthor=False) / "sha256" / name
 
 
 def _read(path: Path) -> str:
