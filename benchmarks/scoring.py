@@ -208,8 +208,9 @@ def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFr
     prepared = scorer.prepare(everything["prompt"].tolist(), everything["response"].tolist())
     ids, groups = prepared.encoded.ids, prepared.encoded.groups
     lengths = np.array([len(i) for i in ids])
+    how = way(scorer.backbone)
     start = time.perf_counter()
-    made = plan(ids, groups, way=way(scorer.backbone))
+    made = plan(ids, groups, way=how)
     planned = time.perf_counter() - start
     numbers = list(range(len(ids)))
     by_characters = sorted(numbers, key=lambda i: -len(everything["prompt"].iloc[i] + everything["response"].iloc[i]))

@@ -21,8 +21,8 @@ def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
     """Role, name and SHA-256 (64 hexadecimal digits) of each file, by name.
 
     Several files are read at once, and a file that stays as it is once only: a large one's digest is noted in the
-    user's cache folder. The hub's cache names a large file by its SHA-256: the name is believed, and that file is not read.
-    OSError for a file that is not there.
+    user's cache folder. The hub's cache names a large file by its SHA-256: the name is believed, and that file is not
+    read. OSError for a file that is not there.
     """
     files = list(paths)
     with ThreadPoolExecutor() as pool:
