@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fakes import Streaming, responses, truth
+from fakes import Difference, Streaming, Term, responses, truth
 
 from rmlab.scoring import score
 from rmlab.scoring.check import LONG, apart
@@ -22,6 +22,24 @@ class Checked(Streaming):
     def alone(self, prepared, wanted):
         self.checked += len(wanted)
         return np.array([truth(*prepared.texts[i]) + self.off for i in wanted])
+
+
+class CheckedTerm(Term):
+    """One of two models, that scores texts alone with an error of `off`."""
+
+    off = 0.0
+
+    def alone(self, prepared, wanted):
+        return np.array([self.value(prepared.texts[i]) + self.off for i in wanted])
+
+
+def difference(*off):
+    """Policy minus reference, off by so much."""
+    scorer = Difference()
+    scorer.models = [CheckedTerm(name) for name in ("policy", "reference")]
+    for model, error in zip(scorer.models, off, strict=True):
+        model.off = error
+    return scorer
 
 
 LONG_RUN = responses(LONG // 6 + 1)
@@ -52,6 +70,19 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     with pytest.raises(DataError, match="differ by nan"):
         score(LONG_RUN, Checked(off=np.nan))
     assert score(LONG_RUN, Checked(), store=tmp_path).attrs["provenance"]["fake"]["scored"] == len(LONG_RUN)
+
+
+def test_a_later_model_that_fails_says_that_the_earlier_sums_are_kept(tmp_path):
+    kept = r"the store already holds the sums of the models before this one.*another store=, or dtype='float32'"
+    with pytest.raises(DataError, match=kept):
+        score(LONG_RUN, difference(0.0, 9.0), store=tmp_path / "later")
+    rerun = difference(9.0, 0.0)
+    score(LONG_RUN, rerun, store=tmp_path / "later")
+    assert rerun.models[0].forwarded == [], "as the message says: it is not checked again"
+    for scorer, store in ((difference(9.0, 0.0), tmp_path / "first"), (difference(0.0, 9.0), None)):
+        with pytest.raises(DataError, match=r"differ by .* standard deviations") as raised:
+            score(LONG_RUN, scorer, store=store)
+        assert "already holds" not in str(raised.value)
 
 
 def test_a_text_without_a_score_is_no_difference():

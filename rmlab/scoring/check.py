@@ -14,18 +14,25 @@ LONG = 256
 
 Floats = NDArray[np.float64]
 
+_STORED = (
+    "; the store already holds the sums of the models before this one, and a rerun would not check them again: give "
+    "the next try another store=, or dtype='float32'"
+)
+
 
 class SelfCheck:
     """The check of a run: six texts of the first long stream, scored alone and together.
 
     `found`: how many texts, and how far apart in standard deviations; empty before the check. Of a score that is a sum
     of several terms, each term is checked when its turn comes, on the same texts, and judged by the sum so far;
-    `before`: that sum by text number, which the run adds to.
+    `before`: that sum by text number, which the run adds to. `stored`: whether a store holds it already, so that a
+    rerun would take it from there unchecked; set by the run.
     """
 
     def __init__(self, name: str, before: Floats) -> None:
         self.name, self.before = name, before
         self.found: dict[str, float] = {}
+        self.stored = False
         self._texts = np.zeros(0, np.intp)
         self._alone, self._together = np.zeros(0), np.zeros(0)
 
@@ -44,6 +51,7 @@ class SelfCheck:
             raise DataError(
                 f"scorer {self.name!r}: texts scored alone and together differ by {found:.2g} standard deviations; "
                 "look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
+                + (_STORED if self.stored else "")
             )
         self.found = {"texts": len(self._texts), "apart": float(f"{found:.2g}")}
 

@@ -56,6 +56,7 @@ def run(
     leaders = _leaders(keys, order)
     works, runs = [], []
     for number, term in enumerate(terms):
+        check.stored = stored and number > 0
         title = name if len(terms) == 1 else f"{name} (model {number + 1} of {len(terms)})"
         with _bar(len(leaders), title, progress) as bar:
             says = _about_term(term, check)
