@@ -88,6 +88,16 @@ class Streaming:
         raise AssertionError("a streaming scorer is streamed")
 
 
+class BothOrders(Streaming):
+    """A judge of comparisons that is asked for each order by itself."""
+
+    def average(self, there, back):
+        return (there - back) / 2
+
+    def prefer(self, prompts, first, second):
+        raise AssertionError("a streaming scorer is streamed")
+
+
 class Term(Streaming):
     """One of two models: its values are its own, and it says which texts it forwards."""
 

@@ -65,7 +65,7 @@ def test_position_bias_is_the_share_of_winners_that_change_sides(models, respons
     both = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
     prompts, first, second = (both[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
     left, right = (
-        model.by_order(model.prepare(prompts, *pair), np.arange(24))[0] for pair in ((first, second), (second, first))
+        model.alone(model.prepare(prompts, *pair), np.arange(24)) for pair in ((first, second), (second, first))
     )
     changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
     assert row["found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%}) change their winner")
@@ -162,6 +162,16 @@ def test_nan_is_named(tmp_path, responses):
     ):  # before the first comparison
         pairwise(folder).prefer(["Hi"], ["a"], ["b"])
     assert doctor(pairwise(folder), responses)["status"].tolist() == ["fail"]
+
+
+def test_an_infinite_logit_is_not_averaged_away(models, responses):
+    scorer = pairwise(models["letters"])
+    backbone, head = scorer._model
+    scorer.__dict__["_model"] = backbone, lambda states: head(states) * 0 + torch.inf
+    assert scorer.average(np.full(1, np.inf), np.full(1, np.inf)) == 0
+    report = doctor(scorer, responses)
+    assert report["check"].tolist()[-1] == "nan"
+    assert found(report, "nan")["found"].startswith("24 of 24 scores are not finite")
 
 
 @pytest.mark.parametrize("kind", CHECKS)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.pairwise import pairwise
+from rmlab.scorers.pairwise import _key, pairwise
 from rmlab.tables import DataError
 
 TURNS = [
@@ -21,6 +21,7 @@ TURNS = [
 PROMPTS = ["What is the capital of France?", "What is the capital of France?", TURNS]
 FIRST = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15."]
 SECOND = ["Rome.", "The capital of France is Paris.", "I cannot help with that."]
+KINDS = ["pairrm", "steamshp", "letters"]
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +84,14 @@ def test_better_pairrm_asks_in_its_own_words(pairrm):
 
 def test_pairrm_cuts_only_when_told(pairrm):
     model, long = pairwise(pairrm[0]), "Paris is a city. " * 1500
-    with pytest.raises(DataError, match=r"1 of 2 comparisons are longer than pairrm reads, first number 1.*'right'"):
+    named = r"2 of 4 texts .* are longer than pairrm reads, first number 1, 'I am sorry, no. before Paris is a.*'right'"
+    with pytest.raises(DataError, match=named):
         model.prefer(PROMPTS[:2], FIRST[:2], ["Rome.", long])
     cutting = pairwise(pairrm[0], truncate="right")
     prepared = cutting.prepare(PROMPTS[:2], FIRST[:2], ["Rome.", long])
-    assert max(len(ids) for ids in prepared.orders[0].ids) <= 2048
+    assert max(len(ids) for ids in prepared.texts.ids) <= 2048
     assert cutting.provenance()["truncated"] == 1
-    ids, reads = prepared.orders[0].ids[1], prepared.orders[0].reads[1]
+    ids, reads = prepared.texts.ids[1], prepared.texts.reads[1]
     assert pairrm[2].convert_ids_to_tokens(ids[reads].tolist()) == MARKS
 
 
@@ -153,7 +155,8 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
             odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
     steam = pairwise(tmp_path / "m", budget=200)
-    np.testing.assert_allclose(steam.prefer(PROMPTS, FIRST, SECOND), expected, atol=1e-5)
+    # Weights of this size make float32 round the fifth digit.
+    np.testing.assert_allclose(steam.prefer(PROMPTS, FIRST, SECOND), expected, rtol=1e-4, atol=1e-5)
     assert np.std(expected) > 1e-3
     with pytest.raises(DataError, match="longer than 512 tokens"):
         steam.prefer(PROMPTS, FIRST, ["Rome, Paris, Madrid, " * 100, *SECOND[1:]])
@@ -161,13 +164,13 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
         classifier(tmp_path / "m")
 
 
-def test_streaming_in_any_order_gives_each_comparison_once(tmp_path):
+def test_streaming_in_any_order_gives_each_text_once(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal")
     model = pairwise(folder, budget=128)
     prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
     first, second = [f"answer {i % 3} " * 4 for i in range(n)], [f"other {i // 3 % 3} " * 4 for i in range(n)]
     prepared = model.prepare(prompts, first, second)
-    whole = model.prefer(prompts, first, second)
+    whole = model.alone(prepared, np.arange(n))
     wanted = np.random.default_rng(0).permutation(n)[:20]
     streamed = list(model.stream(prepared, wanted))
     assert len(streamed) > 1
@@ -177,29 +180,7 @@ def test_streaming_in_any_order_gives_each_comparison_once(tmp_path):
     assert len(set(prepared.keys)) == n
 
 
-@pytest.mark.parametrize("kind", ["pairrm", "steamshp"])
-def test_both_orders_come_in_one_batch_or_the_next(tmp_path, kind):
-    """What a crash costs: a comparison is kept only when both of its orders are there."""
-    n, model = 60, pairwise(save(kind, tmp_path / "m"), budget=512)
-    first, second = [f"answer {i:02d} is good" for i in range(n)], [f"other {i:02d} is good" for i in range(n)]
-    prepared = model.prepare([PROMPTS[0]] * n, first, second)
-    assert len({len(ids) for ids in prepared.orders[0].ids}) <= 3, "texts of one length are many batches"
-    logits, forwarded, kept = model._logits, [], 0
-
-    def counting(*columns):
-        for texts, values in logits(*columns):
-            forwarded.append(len(texts))
-            yield texts, values
-
-    model._logits = counting
-    for texts, _ in model.stream(prepared, prepared.order):
-        kept += 2 * len(texts)
-        assert sum(forwarded) - kept <= 1
-    assert kept == 2 * n
-    assert len(forwarded) > 5
-
-
-@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_out_of_memory_halves_the_budget_and_goes_on(tmp_path, monkeypatch, caplog, kind):
     model = pairwise(save(kind, tmp_path / "m"), budget=2000)
     prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
@@ -214,34 +195,77 @@ def test_out_of_memory_halves_the_budget_and_goes_on(tmp_path, monkeypatch, capl
     assert "out of memory" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
-def test_alone_each_order_is_forwarded_by_itself(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_alone_each_text_is_forwarded_by_itself(tmp_path, kind):
     model = pairwise(save(kind, tmp_path / "m"))
     prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
     prepared = model.prepare(prompts, first, SECOND * 4)
-    together = model.prefer(prompts, first, SECOND * 4)
+    together = dict(zip(*map(np.concatenate, zip(*model.stream(prepared, np.arange(12)), strict=True)), strict=True))
     sizes = []
     model.backbone.register_forward_pre_hook(
         lambda _, inputs, named: sizes.append(tuple(named["input_ids"].shape)), with_kwargs=True
     )
     wanted = np.array([7, 2, 11])
-    np.testing.assert_allclose(model.alone(prepared, wanted), together[wanted], atol=1e-5)
+    np.testing.assert_allclose(model.alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5)
     ids = model.places(prepared, wanted)[0]
     assert sorted(sizes) == sorted((1, len(one)) for one in ids)
-    assert len(sizes) == 6
+    assert len(sizes) == 3
     assert model.alone(prepared, wanted[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("kind", ["pairrm", "steamshp", "letters"])
-def test_the_two_orders_are_those_of_the_exchanged_answers(tmp_path, kind):
-    model = pairwise(save(kind, tmp_path / "m"))
-    there, back = model.by_order(model.prepare(PROMPTS, FIRST, SECOND), np.arange(3))
-    again = model.by_order(model.prepare(PROMPTS, SECOND, FIRST), np.arange(3))
-    np.testing.assert_allclose(there, again[1], atol=1e-6)
-    np.testing.assert_allclose(back, again[0], atol=1e-6)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_is_a_comparison_in_one_order(tmp_path, kind):
+    """The margins are the averages of logits that each order has by itself, in whatever company it is asked."""
+    model, every = pairwise(save(kind, tmp_path / "m")), np.arange(3)
+    there, back = (
+        model.alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
+    )  # fmt: skip
+    np.testing.assert_allclose(model.prefer(PROMPTS, FIRST, SECOND), model.average(there, back), atol=1e-5)
     assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
+    both = model.prepare(PROMPTS * 2, FIRST + SECOND, SECOND + FIRST)
+    assert len(set(both.keys)) == 6
+    np.testing.assert_allclose(model.alone(both, np.arange(6)), np.r_[there, back], atol=1e-6)
     exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
-    np.testing.assert_allclose(exact.by_order(exact.prepare(PROMPTS, FIRST, SECOND), np.arange(3))[0], there, atol=1e-6)
+    np.testing.assert_allclose(exact.alone(exact.prepare(PROMPTS, FIRST, SECOND), every), there, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing(tmp_path, kind):
+    model = pairwise(save(kind, tmp_path / "m"))
+    there, back = np.array([3.0, -2.0, 700.0, -0.5]), np.array([-1.0, 4.0, -900.0, 0.5])
+    np.testing.assert_array_equal(model.average(back, there), -model.average(there, back))
+    if kind == "pairrm":
+        expected = (there - back) / 2
+    else:
+        expected = there.copy()
+        p = (1 / (1 + np.exp(-there[:2])) + 1 / (1 + np.exp(back[:2]))) / 2
+        expected[:2] = log_odds(p)
+        expected[2] = 700 + np.log(2)  # of the two ways to be wrong the less unlikely one is left
+    np.testing.assert_allclose(model.average(there, back), expected, rtol=1e-12)
+    nan = np.array([np.nan])
+    for pair in ((nan, nan + 1), (np.ones(1), nan), (nan, np.ones(1))):
+        assert np.isnan(model.average(*pair)).all()
+
+
+def test_both_orders_of_a_prompt_share_its_beginning(tmp_path):
+    """The prompt is forwarded once for all comparisons of its answers, whichever stands first."""
+    model = pairwise(toy.save_model(tmp_path / "m", task="causal"))
+    long = "What is the capital of France? " * 20
+    ids = model.prepare([long] * 2, ["Paris.", "Rome."], ["Rome.", "Paris."]).texts.ids
+    shared = int((ids[0] != ids[1][: len(ids[0])]).argmax())
+    assert shared > 100
+    sizes = []
+    model.backbone.register_forward_pre_hook(
+        lambda _, inputs, named: sizes.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    model.prefer([long], ["Paris."], ["Rome."])
+    assert sizes[-1] == len(ids[0]) + len(ids[1]) - shared
+
+
+def test_texts_with_the_same_tokens_read_elsewhere_have_another_key():
+    ids = np.arange(5, dtype=np.int32)
+    assert _key(ids, np.array([0, 2, 3])) != _key(ids, np.array([0, 1, 3]))
+    assert _key(ids, np.array([0, 2, 3])) == _key(ids.copy(), np.array([0, 2, 3], np.int64))
 
 
 @pytest.mark.parametrize("lost", ["head_layer.4", "head_layer.1.bias"])
@@ -274,5 +298,8 @@ def test_fingerprint_and_provenance(tmp_path):
     assert model.fingerprint != pairwise(folder, dtype="bfloat16").fingerprint
     assert json.loads(json.dumps(model.provenance()))["form"] == "letters"
     assert model.name == "mine"
-    with pytest.raises(DataError, match="1 comparisons have an empty answer, first number 0"):
-        model.prefer(PROMPTS[:1], [" "], ["Rome."])
+    for ask in (model.prefer, model.prepare):
+        with pytest.raises(ValueError, match="2 prompts, 1 and 3 answers; give one of each"):
+            ask(PROMPTS[:2], FIRST[:1], SECOND)
+    with pytest.raises(DataError, match=r"1 of 1 texts .* have an empty answer, first number 0, '  before Rome\.'"):
+        model.prepare(PROMPTS[:1], [" "], ["Rome."])

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fakes import Streaming, responses, truth
+from fakes import BothOrders, Streaming, responses, truth
 from pairwise_models import save
 
 from rmlab import tables
@@ -17,6 +17,8 @@ from rmlab.score_files import read_pairs, read_scores
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer, score
 from rmlab.scoring.check import LONG
+from rmlab.scoring.texts import both_orders, comparisons
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 
@@ -70,7 +72,7 @@ def test_a_real_model_from_the_command_line_to_the_report(main, own, pairrm, tmp
     np.testing.assert_allclose(back.sort_values("id")["margin"], expected, atol=1e-5)
     assert back["model"].unique().tolist() == ["tiny-pairrm"]
     about = back.attrs["provenance"]["tiny-pairrm"]
-    assert (about["form"], about["dtype"], about["scored"]) == ("pairrm", "float32", 3)
+    assert (about["form"], about["dtype"], about["scored"]) == ("pairrm", "float32", 6)
     pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), back)
     code, _, _ = main("report", tmp_path / "store", "-o", tmp_path / "report.html")
     assert code == 0
@@ -166,9 +168,106 @@ def test_missing_comparisons_stay_missing(tmp_path):
     assert len(back) == 36
 
 
+def by_answers(frame):
+    """The texts of each comparison: prompt, chosen and rejected answer."""
+    found = frame.assign(label=frame["label"].astype(str)).set_index(["id", "label", "slot"])["response"]
+    return lambda row: (
+        f"prompt {row.id}",
+        found[row.id, "chosen", row.chosen_slot],
+        found[row.id, "rejected", row.rejected_slot],
+    )
+
+
+def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path):
+    frame = responses(6).sample(frac=1, random_state=0)
+    judge, texts = BothOrders(), by_answers(frame)
+    pairs = prefer(frame, judge, store=tmp_path)
+    for row in pairs.itertuples():
+        prompt, chosen, rejected = texts(row)
+        assert row.margin == (truth(prompt, chosen, rejected) - truth(prompt, rejected, chosen)) / 2
+        assert row.outcome == ("win" if row.margin > 0 else "loss")
+    about = pairs.attrs["provenance"]["fake"]
+    assert (len(pairs), about["texts"], about["scored"]) == (54, 108, 108)
+    assert len(judge.forwarded) == len(set(judge.forwarded)) == 108
+    again = BothOrders()
+    pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), pairs)
+    assert again.forwarded == []
+
+
+def test_an_order_that_two_comparisons_share_is_scored_once():
+    """Where right and wrong answers are the same texts, one comparison's order is the other's exchanged."""
+    frame = responses(2).assign(response=lambda table: "answer " + table["slot"].astype(str))
+    judge = BothOrders()
+    pairs = prefer(frame, judge)
+    assert len(judge.forwarded) == 2 * 9
+    margin = pairs.set_index(["id", "chosen_slot", "rejected_slot"])["margin"]
+    for (prompt, chosen, rejected), value in margin.items():
+        assert value == -margin[prompt, rejected, chosen]
+    assert (pairs["outcome"] == "tie").sum() == 2 * 3
+    asked = both_orders(comparisons(frame)[1])
+    assert sorted(np.bincount(asked.rows)) == [2] * 18
+
+
+@pytest.mark.parametrize("blind", ["chosen", "rejected"])
+def test_an_order_without_a_number_makes_the_margin_missing(tmp_path, blind):
+    """The fake does not answer where this one is written last; the message says which was written first."""
+    frame = responses(4)
+    bad = frame.query(f"id == '2' and label == '{blind}' and slot == 1")["response"].item()
+    other = {"chosen": "rejected", "rejected": "chosen"}[blind]
+    named = rf"not finite, first nan for: .*id 2, .*{blind}_slot 1.*, written_first {other}"
+    with pytest.raises(DataError, match=named):
+        prefer(frame, BothOrders(nan=[bad]))
+    pairs = prefer(frame, BothOrders(nan=[bad]), store=tmp_path, allow_missing=True)
+    missing = (pairs["id"] == "2") & (pairs[f"{blind}_slot"] == 1)
+    assert (pairs["margin"].isna() == missing).all()
+    assert (pairs["outcome"].isna() == missing).all()
+    assert pairs.attrs["provenance"]["fake"]["missing"] == 3
+    mended = BothOrders()
+    whole = prefer(frame, mended, store=tmp_path)
+    assert len(mended.forwarded) == 3, "the other orders of these comparisons were stored"
+    pd.testing.assert_frame_equal(whole, prefer(frame, BothOrders()))
+
+
+def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
+    """A run that ends between the two orders of a comparison keeps the one that was there."""
+    torch.manual_seed(0)
+    folder, frame = save("letters", tmp_path / "m"), responses(2)
+    model, ended = pairwise(folder, budget=150, device="cpu"), pairwise(folder, budget=150, device="cpu")
+    asked = both_orders(comparisons(frame)[1])
+    keys = np.array(model.prepare(*asked.columns).keys)
+    logits, batches = ended._logits, []
+
+    def interrupted(ids, reads, groups):
+        for texts, values in logits(ids, reads, groups):
+            if len(batches) == 1:
+                raise KeyboardInterrupt
+            batches.append(len(texts))
+            yield texts, values
+
+    ended._logits = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        prefer(frame, ended, store=tmp_path / "scores")
+    with Store(tmp_path / "scores").ledger(model.fingerprint) as ledger:
+        stored = np.isin(keys, list(ledger.refresh()))
+    assert stored.sum() == sum(batches)
+    there, back = stored[asked.rows].reshape(2, -1)
+    assert (there != back).any(), "some comparisons are known in one order"
+    forwarded, rest = [], model._logits
+
+    def counting(ids, reads, groups):
+        forwarded.append(len(ids))
+        yield from rest(ids, reads, groups)
+
+    model._logits = counting
+    pairs = prefer(frame, model, store=tmp_path / "scores")
+    assert sum(forwarded) == (~stored).sum(), "what is stored in one order is asked in the other only"
+    whole = prefer(frame, pairwise(folder, device="cpu"))
+    np.testing.assert_allclose(pairs["margin"], whole["margin"], atol=1e-5)
+
+
 def test_a_long_run_begins_with_the_self_check(pairrm):
     """Pairwise models are compared with themselves alone; a batch that mixes texts up stops the run."""
-    n = LONG
+    n = LONG // 2
     frame = pd.DataFrame(
         [
             ("own", "d", str(i), label, 0, f"Say {i}.", f"{label} {truth(label, i):.3f}")

@@ -10,6 +10,7 @@ import pandas as pd
 from rmlab import scorers, tables
 from rmlab.doctor import comparisons, memory, numbers, texts
 from rmlab.doctor.report import STATUS, Row, refusal, table
+from rmlab.scoring.check import alone_and_together
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor"]
@@ -94,13 +95,15 @@ def _examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]
 def _on_sample(scorer: Any, rows: pd.DataFrame) -> Iterator[Row]:
     """The checks for which texts are scored."""
     prepared = scorer.prepare(rows["prompt"].tolist(), rows["response"].tolist())
-    ids, reads = scorer.places(prepared, np.arange(len(rows)))
+    every = np.arange(len(rows))
+    ids, reads = scorer.places(prepared, every)
     if hasattr(scorer, "checkpoints"):
         reads = [np.array([len(text) - 1]) for text in ids]  # what the answer ends with is scored, not read
     yield texts.beginning(scorer.tokenizer, ids)
     yield texts.end(scorer.tokenizer, ids, reads)
     yield texts.pad(scorer.tokenizer, ids)
-    yield from numbers.examine(scorer, prepared, rows)
+    sample = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
+    yield from numbers.examine(scorer, sample, prepared.keys, lambda other: other.alone(prepared, every))
 
 
 def _encode(scorer: Any, responses: pd.DataFrame) -> Any:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab.doctor import memory, numbers, texts
 from rmlab.doctor.report import Row, refusal
+from rmlab.scoring.check import alone_and_together
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
 
@@ -32,7 +33,8 @@ def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     yield Row("head", "pass", _head(scorer))
     yield memory.row(scorer)
     try:
-        there, back = scorer.encode(*asked.columns)
+        prompts, first, second = asked.columns
+        there, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)
     except DataError as error:
         yield refusal("template", error)
         return
@@ -43,22 +45,31 @@ def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~cut)
     if len(fitting):
         chosen = fitting[texts.spread(lengths[fitting], asked.groups[fitting], sample)]
-        first = np.unique(asked.rows, return_index=True)[1]
+        row = np.unique(asked.rows, return_index=True)[1]
         columns = [[column[i] for i in chosen] for column in asked.columns]
-        yield from _on_sample(scorer, pairs.iloc[first[chosen]].reset_index(drop=True), columns)
+        yield from _on_sample(scorer, pairs.iloc[row[chosen]].reset_index(drop=True), *columns)
 
 
-def _on_sample(scorer: Any, rows: pd.DataFrame, columns: list[list[Any]]) -> Iterator[Row]:
-    """The checks for which comparisons are made."""
-    prepared = scorer.prepare(*columns)
-    every = np.arange(len(rows))
+def _on_sample(
+    scorer: Any, rows: pd.DataFrame, prompts: list[Any], first: list[str], second: list[str]
+) -> Iterator[Row]:
+    """The checks for which comparisons are made: the texts are all in the order given, then all exchanged."""
+    prepared = scorer.prepare(prompts * 2, first + second, second + first)
+    every = np.arange(2 * len(rows))
     ids, reads = scorer.places(prepared, every)
     if scorer.form.task == "AutoModel":
         yield markers(scorer.tokenizer, ids, reads)
     else:
         yield texts.beginning(scorer.tokenizer, ids)
         yield _end(scorer.tokenizer, ids)
-    yield from numbers.examine(scorer, prepared, rows, lambda: position(*scorer.by_order(prepared, every)))
+    alone, together = alone_and_together(scorer, prepared, every)
+    yield from numbers.examine(
+        scorer,
+        numbers.Sample(rows, _margins(scorer, alone), _margins(scorer, together)),
+        prepared.keys[: len(rows)],
+        lambda other: _margins(other, other.alone(prepared, every)),
+        lambda: position(*alone.reshape(2, -1)),
+    )
 
 
 def length(lengths: Ints, cut: NDArray[np.bool_], longest: int | None, truncate: str | None) -> Row:
@@ -91,7 +102,7 @@ def markers(tokenizer: Any, ids: Sequence[Ids], reads: Sequence[Ints]) -> Row:
 
 
 def position(there: Floats, back: Floats) -> Row:
-    """How many winners change when the answers change places; arguments as from `Pairwise.by_order`.
+    """How many winners change when the answers change places; arguments as of `Pairwise.average`.
 
     Up to a tenth passes. From one half on the place decides more often than the answers do: that fails.
     """
@@ -106,6 +117,15 @@ def position(there: Floats, back: Floats) -> Row:
         return Row("position", "pass", found)
     remedy = "both orders are averaged, which removes it: report the share, and never ask this model in one order only"
     return Row("position", "fail" if changed >= 0.5 * n else "warn", found, remedy)
+
+
+def _margins(scorer: Any, logits: Floats) -> Floats:
+    """Margins from the logits of all comparisons in one order, then of all exchanged; NaN where one is not finite."""
+    there, back = logits.reshape(2, -1)
+    finite = np.isfinite(there) & np.isfinite(back)
+    margins = np.full(len(there), np.nan)
+    margins[finite] = scorer.average(there[finite], back[finite])
+    return margins
 
 
 def _end(tokenizer: Any, ids: list[Ids]) -> Row:

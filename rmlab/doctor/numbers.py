@@ -1,6 +1,6 @@
 """Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.doctor.report import Row
-from rmlab.scoring.check import alone_and_together, apart, tolerance
+from rmlab.scoring.check import apart, tolerance
 from rmlab.tables import KEY
 
 __all__ = ["Sample", "examine", "finite", "half", "packing", "precision", "saturation"]
@@ -35,21 +35,23 @@ class Sample(NamedTuple):
         return int((np.sign(first) != np.sign(second)).sum()), len(first)
 
 
-def examine(scorer: Any, prepared: Any, rows: pd.DataFrame, *further: Callable[[], Row]) -> Iterator[Row]:
-    """The checks of this file on a `prepared` sample whose texts are `rows`; `further` ones come before the last.
+def examine(
+    scorer: Any, sample: Sample, keys: Sequence[str], alone: Callable[[Any], Floats], *further: Callable[[], Row]
+) -> Iterator[Row]:
+    """The checks of this file; `further` ones come before the last.
 
-    Scores that are not finite make the others impossible: these are left out then.
+    `keys`: one content key per row of the sample. `alone`: the rows' scores by another scorer, each text by itself.
+    Scores that are not finite make the other checks impossible: these are left out then.
     """
-    sample = Sample(rows, *alone_and_together(scorer, prepared, np.arange(len(rows))))
     first = finite(sample)
     yield first
     if first.status == "fail":
         return
     yield packing(sample, tolerance(scorer))
-    yield half(scorer, prepared, sample)
+    yield half(scorer, sample, alone)
     for check in further:
         yield check()
-    yield saturation(sample, prepared.keys)
+    yield saturation(sample, keys)
 
 
 def finite(sample: Sample) -> Row:
@@ -87,8 +89,8 @@ def precision(sample: Sample, exact: Floats, dtype: str) -> Row:
     return Row("dtype", status, found, "score with dtype='float32', or report this noise with the results")
 
 
-def half(scorer: Any, prepared: Any, sample: Sample) -> Row:
-    """The check of precision for a scorer in half precision, where a float32 copy fits."""
+def half(scorer: Any, sample: Sample, alone: Callable[[Any], Floats]) -> Row:
+    """The check of precision for a scorer in half precision, where a float32 copy fits; `alone` as in `examine`."""
     from rmlab.scorers.backbone import fits
 
     kind = str(scorer.kind).removeprefix("torch.")
@@ -99,12 +101,12 @@ def half(scorer: Any, prepared: Any, sample: Sample) -> Row:
     if not all(fits(checkpoint, exact.place, exact.kind) for checkpoint in every):
         found = f"{kind} not compared: a float32 copy does not fit on {exact.place} beside it"
         return Row("dtype", "warn", found, "compare on a machine with more memory, or on a smaller sister model")
-    return precision(sample, exact.alone(prepared, np.arange(len(sample.rows))), kind)
+    return precision(sample, alone(exact), kind)
 
 
-def saturation(sample: Sample, keys: list[str]) -> Row:
+def saturation(sample: Sample, keys: Sequence[str]) -> Row:
     """Different texts get different scores."""
-    first = pd.Series(sample.together).groupby(keys, sort=False).first()
+    first = pd.Series(sample.together).groupby(list(keys), sort=False).first()
     distinct, n = first.nunique(), len(first)
     tied = int((_margins(sample.rows, sample.together) == 0).sum())
     found = f"{distinct} distinct scores for {n} distinct {sample.unit}, {tied} tied comparisons"

@@ -32,11 +32,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparisons as token ids, in both orders. `keys`: one content key each. `order`: as in `Prepared`."""
+    """Comparisons as token ids, each in one order. `keys`: one content key each. `order`: as in `Prepared`."""
 
-    orders: tuple[Texts, Texts]
+    texts: Texts
     groups: Ints
-    first: Sequence[str]
     keys: list[str]
     order: Ints
 
@@ -101,68 +100,81 @@ class Pairwise:
         PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
         log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
         """
-        prepared = self.prepare(prompts, first, second)
-        return gather(self.stream(prepared, np.arange(len(first))), first, self.name)
+        _require_one_of_each(prompts, first, second)
+        left, right = [*first, *second], [*second, *first]
+        prepared = self.prepare([*prompts, *prompts], left, right)
+        names = [*map(_name, left, right)]
+        there, back = gather(self.stream(prepared, np.arange(len(left))), names, self.name).reshape(2, -1)
+        return self.average(there, back)
+
+    def average(self, there: Floats, back: Floats) -> Floats:
+        """Margins of comparisons from the logits of both orders, shape (n,): in favour of the answer first in `there`.
+
+        `there`, `back`: logit that the answer written first is better, in the one order and with the answers exchanged.
+        A margin is NaN where either logit is.
+        """
+        if self.form.task == "AutoModel":
+            return (there - back) / 2
+        # Log-odds of the mean of two probabilities, without leaving log space. NumPy would warn of NaN.
+        with np.errstate(invalid="ignore"):
+            better = np.logaddexp(_log_sigmoid(there), _log_sigmoid(-back))
+            worse = np.logaddexp(_log_sigmoid(-there), _log_sigmoid(back))
+        return np.asarray(better - worse, np.float64)
 
     def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
-        """Token ids and content keys of the comparisons; needs the tokenizer, not the weights."""
-        there, back = self.encode(prompts, first, second)
-        self._refuse_long(there)
-        self._refuse_long(back)
-        self._cut = int(np.sum(there.cut | back.cut))
-        keys = [
-            hashlib.blake2b(a.tobytes() + b"\0" + b.tobytes(), digest_size=16).hexdigest()
-            for a, b in zip(there.ids, back.ids, strict=True)
-        ]
+        """Token ids and content keys of the comparisons, each in the order given; needs the tokenizer, not the weights.
+
+        One text is one comparison in one order: for both orders, prepare each comparison twice.
+        """
+        texts = self.encode(prompts, first, second)
+        self._refuse_long(texts, first, second)
+        self._cut = int(np.sum(texts.cut))
+        keys = [_key(ids, reads) for ids, reads in zip(texts.ids, texts.reads, strict=True)]
         numbers: dict[str, int] = {}
         groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
         # Language models share a prompt's beginning; the others are padded, so that length is what neighbours share.
         shares = self.form.task == "AutoModelForCausalLM"
-        neighbours = np.argsort(groups, kind="stable") if shares else order(there.ids, keys)
-        return Comparisons((there, back), groups, first, keys, neighbours)
+        return Comparisons(texts, groups, keys, np.argsort(groups, kind="stable") if shares else order(texts.ids, keys))
 
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> tuple[Texts, Texts]:
-        """The comparisons in both orders, however long."""
-        if not len(prompts) == len(first) == len(second):
-            raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Texts:
+        """The comparisons in the order given, however long."""
+        _require_one_of_each(prompts, first, second)
         empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
         if empty:
-            raise DataError(f"responses: {len(empty)} comparisons have an empty answer, first number {empty[0]}")
-        there = self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
-        return there, self.form.encode(self.tokenizer, self.checkpoint, prompts, second, first)
+            i = empty[0]
+            raise DataError(
+                f"responses: {len(empty)} of {len(first)} texts (a comparison in one order each) have an empty answer, "
+                f"first number {i}, {_name(first[i], second[i])!r}; drop these answers"
+            )
+        return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
     def stream(self, prepared: Comparisons, wanted: Ints) -> Stream:
-        """Logits of the comparisons numbered `wanted`, as both orders of each are there."""
+        """Logit that the answer written first is better, of the texts numbered `wanted`, as the batches come."""
         wanted = np.asarray(wanted, np.intp)
-        n = len(wanted)
-        if not n:
-            return
-        found = np.full((n, 2), np.nan)
-        waiting = np.full(n, 2)
-        for texts, logits in self._logits(*self.places(prepared, wanted), np.repeat(prepared.groups[wanted], 2)):
-            found[texts // 2, texts % 2] = logits
-            np.subtract.at(waiting, texts // 2, 1)
-            done = np.unique(texts // 2)
-            done = done[waiting[done] == 0]
-            if len(done):
-                yield wanted[done], self._average(*found[done].T)
+        if len(wanted):
+            for texts, logits in self._logits(*self.places(prepared, wanted), prepared.groups[wanted]):
+                yield wanted[texts], logits
 
     def alone(self, prepared: Comparisons, wanted: Ints) -> Floats:
-        """Logits of the comparisons numbered `wanted`, each order by itself: the reference for everything faster."""
-        return self._average(*self.by_order(prepared, wanted))
+        """The same logits, each text forwarded by itself: the reference for everything faster."""
+        from rmlab.inference.forward import alone
 
-    def by_order(self, prepared: Comparisons, wanted: Ints) -> tuple[Floats, Floats]:
-        """Logit that the answer written first is better, in the order given and exchanged; each text by itself."""
-        found = self._alone(*self.places(prepared, wanted))
-        return found[::2], found[1::2]
+        ids, reads = self.places(prepared, wanted)
+        model, head = self._model
+        found = np.full(len(ids), np.nan)
+        if self.form.task == "AutoModelForSeq2SeqLM":
+            # A budget of one token leaves no room for company.
+            for texts, logits in generated(model, head, ids, 1):
+                found[texts] = logits
+            return found
+        for i, (one, positions) in enumerate(zip(ids, reads, strict=True)):
+            found[i] = head(alone(model, one, positions)[None]).item()
+        return found
 
     def places(self, prepared: Comparisons, wanted: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of each wanted comparison in the order given, then exchanged, and the positions read.
-
-        Side by side, so that batches of one length hold both orders: a comparison is kept only when it has both.
-        """
-        which = [(texts, i) for i in np.asarray(wanted).tolist() for texts in prepared.orders]
-        return [texts.ids[i] for texts, i in which], [texts.reads[i] for texts, i in which]
+        """Token ids of the wanted texts and the positions read in each."""
+        which = np.asarray(wanted).tolist()
+        return [prepared.texts.ids[i] for i in which], [prepared.texts.reads[i] for i in which]
 
     def in_float32(self) -> "Pairwise":
         """The same model in float32, to see what half precision costs; its weights are loaded anew."""
@@ -208,30 +220,25 @@ class Pairwise:
             "fingerprint": self.fingerprint,
         }
 
-    def _average(self, there: Floats, back: Floats) -> Floats:
-        if self.form.task == "AutoModel":
-            return (there - back) / 2
-        # Log-odds of the mean of two probabilities, without leaving log space.
-        better = np.logaddexp(_log_sigmoid(there), _log_sigmoid(-back))
-        worse = np.logaddexp(_log_sigmoid(-there), _log_sigmoid(back))
-        return np.asarray(better - worse, np.float64)
-
-    def _refuse_long(self, texts: Texts) -> None:
-        if texts.cut.any() and self.reading["truncate"] is None:
-            raise DataError(
-                f"{int(texts.cut.sum())} of {len(texts.cut)} comparisons are longer than {self.form.name} reads, first "
-                f"number {int(texts.cut.argmax())}; pass truncate='right' to cut them as its authors do, or drop them"
-            )
+    def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
         lengths = np.array([len(ids) for ids in texts.ids])
-        if self.longest is not None and (lengths > self.longest).any():
+        n = f"{len(lengths)} texts (a comparison in one order each)"
+        if texts.cut.any() and self.reading["truncate"] is None:
+            i = int(texts.cut.argmax())
             raise DataError(
-                f"{int((lengths > self.longest).sum())} of {len(lengths)} comparisons are longer than {self.longest} "
-                f"tokens, the longest, number {int(lengths.argmax())}, has {lengths.max()}; drop these rows, or raise "
-                "max_length where the model can read more than it was trained on"
+                f"{texts.cut.sum()} of {n} are longer than {self.form.name} reads, first number {i}, "
+                f"{_name(first[i], second[i])!r}; pass truncate='right' to cut them as its authors do, or drop them"
+            )
+        if self.longest is not None and (lengths > self.longest).any():
+            i = int(lengths.argmax())
+            raise DataError(
+                f"{(lengths > self.longest).sum()} of {n} are longer than {self.longest} tokens, the longest, "
+                f"number {i}, {_name(first[i], second[i])!r}, has {lengths[i]}; drop these rows, or raise max_length "
+                "where the model can read more than it was trained on"
             )
 
     def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
-        """Logit that the answer written first is better, for texts in one order each."""
+        """Logit that the answer written first is better, for each text."""
         from rmlab.inference.forward import hidden
 
         model, head = self._model
@@ -240,21 +247,6 @@ class Pairwise:
             return
         for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.budget):
             yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
-
-    def _alone(self, ids: list[Ids], reads: list[Ints]) -> Floats:
-        """Logit that the answer written first is better, each text forwarded by itself."""
-        from rmlab.inference.forward import alone
-
-        model, head = self._model
-        found = np.full(len(ids), np.nan)
-        if self.form.task == "AutoModelForSeq2SeqLM":
-            # A budget of one token leaves no room for company.
-            for texts, logits in generated(model, head, ids, 1):
-                found[texts] = logits
-            return found
-        for i, (one, positions) in enumerate(zip(ids, reads, strict=True)):
-            found[i] = head(alone(model, one, positions)[None]).item()
-        return found
 
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
@@ -288,6 +280,21 @@ class Pairwise:
             return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
 
         return prefer_first
+
+
+def _key(ids: Ids, reads: Ints) -> str:
+    """Hash of the token ids and of where they are read: with markers inside answers the ids alone do not say where."""
+    return hashlib.blake2b(np.concatenate([ids, reads]).astype(np.int32).tobytes(), digest_size=16).hexdigest()
+
+
+def _require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
+    if not len(prompts) == len(first) == len(second):
+        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+
+
+def _name(first: str, second: str) -> str:
+    """A comparison in one order, as messages name it."""
+    return f"{first:.25} before {second:.25}"
 
 
 def _log_sigmoid(x: Floats) -> Floats:

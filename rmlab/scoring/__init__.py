@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import scorers, tables
 from rmlab.scorers import baselines
 from rmlab.scoring.finished import keep
 from rmlab.scoring.run import run
-from rmlab.scoring.texts import Shard, comparisons, select_shard, unique_texts
+from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
 from rmlab.store import Store, merge
 from rmlab.tables import DataError
 
@@ -86,26 +88,40 @@ def prefer(
 
     A pairs table, models one after the other, rows as `rmlab.pairs` orders them; the margin is what the scorer's
     `prefer(prompts, first, second)` returns, with the chosen answer first. `model`: a model id or folder (for
-    `rmlab.pairwise`, with `options`), a scorer with `prefer`, or a list of these. The rest as in `rmlab.score`; with
-    `allow_missing=True` a comparison without a number has a missing outcome. A run that ended leaves its table in
-    `store` as <model>.<benchmark>.pairs.csv, for `read_pairs` and reports.
+    `rmlab.pairwise`, with `options`), a scorer with `prefer`, or a list of these. The rest as in `rmlab.score`.
+
+    A scorer that streams and has `average(there, back)`, as those of `rmlab.pairwise`, is asked for each comparison in
+    both orders, chosen first and rejected first; the margin is the average of the two. What is scored and stored, and
+    counted in the provenance (`texts`, `scored`, `missing`), is then one order of a comparison.
+
+    With `allow_missing=True` a comparison without a number, in either order, has a missing outcome. A run that ended
+    leaves its table in `store` as <model>.<benchmark>.pairs.csv, for `read_pairs` and reports.
     """
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
     for name, scorer in _scorers(model, "pairwise", options).items():
         if not hasattr(scorer, "prefer"):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
-        values, provenance[name] = run(
-            name, scorer, scorer.prefer, texts,
-            store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
-        )  # fmt: skip
-        margin = values[texts.rows]
+        margin, provenance[name] = _margins(
+            name, scorer, texts, store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress
+        )
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
     if store is not None and shard is None:
         keep(pairs, store)
     return pairs
+
+
+def _margins(name: str, scorer: Any, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Margin of each row of the comparisons asked for, and the provenance."""
+    if not all(hasattr(scorer, part) for part in ("prepare", "stream", "average")):
+        values, about = run(name, scorer, scorer.prefer, asked, **how)
+        return values[asked.rows], about
+    texts = both_orders(asked)
+    values, about = run(name, scorer, scorer.prefer, texts, **how)
+    there, back = values[texts.rows].reshape(2, -1)
+    return scorer.average(there, back), about
 
 
 def _store(folder: str | Path | None) -> Store | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmlab import metrics
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["Shard", "Texts", "comparisons", "select_shard", "unique_texts"]
+__all__ = ["Shard", "Texts", "both_orders", "comparisons", "select_shard", "unique_texts"]
 
 Shard = str | tuple[int, int]
 
@@ -76,6 +76,13 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
     texts = unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
     return frame, texts
+
+
+def both_orders(asked: Texts) -> Texts:
+    """Comparisons in both orders: the rows of `asked` as they stand, the chosen answer first, then all exchanged."""
+    prompts, first, second = ([column[text] for text in asked.rows] for column in asked.columns)
+    keys = pd.concat([asked.keys.assign(written_first=label) for label in ("chosen", "rejected")])
+    return unique_texts(keys, prompts * 2, first + second, second + first)
 
 
 def _answers(pairs: pd.DataFrame, responses: pd.DataFrame, label: str) -> pd.DataFrame:

@@ -1,0 +1,153 @@
+"""Real models killed with kill -9 while they score: the driver, and what an undisturbed run says of the result."""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from fakes import responses
+
+from rmlab import toy
+
+BUDGET = 150
+# Children are forked from a process that has scored once, so that they start at once and are killed while they score.
+DRIVER = f"""
+import hashlib, json, os, random, signal, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch
+from crashes import KINDS
+from rmlab.inference import forward
+from rmlab.scorers.language_model import LanguageModel
+from rmlab.scorers.pairwise import Pairwise
+from rmlab.scoring import work
+home, kind, job, seed = sys.argv[1:]
+torch.set_num_threads(1)
+work._SPAN = 36
+log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+once, now = forward._forward, []
+
+def named(stream):
+    def streaming(self, prepared, wanted):
+        now[:] = [self.checkpoint.folder.name]
+        yield from stream(self, prepared, wanted)
+    return streaming
+
+def forwarding(backbone, part, kept, *rest):
+    texts = [hashlib.blake2b(kept[n].tobytes(), digest_size=16).hexdigest() for n in part.texts]
+    os.write(log, (json.dumps([os.getpid(), now[0], texts]) + "\\n").encode())
+    time.sleep(0.01)
+    return once(backbone, part, kept, *rest)
+
+def start():
+    child = os.fork()
+    if child == 0:
+        try:
+            KINDS[kind].run(home, store=home + "/scores")
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    return child
+
+def logged():
+    return os.pread(log, 1 << 24, 0).count(b"\\n")
+
+def kill(child, batches):
+    "Kill -9 when so many more batches have begun, and a moment later."
+    until, last = logged() + batches, time.perf_counter() + 60
+    while logged() < until and time.perf_counter() < last:
+        time.sleep(0.0005)
+    time.sleep(chance.uniform(0, 0.012))
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+KINDS[kind].run(home, prompts=2)
+LanguageModel.stream, Pairwise.stream = named(LanguageModel.stream), named(Pairwise.stream)
+forward._forward = forwarding
+chance, killed = random.Random(int(seed)), []
+if job == "kill":
+    for number in range(8):
+        child = start()
+        killed += [child] * kill(child, chance.randrange(3, 7))
+else:
+    children = [start(), start()]
+    killed += [children[0]] * kill(children[0], 12)
+    assert os.waitpid(children[1], 0)[1] == 0
+print(json.dumps(killed))
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to use models: their folders' names, and how many texts of each a prompt of the table has."""
+
+    models: tuple[str, ...]
+    prompts: int
+    texts: int
+    column: str
+
+    def save(self, home):
+        """The models, in their folders."""
+        for seed, name in enumerate(self.models):
+            toy.save_model(home / name, task="causal", seed=seed)
+
+    def run(self, home, prompts=None, budget=BUDGET, **options):
+        """The table of scores or pairs."""
+        from rmlab.scorers import implicit_reward, pairwise
+        from rmlab.scoring import prefer, score
+
+        frame = responses(prompts or self.prompts)
+        folders = [Path(home) / name for name in self.models]
+        if self.column == "margin":
+            return prefer(frame, pairwise(*folders, budget=budget, device="cpu"), **options)
+        return score(frame, implicit_reward(*folders, together=False, budget=budget, device="cpu"), **options)
+
+
+KINDS = {
+    "policy and reference": Kind(("policy", "reference"), prompts=24, texts=6, column="score"),
+    "both orders": Kind(("judge",), prompts=12, texts=18, column="margin"),
+}
+
+
+def drive(home, kind, job, seed=0):
+    """Processes killed, and batches begun as (process, model, texts)."""
+    command = [sys.executable, "-c", DRIVER, str(home), kind, job, str(seed)]
+    calm = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=calm)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), [tuple(json.loads(line)) for line in (home / "log").read_text().splitlines()]
+
+
+def check_against_undisturbed(home, kind, killed, batches):
+    """Finish the run, and compare: scores, texts forwarded again, lines in the store.
+
+    Returns how many texts were forwarded again before, and the size of the largest batch.
+    """
+    kind = KINDS[kind]
+    total = kind.prompts * kind.texts
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="store: .* was damaged")
+        found = kind.run(home, store=home / "scores")
+    whole = kind.run(home, budget=None)[kind.column]
+    assert (found[kind.column] - whole).abs().max() <= 1e-5 * whole.std()
+    about = found.attrs["provenance"][kind.models[0]]
+    rest = {term["name"]: term["scored"] for term in about.get("terms", [{"name": kind.models[0]} | about])}
+    times = collections.Counter((model, text) for _, model, texts in batches for text in texts)
+    last = {process: (model, texts) for process, model, texts in batches}
+    lost = collections.Counter((model, text) for model, texts in map(last.get, killed) for text in texts)
+    for model in kind.models:
+        known, gone = ({text for name, text in counts if name == model} for counts in (times, lost))
+        assert 0 <= rest[model] - (total - len(known)) <= len(gone), "nothing else is lost, and nothing came of nothing"
+    again = {text: n - 1 for text, n in times.items() if n > 1}
+    assert all(n <= lost[text] for text, n in again.items()), "only the batch in which a process was killed"
+    stored = [
+        (path.parent.name, line.split("\t")[0])
+        for path in (home / "scores").glob("*/*.scores")
+        for line in path.read_text().splitlines()[1:]
+    ]
+    assert len(stored) == len(set(stored)) == len(kind.models) * total, "nothing is doubled"
+    return sum(again.values()), max(len(texts) for _, _, texts in batches)
