@@ -92,7 +92,7 @@ def prefer(
 
     A scorer that streams and has `average(there, back)`, as those of `rmlab.pairwise`, is asked for each comparison in
     both orders, chosen first and rejected first; the margin is the average of the two. What is scored and stored, and
-    counted in the provenance (`texts`, `scored`, `missing`), is then one order of a comparison.
+    counted in the provenance (`texts`, `scored`, `missing`, `truncated`), is then one order of a comparison.
 
     With `allow_missing=True` a comparison without a number, in either order, has a missing outcome. A run that ended
     leaves its table in `store` as <model>.<benchmark>.pairs.csv, for `read_pairs` and reports.
