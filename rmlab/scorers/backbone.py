@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.checkpoint import Checkpoint, first_line
@@ -131,21 +132,30 @@ def mark_segments(backbone: Any, words: Any) -> None:
     """
     if "token_type_ids" not in words.model_input_names or getattr(backbone.config, "type_vocab_size", 0) < 2:
         return
-    separator = words.sep_token_id
-
-    def types(ids: "torch.Tensor") -> "torch.Tensor":
-        ends = (ids == separator).long()
-        return (ends.cumsum(1) - ends).clamp_(max=1)
-
+    types = partial(_segments, words.sep_token_id)
     own = words("a", "b", return_tensors="pt")
     if not own["token_type_ids"].equal(types(own["input_ids"])):
         raise DataError(
             f"the tokenizer {words.name_or_path!r} marks segments as {own['token_type_ids'].tolist()} for the tokens "
             f"{own['input_ids'].tolist()}, a way that rmlab does not know; give the tokenizer a chat template"
         )
-    backbone.register_forward_pre_hook(
-        lambda _, inputs, named: (inputs, named | {"token_type_ids": types(named["input_ids"])}), with_kwargs=True
-    )
+
+    def mark(_: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return inputs, named | {"token_type_ids": types(named["input_ids"], named.get("position_ids"))}
+
+    backbone.register_forward_pre_hook(mark, with_kwargs=True)
+
+
+def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | None" = None) -> "torch.Tensor":
+    """0 up to a text's first `separator`, then 1, (rows, tokens). `positions`: of tokens whose texts share a row."""
+    import torch
+
+    ends = (ids == separator).long()
+    before = ends.cumsum(1) - ends
+    if positions is not None:
+        starts = torch.arange(ids.shape[1], device=ids.device) - positions
+        before = before - before.gather(1, starts)
+    return before.clamp(max=1)
 
 
 def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:
