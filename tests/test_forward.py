@@ -13,7 +13,7 @@ from rmlab import toy
 from rmlab.inference import attention, flex, heap, runs
 from rmlab.inference.forward import Way, alone, hidden, plan, way
 from rmlab.inference.heap import keep_freed_memory
-from rmlab.inference.passes import packed_rows
+from rmlab.inference.passes import packed_rows, position_scales
 from rmlab.inference.trie import lay_out, pack
 
 torch = pytest.importorskip("torch")
@@ -221,6 +221,66 @@ def test_positions_that_stretch_with_the_longest_text(load, world, kind):
     assert_same(scores(backbone, texts, groups, budget=2000), reference)
 
 
+def test_a_stretched_scale_is_not_kept_for_later_texts(load, world):
+    """What comes out of a text does not depend on the longer ones that went through the model before it."""
+    texts, groups = world
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    backbone = load("llama", rope_parameters=rope, max_position_embeddings=60)
+    short = [ids for ids in texts if 60 < len(ids) < 150][:3]
+    assert len(short) == 3
+    short.sort(key=len)
+    reference = scores_alone(load("llama", rope_parameters=rope, max_position_embeddings=60), short)
+    scores(backbone, texts, groups, budget=700)
+    assert np.abs(scores(backbone, short, [0, 1, 2]) - reference).max() <= 1e-4 * reference.std()
+    alone(backbone, max(texts, key=len), np.array([0]))
+    assert np.abs(scores_alone(backbone, short) - reference).max() <= 1e-4 * reference.std()
+
+
+def test_rotary_settings_of_each_kind_of_layer():
+    """None for layers without positions; a longest text need not be named where no scale depends on it."""
+    config = SimpleNamespace(rope_parameters={"full_attention": None, "sliding_attention": {"rope_type": "default"}})
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
+    lengths = np.array([9, 5, 12])
+    assert position_scales(model, lengths).tolist() == [0, 0, 0]
+    config.max_position_embeddings, config.rope_parameters["sliding_attention"]["rope_type"] = 8, "dynamic"
+    assert position_scales(model, lengths).tolist() == [9, 0, 12]
+
+
+@pytest.mark.parametrize("architecture", ["mobilebert", "convbert"])
+def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architecture):
+    """Both mix a token with its neighbours, padding included."""
+    texts, groups = world
+    texts = [ids[:n] for ids in texts for n in (7, 8)]
+    config = transformers.CONFIG_MAPPING[architecture](
+        vocab_size=512, hidden_size=32, embedding_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, intra_bottleneck_size=32, true_hidden_size=32, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    backbone = transformers.AutoModel.from_config(config).eval()
+    backbone.get_input_embeddings().weight.data[0] = 1  # the pad token is not always nothing
+    assert not way(backbone).packed
+    assert not way(backbone).pads
+    made = plan(texts, np.repeat(groups, 2), budget=3000, way=way(backbone))
+    assert made.tokens == made.minimum
+    assert len(made.parts) == 2
+    ends = [np.array([0, len(ids) - 1]) for ids in texts]
+    for batch in hidden(backbone, texts, ends, groups=np.repeat(groups, 2)):
+        for text, where in zip(batch.texts, batch.where, strict=True):
+            single = alone(backbone, texts[text], ends[text])
+            torch.testing.assert_close(batch.rows[where], single, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
+def test_models_that_only_need_their_mask_are_padded(load, architecture):
+    if architecture == "roberta":
+        settings = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **settings)).eval()
+    else:
+        backbone = load(architecture)
+    assert not way(backbone).packed
+    assert way(backbone).pads
+
+
 def test_the_model_is_left_as_it_was(load, world):
     texts, groups = world
     backbone = load("llama").train()
@@ -292,6 +352,8 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load, world, caplog, monkey
 def test_out_of_memory_halves_batches_too(caplog, words):
     backbone = Small(400, torch.OutOfMemoryError() if words is None else RuntimeError(words))
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
+    assert not way(backbone).packed
+    backbone.sizes.clear()
     found = {}
     for batch in hidden(backbone, texts, [np.array([39])] * 70, groups=np.zeros(70, int), budget=2000):
         found |= {text: int(batch.rows[where]) for text, where in zip(batch.texts, batch.where, strict=True)}
@@ -317,7 +379,7 @@ def test_other_errors_are_not_taken_for_lack_of_memory(world):
 
 def test_models_that_cannot_pack_say_why(load, monkeypatch):
     assert "attention interface" in way(load("deberta-v2")).refused
-    backbone = load("qwen3")
+    backbone = load("llama")
     backbone.config.layer_types = ["full_attention", "linear_attention"]
     assert way(backbone).refused == "it has layers of another kind: linear_attention"
     hides = load("llama")
@@ -366,6 +428,31 @@ def test_a_model_that_mixes_neighbours_is_found_out(load):
     backbone = load("llama")
     backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
     assert "different from texts alone" in way(backbone).refused
+
+
+def test_half_precision_hides_no_leak(load):
+    """A leak that fades out before a text's end is seen where it begins."""
+    backbone = load("llama", torch.bfloat16)
+
+    def leak(layer, given, out):
+        return out + 0.1 * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
+
+    backbone.layers[0].register_forward_hook(leak)
+    assert "different from texts alone" in way(backbone).refused
+
+
+def test_half_precision_hides_no_other_positions(load, monkeypatch):
+    """RoBERTa counts positions from behind its padding index; where these hardly matter, the end looks the same."""
+    backbone = load("bert", torch.bfloat16)
+    backbone.embeddings.position_embeddings.weight.data *= 0.06
+    forward = type(backbone).forward
+
+    def shifted(self, input_ids, position_ids=None, **options):
+        position_ids = torch.arange(2, 2 + input_ids.shape[1])[None] if position_ids is None else position_ids
+        return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
+
+    monkeypatch.setattr(type(backbone), "forward", shifted)
+    assert way(backbone).refused == "tokens in a pack enter the first layer different from tokens of texts alone"
 
 
 def test_a_layer_that_asks_for_more_is_found_out(load):

@@ -123,15 +123,15 @@ def test_a_plan_covers_every_text(world, budget, way):
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000))
-def test_batches_waste_little_and_keep_the_budget(lengths, budget):
-    parts = pad(lengths, budget)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000), st.sampled_from([0, WASTE, 0.2]))
+def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
+    parts = pad(lengths, budget, waste)
     assert sorted(np.concatenate([part.texts for part in parts])) == list(range(len(lengths)))
     for part in parts:
         sizes = [lengths[i] for i in part.texts]
         assert part.tokens == max(sizes) * len(sizes)
         assert part.tokens <= budget or len(sizes) == 1
-        assert part.tokens - sum(sizes) <= WASTE * part.tokens
+        assert part.tokens - sum(sizes) <= waste * part.tokens
 
 
 def test_nothing_to_plan():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 __all__ = ["WASTE", "Padded", "pad"]
 
 WASTE = 0.01
-"""A batch holds at most this share of padding."""
+"""A batch holds at most this share of padding by default."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Padded:
     tokens: int
 
 
-def pad(lengths: Sequence[int], budget: int) -> list[Padded]:
+def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padded]:
     """Batches of at most `budget` tokens with the padding, longest texts first, every text once.
 
-    Texts are sorted by length; a batch ends where the next text would make more than WASTE of it padding. A text that
-    is longer than the budget is a batch of its own.
+    Texts are sorted by length; a batch ends where the next text would make more than `waste` of it padding; 0: texts of
+    one length only. A text that is longer than the budget is a batch of its own.
 
     >>> [(part.texts.tolist(), part.tokens) for part in pad([3, 5, 3], budget=8)]
     [([1], 5), ([0, 2], 6)]
@@ -37,7 +37,7 @@ def pad(lengths: Sequence[int], budget: int) -> list[Padded]:
     begin, real = 0, 0
     for k, size in enumerate(sizes[order].tolist()):
         padded = int(sizes[order[begin]]) * (k + 1 - begin)
-        if k > begin and (padded > budget or padded - real - size > WASTE * padded):
+        if k > begin and (padded > budget or padded - real - size > waste * padded):
             parts.append(_padded(order[begin:k], sizes))
             begin, real = k, 0
         real += size

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.batches import Padded, pad
+from rmlab.inference.batches import WASTE, Padded, pad
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
@@ -109,7 +109,7 @@ def hidden(
 def _by_scale(
     backbone: "PreTrainedModel", sequences: Sequence[Any], reads: Sequence[Any], groups: Ints, budget: int
 ) -> Iterator[Batch]:
-    """Texts that the model gives the same position scale go together, short ones first."""
+    """Texts that the model gives the same position scale go together."""
     scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
     for scale in np.unique(scales):
         texts = np.flatnonzero(scales == scale)
@@ -148,7 +148,8 @@ def _parts(
         # Only a decoder's texts share rows, and only those of one prompt.
         made = pack(sequences, groups if way.causal else range(len(sequences)), budget, fill=fill)
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
-    return [Padded(numbers[part.texts], part.tokens) for part in pad([len(ids) for ids in sequences], budget)]
+    batches = pad([len(ids) for ids in sequences], budget, WASTE if way.pads else 0)
+    return [Padded(numbers[part.texts], part.tokens) for part in batches]
 
 
 def _forward(

@@ -40,7 +40,7 @@ def packed_rows(
     ids, positions = (_on(backbone, values[None]) for values in (layout.ids, layout.positions))
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
     narrowed = steps(layout, rows, windows)
-    with _resting(backbone), paths(backbone, layout, narrowed) as calls:
+    with _resting(backbone, layout.positions.max() + 1), paths(backbone, layout, narrowed) as calls:
         states = backbone(input_ids=ids, position_ids=positions, **options).last_hidden_state[0]
     if len(states) != (len(rows) if narrowed else len(layout.ids)):
         raise ValueError(f"{len(states)} rows came out of a pack of {len(layout.ids)}")
@@ -59,7 +59,7 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
     options: dict[str, Any] = {} if real.all() else {"attention_mask": _on(backbone, real.astype(np.int64))}
     if accepts(backbone, "use_cache"):
         options["use_cache"] = False
-    with _resting(backbone):
+    with _resting(backbone, lengths.max()):
         states = backbone(input_ids=_on(backbone, ids), **options).last_hidden_state
         return states[_on(states, texts), _on(states, reads)].float()
 
@@ -70,27 +70,27 @@ def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
 
 
 def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
-    """Texts with equal numbers may share a forward pass; ascending numbers are the order to go in.
+    """Texts with equal numbers may share a forward pass.
 
     Some rotary embeddings rescale all positions by the longest text of the pass ("longrope" has one other scale above
-    its first window, "dynamic" one per length, and keeps the largest): such texts must not meet. Zero for all others.
+    its first window, 1; "dynamic" one per length): such texts must not meet. Zero for all others.
     """
-    rope = getattr(backbone.config.get_text_config(), "rope_parameters", None) or {}
+    config = backbone.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
     scales = np.zeros(len(lengths), np.intp)
-    for kind in [rope] if "rope_type" in rope else rope.values():
-        window = (
-            kind.get("original_max_position_embeddings") or backbone.config.get_text_config().max_position_embeddings
-        )
+    # Settings per kind of layer are None for layers without rotary embeddings.
+    for kind in [rope] if "rope_type" in rope else filter(None, rope.values()):
         if kind["rope_type"] == "longrope":
+            window = kind.get("original_max_position_embeddings") or config.max_position_embeddings
             scales = np.maximum(scales, lengths > window)
         elif kind["rope_type"] == "dynamic":
-            scales = np.maximum(scales, np.where(lengths > window, lengths, 0))
+            scales = np.maximum(scales, np.where(lengths > config.max_position_embeddings, lengths, 0))
     return scales
 
 
 @contextmanager
-def _resting(backbone: "PreTrainedModel") -> Iterator[None]:
-    """No gradients, no dropout; a model in training mode goes back to it."""
+def _resting(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
+    """No gradients, no dropout, no scale of earlier texts; a model in training mode goes back to it."""
     import torch
 
     training = backbone.training
@@ -98,6 +98,9 @@ def _resting(backbone: "PreTrainedModel") -> Iterator[None]:
         backbone.eval()
     try:
         with torch.no_grad():
+            if position_scales(backbone, np.array([longest]))[0] > 1:
+                # "dynamic" keeps the scale of the longest text that it met until a short one comes.
+                backbone(input_ids=_on(backbone, np.zeros((1, 1), np.int64)))
             yield
     finally:
         if training:

@@ -1,15 +1,17 @@
 """How texts of a model can go through it together. Found out by looking at its settings and by trying."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call
 from rmlab.inference.narrowing import layers
-from rmlab.inference.passes import accepts, alone, packed_rows
+from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
 from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Way", "way"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
-_LONGEST = 1024
+_ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,14 @@ class Way:
 
     `refused`: why they cannot share a pack, as half a sentence; None where they can. `causal`: a token sees what comes
     before it and no more, so that texts with a common beginning share its rows. `windows`: of each layer, where the
-    last layers can be narrowed; else empty.
+    last layers can be narrowed; else empty. `pads`: where there are no packs, texts of different lengths can share a
+    batch, since padding changes nothing.
     """
 
     refused: str | None
     causal: bool = True
     windows: tuple[int | None, ...] = ()
+    pads: bool = True
 
     @property
     def packed(self) -> bool:
@@ -49,13 +53,15 @@ def way(backbone: "PreTrainedModel") -> Way:
 
     Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
     ask for nothing that it lacks, and each text must come out as it does alone. The last layers are narrowed where that
-    changes nothing either. The answer is kept for as long as the model lives, per device and dtype.
+    changes nothing either, and texts that cannot share a pack are padded where that changes nothing. The answer is kept
+    for as long as the model lives, per device and dtype.
     """
     key = (str(backbone.device), str(backbone.dtype))
     known = _found.setdefault(backbone, {})
     if key not in known:
         refused = next(_settings(backbone), None)
-        known[key] = Way(refused) if refused else _tried(backbone)
+        found = Way(refused) if refused else _tried(backbone)
+        known[key] = found if found.packed else replace(found, pads=_pads(backbone))
     return known[key]
 
 
@@ -90,44 +96,95 @@ def _tried(backbone: "PreTrainedModel") -> Way:
     return Way(None, trial.causal, windows if narrows else ())
 
 
-class _Trial:
-    """A pack of five texts, each read where heads read: at its end, or at its beginning where a model is not causal.
+def _pads(backbone: "PreTrainedModel") -> bool:
+    """Do two texts come out of a padded batch as they do alone, at both of their ends?"""
+    import torch
 
-    Three have common beginnings, two lie apart, one of these of up to `longest` tokens.
+    ids = _ids(backbone, 16)
+    texts = [ids[:9], ids[9:]]
+    ends = [np.array([0, len(text) - 1]) for text in texts]
+    try:
+        single = torch.cat([alone(backbone, text, at) for text, at in zip(texts, ends, strict=True)])
+        together = padded_rows(backbone, texts, np.array([0, 0, 1, 1]), np.concatenate(ends))
+    except torch.OutOfMemoryError:
+        raise
+    except _ERRORS:
+        return False
+    return _distance(together, single) <= _noise(backbone)
+
+
+class _Trial:
+    """A pack of five texts, read at both ends of each run, or narrowed to where heads read.
+
+    That is at a text's end, or at its beginning where a model is not causal. Three texts have common beginnings, two
+    lie apart, one of these of up to `longest` tokens.
     """
 
     def __init__(self, backbone: "PreTrainedModel", longest: int, *, causal: bool) -> None:
         self.backbone, self.causal = backbone, causal
-        vocabulary = backbone.config.get_text_config().vocab_size
-        ids = np.random.default_rng(0).integers(0, vocabulary, 80 + min(max(longest, 16), 1024))
+        ids = _ids(backbone, 80 + min(max(longest, 16), 1024))
         texts = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80], ids[80:]]
-        self.part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
-        self.layout = lay_out(self.part, texts)
-        self.rows = np.array([path[-1 if causal else 0] for path in self.layout.paths])
-        at = [np.array([len(texts[text]) - 1 if causal else 0]) for text in self.part.texts]
-        self.alone = [alone(backbone, texts[text], read)[0] for text, read in zip(self.part.texts, at, strict=True)]
+        part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
+        self.layout = lay_out(part, texts)
+        self.alone: list[torch.Tensor] = []
+        self.entered: list[torch.Tensor] = []
+        for text, run in zip(part.texts, self.layout.runs, strict=True):
+            ends = np.array([run.offset, len(texts[text]) - 1])
+            with _entering(backbone, len(texts[text])) as entered:
+                self.alone.append(alone(backbone, texts[text], ends))
+            self.entered += entered[:1]
 
     def run(self, windows: Sequence[int | None] = ()) -> tuple[str | None, list[Call]]:
         """Why the texts cannot share this pack, None where they can; and the attention calls. `windows`: narrowed."""
         import torch
 
+        end = 1 if self.causal else 0
+        read = slice(end, end + 1) if windows else slice(2)
+        rows = np.concatenate([[run.start, run.stop - 1][read] for run in self.layout.runs])
         try:
-            states, calls = packed_rows(self.backbone, self.layout, self.rows, windows)
+            with _entering(self.backbone, len(self.layout.ids)) as entered:
+                states, calls = packed_rows(self.backbone, self.layout, rows, windows)
         except torch.OutOfMemoryError:
             raise
-        except (TypeError, ValueError, KeyError, IndexError, RuntimeError) as error:
+        except _ERRORS as error:
             return f"it does not run with path attention: {error}", []
-        return next(self._complaints(states, calls), None), calls
+        single = torch.cat([one[read] for one in self.alone])
+        return next(self._complaints(entered, states, single, calls), None), calls
 
-    def _complaints(self, states: "torch.Tensor", calls: list[Call]) -> Iterator[str]:
+    def _complaints(
+        self, entered: "list[torch.Tensor]", states: "torch.Tensor", single: "torch.Tensor", calls: list[Call]
+    ) -> Iterator[str]:
         yield from _complaints(self.backbone.config.get_text_config(), calls)
         if any(call.causal != self.causal for call in calls):
             yield (
                 "it attends in both directions" if self.causal else "only some of its layers attend in both directions"
             )
-        apart = max(_distance(packed, one) for packed, one in zip(states, self.alone, strict=True))
-        if not apart <= (1e-3 if self.backbone.dtype.itemsize >= 4 else 0.1):
+        for path, one in zip(self.layout.paths, self.entered if entered else (), strict=False):
+            # Rounded once or twice by now, so that another position is plain in any dtype.
+            if not _distance(entered[0][:, path], one) <= min(_noise(self.backbone), 0.02):
+                yield "tokens in a pack enter the first layer different from tokens of texts alone"
+        apart = _distance(states, single)
+        if not apart <= _noise(self.backbone):
             yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
+
+
+@contextmanager
+def _entering(backbone: "PreTrainedModel", rows: int) -> "Iterator[list[torch.Tensor]]":
+    """Inside the block: what enters the first layer when a text or pack of `rows` rows goes through it."""
+    import torch
+
+    entered: list[torch.Tensor] = []
+
+    def keep(layer: Any, given: tuple[Any, ...]) -> None:
+        if given and isinstance(given[0], torch.Tensor) and given[0].shape[:-1] == (1, rows):
+            entered.append(given[0].float())
+
+    handles = [layer.register_forward_pre_hook(keep) for layer in (layers(backbone) or [])[:1]]
+    try:
+        yield entered
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _complaints(config: Any, calls: list[Call]) -> Iterator[str]:
@@ -147,5 +204,16 @@ def _complaints(config: Any, calls: list[Call]) -> Iterator[str]:
         yield "it has sliding windows that its layers do not hand to attention"
 
 
+def _ids(backbone: "PreTrainedModel", n: int) -> NDArray[np.intp]:
+    vocabulary = getattr(backbone.config.get_text_config(), "vocab_size", 256)
+    return np.random.default_rng(0).integers(0, vocabulary, n)
+
+
+def _noise(backbone: "PreTrainedModel") -> float:
+    """The relative distance up to which states count as equal."""
+    return 1e-3 if backbone.dtype.itemsize >= 4 else 0.1
+
+
 def _distance(left: "torch.Tensor", right: "torch.Tensor") -> float:
-    return float((left - right).norm() / right.norm().clamp_min(1e-6))
+    """The largest relative distance of a row from what it should be."""
+    return float(((left - right).norm(dim=-1) / right.norm(dim=-1).clamp_min(1e-6)).max())
