@@ -3,7 +3,10 @@
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import get_ident
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -302,6 +305,29 @@ def test_the_model_is_left_as_it_was_after_a_failure(load):
     assert backbone.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_threads_with_one_model_take_turns(load, world, architecture):
+    texts, groups = world
+    backbone = load(architecture)
+    assert way(backbone).packed
+    reference = scores_alone(backbone, texts)
+    inside, most = set(), []
+
+    def enter(model, given):
+        inside.add(get_ident())
+        most.append(len(inside))
+        sleep(0.005)
+
+    backbone.register_forward_pre_hook(enter)
+    backbone.register_forward_hook(lambda model, given, out: inside.discard(get_ident()))
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda budget: scores(backbone, texts, groups, budget=budget), (600, 700)))
+    assert max(most) == 1
+    for one in found:
+        assert_same(one, reference)
+    assert backbone.config._attn_implementation == "sdpa"
+
+
 class Small(torch.nn.Module):
     """A backbone that is out of memory above a number of tokens; its state is the token itself."""
 
@@ -379,6 +405,9 @@ def test_other_errors_are_not_taken_for_lack_of_memory(world):
 
 def test_models_that_cannot_pack_say_why(load, monkeypatch):
     assert "attention interface" in way(load("deberta-v2")).refused
+    backbone = load("llama")
+    backbone.config.attn_temperature_tuning = True
+    assert way(backbone).refused == "its attention scales by rows"
     backbone = load("llama")
     backbone.config.layer_types = ["full_attention", "linear_attention"]
     assert way(backbone).refused == "it has layers of another kind: linear_attention"

@@ -3,7 +3,9 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,8 @@ __all__ = ["accepts", "alone", "packed_rows", "padded_rows", "position_scales"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
+
+_turns: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
 
 
 def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torch.Tensor":
@@ -90,21 +94,22 @@ def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
 
 @contextmanager
 def _resting(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
-    """No gradients, no dropout, no scale of earlier texts; a model in training mode goes back to it."""
+    """No gradients, no dropout, no scale of earlier texts, no other pass; a model in training mode goes back to it."""
     import torch
 
-    training = backbone.training
-    if training:
-        backbone.eval()
-    try:
-        with torch.no_grad():
+    # Attention is changed for the length of a pass, so that threads with one model have to take turns.
+    with _turns.setdefault(backbone, Lock()), torch.no_grad():
+        training = backbone.training
+        if training:
+            backbone.eval()
+        try:
             if position_scales(backbone, np.array([longest]))[0] > 1:
                 # "dynamic" keeps the scale of the longest text that it met until a short one comes.
                 backbone(input_ids=_on(backbone, np.zeros((1, 1), np.int64)))
             yield
-    finally:
-        if training:
-            backbone.train()
+        finally:
+            if training:
+                backbone.train()
 
 
 def _on(owner: Any, values: NDArray[Any]) -> "torch.Tensor":

@@ -74,6 +74,9 @@ def _settings(backbone: "PreTrainedModel") -> Iterator[str]:
     if not accepts(backbone, "position_ids"):
         yield "its forward pass takes no position_ids"
     strange = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS)
+    if getattr(config, "attn_temperature_tuning", False):
+        # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
+        yield "its attention scales by rows"
     if strange:
         yield f"it has layers of another kind: {', '.join(strange)}"
 
