@@ -30,6 +30,8 @@ BUDGETS = {"cpu": 4096, "cuda": 16384}
 FILL = {"cpu": 1024}
 """Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
+_DECODER = Way(None)
+
 Ints = NDArray[np.intp]
 
 
@@ -64,7 +66,7 @@ def plan(
     *,
     budget: int = BUDGETS["cpu"],
     fill: int | None = FILL["cpu"],
-    way: Way = Way(None),  # noqa: B008
+    way: Way = _DECODER,
 ) -> Plan:
     """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as is the `way`.
 
