@@ -1,5 +1,6 @@
 """Each check of the doctor made to pass and to fail, on tiny models."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -60,6 +61,16 @@ def test_a_healthy_model_passes_everything(healthy, responses):
     assert "<|eot_id|>" in found(report, "read")["found"]
     pd.testing.assert_frame_equal(report, doctor(str(healthy), responses))
     pd.testing.assert_frame_equal(report, doctor(classifier(healthy), responses))
+
+
+def test_no_file_is_read_to_be_hashed(healthy, responses, monkeypatch):
+    """The doctor is there before a long run; the hash of the weights takes minutes where they are large."""
+
+    def hashed(file, kind):
+        raise AssertionError(f"{file.name} was hashed")
+
+    monkeypatch.setattr(hashlib, "file_digest", hashed)
+    assert doctor(healthy, responses)["status"].max() == "pass"
 
 
 def test_every_warning_has_a_remedy(tmp_path, responses):

@@ -47,7 +47,7 @@ def examine(
     yield first
     if first.status == "fail":
         return
-    yield packing(sample, tolerance(scorer))
+    yield packing(sample, tolerance(_dtype(scorer)))
     yield half(scorer, sample, alone)
     for check in further:
         yield check()
@@ -93,7 +93,7 @@ def half(scorer: Any, sample: Sample, alone: Callable[[Any], Floats]) -> Row:
     """The check of precision for a scorer in half precision, where a float32 copy fits; `alone` as in `examine`."""
     from rmlab.scorers.backbone import fits
 
-    kind = str(scorer.kind).removeprefix("torch.")
+    kind = _dtype(scorer)
     if kind == "float32":
         return Row("dtype", "pass", "float32: there is nothing more exact to compare with")
     exact = scorer.in_float32()
@@ -114,6 +114,11 @@ def saturation(sample: Sample, keys: Sequence[str]) -> Row:
         return Row("saturation", "pass", found)
     remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
     return Row("saturation", "fail" if distinct <= n // 2 else "warn", found, remedy)
+
+
+def _dtype(scorer: Any) -> str:
+    # The provenance says it too, but has all weights read for its hash.
+    return str(scorer.kind).removeprefix("torch.")
 
 
 def _margins(rows: pd.DataFrame, scores: Floats) -> Floats:

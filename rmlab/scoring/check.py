@@ -47,7 +47,7 @@ class SelfCheck:
         # A text without a score has none either way; the run counts or refuses it.
         scored = ~(np.isnan(self._alone) & np.isnan(self._together))
         found = apart(self._alone[scored], self._together[scored]) if scored.any() else 0.0
-        if not found <= 10 * tolerance(scorer):
+        if not found <= 10 * tolerance(scorer.provenance().get("dtype")):
             raise DataError(
                 f"scorer {self.name!r}: texts scored alone and together differ by {found:.2g} standard deviations; "
                 "look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
@@ -76,6 +76,6 @@ def apart(left: Floats, right: Floats) -> float:
     return float(np.abs(left - right).max()) / scale
 
 
-def tolerance(scorer: Any) -> float:
-    """How far apart, in standard deviations, is explained by the scorer's number type."""
-    return 1e-4 if scorer.provenance().get("dtype") == "float32" else 0.1
+def tolerance(dtype: str | None) -> float:
+    """How far apart, in standard deviations, is explained by a number type, such as "bfloat16"."""
+    return 1e-4 if dtype == "float32" else 0.1
