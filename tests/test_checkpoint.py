@@ -218,6 +218,13 @@ def test_the_next_process_does_not_read_a_large_file_again(folder, read, notes):
 
 
 @pytest.mark.usefixtures("settled")
+def test_a_small_file_leaves_no_note(folder, notes, monkeypatch):
+    monkeypatch.setattr(digest, "_LARGE", (folder / "model.safetensors").stat().st_size)
+    _ = find(folder).content
+    assert len(list(notes.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("damage", ["a folder where notes should be", "half", "no text"])
 def test_a_note_that_is_no_digest_is_not_believed(folder, read, notes, damage):
     if damage.startswith("a folder"):
