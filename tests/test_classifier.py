@@ -201,7 +201,19 @@ def test_provenance_is_plain_and_complete(llama):
     assert about["truncated"] > 0
     assert about["versions"]["transformers"]
     assert about["head"] == "labels"
-    assert {"revision", "template", "template_hash", "attention", "device"} <= set(about)
+    assert {"revision", "template", "template_hash", "device"} <= set(about)
+    assert (about["attention"], about["packs"]) == ("sdpa", "texts with shared beginnings")
+
+
+def test_provenance_says_why_texts_go_without_packs(tmp_path):
+    found = {}
+    for architecture in ("bert", "deberta-v2"):
+        scorer = classifier(toy.save_model(tmp_path / architecture, architecture), template="raw")
+        assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
+        scorer(PROMPTS, RESPONSES)
+        found[architecture] = scorer.provenance()["packs"]
+    assert found["bert"] == "whole texts"
+    assert found["deberta-v2"] == "none: its attention does not go through transformers' attention interface"
 
 
 def test_nan_names_the_texts(llama, tmp_path):

@@ -15,14 +15,14 @@ from rmlab.inference.batches import WASTE, Padded, pad
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.probe import Way, way
+from rmlab.inference.probe import Way, known, way
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["BUDGETS", "Batch", "Plan", "Way", "alone", "hidden", "plan", "way"]
+__all__ = ["BUDGETS", "Batch", "Plan", "Way", "alone", "hidden", "known", "plan", "way"]
 
 BUDGETS = {"cpu": 4096, "cuda": 16384}
 """The most tokens forwarded at once where the caller names no budget."""

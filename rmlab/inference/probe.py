@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Way", "way"]
+__all__ = ["Way", "known", "way"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
@@ -44,6 +44,12 @@ class Way:
         """Can texts share a pack?"""
         return self.refused is None
 
+    def __str__(self) -> str:
+        """What packs hold, or why there are none."""
+        if self.packed:
+            return "texts with shared beginnings" if self.causal else "whole texts"
+        return f"none: {self.refused}" + ("" if self.pads else "; texts of one length go together")
+
 
 _found: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Way]]" = WeakKeyDictionary()
 
@@ -56,13 +62,22 @@ def way(backbone: "PreTrainedModel") -> Way:
     changes nothing either, and texts that cannot share a pack are padded where that changes nothing. The answer is kept
     for as long as the model lives, per device and dtype.
     """
-    key = (str(backbone.device), str(backbone.dtype))
-    known = _found.setdefault(backbone, {})
-    if key not in known:
+    found = known(backbone)
+    if found is None:
         refused = next(_settings(backbone), None)
         found = Way(refused) if refused else _tried(backbone)
-        known[key] = found if found.packed else replace(found, pads=_pads(backbone))
-    return known[key]
+        found = found if found.packed else replace(found, pads=_pads(backbone))
+        _found.setdefault(backbone, {})[_state(backbone)] = found
+    return found
+
+
+def known(backbone: "PreTrainedModel") -> Way | None:
+    """What `way` found out for this model as it is now; None before that."""
+    return _found.get(backbone, {}).get(_state(backbone))
+
+
+def _state(backbone: "PreTrainedModel") -> tuple[str, str]:
+    return str(backbone.device), str(backbone.dtype)
 
 
 def _settings(backbone: "PreTrainedModel") -> Iterator[str]:

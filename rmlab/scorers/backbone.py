@@ -12,7 +12,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "encodes", "fits", "load", "mark_segments", "tokenizer", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "tokenizer", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -156,6 +156,16 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
         starts = torch.arange(ids.shape[1], device=ids.device) - positions
         before = before - before.gather(1, starts)
     return before.clamp(max=1)
+
+
+def forwarded(backbone: Any | None) -> dict[str, str | None]:
+    """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
+    from rmlab.inference.forward import known
+
+    if backbone is None:
+        return {"attention": None, "packs": None}
+    way = known(backbone)
+    return {"attention": backbone.config._attn_implementation, "packs": None if way is None else str(way)}
 
 
 def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:

@@ -182,7 +182,7 @@ class Classifier:
 
     def provenance(self) -> dict[str, Any]:
         """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
-        loaded = "_model" in self.__dict__
+        forwarded = backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
         return {
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
@@ -191,10 +191,9 @@ class Classifier:
             "weights": None if self.mix is None else self.mix.tolist(),
             "dtype": str(self.kind).removeprefix("torch."),
             "device": str(self.place),
-            "attention": self.backbone.config._attn_implementation if loaded else None,
             "versions": versions(),
             "fingerprint": self.fingerprint,
-        } | self._encoding
+        } | (forwarded | self._encoding)
 
     @cached_property
     def _model(self) -> tuple[Any, "Callable[[torch.Tensor], torch.Tensor]", tuple[str, ...]]:

@@ -67,7 +67,7 @@ class LanguageModel:
         self.budget, self.chunk = budget, chunk
         self.encoding: dict[str, Any] = {}
         self._loaded: tuple[Any, Vocabulary] | None = None
-        self._attention: str | None = None
+        self._forwarded = backbones.forwarded(None)
 
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
@@ -79,6 +79,7 @@ class LanguageModel:
         sequences, reads = [one[0] for one in answers], [one[1] for one in answers]
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         for batch in hidden(self.model.base_model, sequences, reads, groups=groups, budget=self.budget):
+            self._forwarded = backbones.forwarded(self.model.base_model)
             yield np.asarray(wanted)[batch.texts], self._scores(batch, [answers[text][2] for text in batch.texts])
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
@@ -127,17 +128,15 @@ class LanguageModel:
             "head": f"implicit {self.mode}",
             "dtype": str(self.room.kind).removeprefix("torch."),
             "device": str(self.room.place),
-            "attention": self._attention,
             "versions": versions(),
             "fingerprint": self.fingerprint,
-        } | self.encoding
+        } | (self._forwarded | self.encoding)
 
     def _load(self) -> tuple[Any, Vocabulary]:
         if self._loaded is None:
             _ = self.room.enough  # Decided now, while the memory is still free.
             model = backbones.load(self.checkpoint, "AutoModelForCausalLM", place=self.room.place, kind=self.room.kind)
             self._loaded = model, Vocabulary(model, self.checkpoint.name)
-            self._attention = model.config._attn_implementation
         return self._loaded
 
     def _scores(self, batch: "Batch", targets: list[Ids]) -> Floats:

@@ -218,7 +218,7 @@ class Pairwise:
             "truncated": self._cut,
             "versions": versions(),
             "fingerprint": self.fingerprint,
-        }
+        } | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
 
     def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
         lengths = np.array([len(ids) for ids in texts.ids])
