@@ -111,6 +111,17 @@ def test_an_encoder_with_windows_is_narrowed_layer_by_layer(load):
     torch.testing.assert_close(found, single, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "modernbert"])
+def test_half_precision_is_rounded_as_without_narrowing(load, architecture):
+    backbone = load(architecture, torch.bfloat16)
+    windows = way(backbone).windows
+    assert windows == (None,) * backbone.config.num_hidden_layers
+    _, layout = side_by_side([300, 200, 90])
+    read = np.array([path[-1 if way(backbone).causal else 0] for path in layout.paths])
+    narrow, whole = (packed_rows(backbone, layout, read, some)[0] for some in (windows, ()))
+    torch.testing.assert_close(narrow, whole, rtol=2**-8, atol=2**-8)
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_a_model_that_needs_all_rows_is_left_whole(load, architecture):
     """GPT-2 gives its output the shape of its input; here a Llama's last layer looks at its neighbours."""
