@@ -29,6 +29,33 @@ def shared_data() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Tiny models are fastest on one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def load_backbone(tmp_path_factory):
+    """A tiny backbone of an architecture, read from its folder."""
+    import torch
+    from transformers import AutoModel
+
+    from rmlab import toy
+
+    def load(architecture, dtype=torch.float32, **config):
+        folder = tmp_path_factory.mktemp(architecture)
+        toy.save_model(folder, architecture, task="backbone", **config)
+        return AutoModel.from_pretrained(folder, dtype=dtype)
+
+    return load
+
+
 @pytest.fixture
 def main(monkeypatch, capsys):
     """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""

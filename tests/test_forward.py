@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rmlab import toy
 from rmlab.inference import attention, flex, heap, runs
 from rmlab.inference.forward import Way, alone, hidden, plan, way
 from rmlab.inference.heap import keep_freed_memory
@@ -22,28 +21,10 @@ from rmlab.inference.trie import lay_out, pack
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DECODERS = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gpt_neox", "gpt2"]
 ENCODERS = ["deberta-v2", "modernbert", "bert"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory):
-    """A tiny backbone of an architecture, read from its folder."""
-
-    def load(architecture, dtype=torch.float32, **config):
-        folder = tmp_path_factory.mktemp(architecture)
-        toy.save_model(folder, architecture, task="backbone", **config)
-        return transformers.AutoModel.from_pretrained(folder, dtype=dtype)
-
-    return load
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +74,9 @@ def assert_same(found, reference, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
-def test_packs_give_what_each_text_alone_gives(load, world, architecture):
+def test_packs_give_what_each_text_alone_gives(load_backbone, world, architecture):
     texts, groups = world
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     assert way(backbone).packed
     reference = scores_alone(backbone, texts)
     order = np.random.default_rng(1).permutation(len(texts))
@@ -106,11 +87,11 @@ def test_packs_give_what_each_text_alone_gives(load, world, architecture):
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "bert"])
-def test_packs_of_encoders_give_what_each_text_alone_gives(load, world, architecture):
+def test_packs_of_encoders_give_what_each_text_alone_gives(load_backbone, world, architecture):
     """The first position, as encoders are read; nothing is padded, and a common beginning is not shared."""
     texts, groups = world
     texts = [np.r_[1, ids] for ids in texts]
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     assert way(backbone).packed
     assert not way(backbone).causal
     made = plan(texts, groups, budget=900, way=way(backbone))
@@ -122,11 +103,11 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(load, world, architec
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
-def test_batches_give_what_each_text_alone_gives(load, world, architecture, monkeypatch):
+def test_batches_give_what_each_text_alone_gives(load_backbone, world, architecture, monkeypatch):
     """The first position, with padding in some batches."""
     texts, groups = world
     texts = [np.r_[1, ids, ids[:1].repeat(100)] for ids in texts]
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     if architecture != "deberta-v2":
         monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
     made = plan(texts, groups, budget=3000, way=Way("asked for"))
@@ -138,9 +119,9 @@ def test_batches_give_what_each_text_alone_gives(load, world, architecture, monk
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
-def test_decoders_can_go_in_batches_too(load, world, architecture, monkeypatch):
+def test_decoders_can_go_in_batches_too(load_backbone, world, architecture, monkeypatch):
     texts, groups = world
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
     assert_same(scores(backbone, texts, groups, budget=2000), scores_alone(backbone, texts))
 
@@ -148,9 +129,9 @@ def test_decoders_can_go_in_batches_too(load, world, architecture, monkeypatch):
 @pytest.mark.parametrize(
     "config", [{"use_cache": True}, {"use_cache": False}, {"pad_token_id": 2}, {"pad_token_id": None}]
 )
-def test_cache_and_pad_token_settings_change_nothing(load, world, config):
+def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, config):
     texts, groups = world
-    backbone = load("llama")
+    backbone = load_backbone("llama")
     reference = scores_alone(backbone, texts)
     for name, value in config.items():
         setattr(backbone.config, name, value)
@@ -158,10 +139,10 @@ def test_cache_and_pad_token_settings_change_nothing(load, world, config):
     assert_same(scores_alone(backbone, texts), reference)
 
 
-def test_many_reads_per_text(load, world):
+def test_many_reads_per_text(load_backbone, world):
     """Positions of all kinds, shared ones and none at all; equal texts may be read at different places."""
     texts, groups = world
-    backbone = load("qwen2")
+    backbone = load_backbone("qwen2")
     rng = np.random.default_rng(0)
     reads = [np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False)) for ids in texts]
     found = {}
@@ -174,19 +155,19 @@ def test_many_reads_per_text(load, world):
 
 @pytest.mark.parametrize("window", [3, 16, 64, 4096])
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral", "qwen2"])
-def test_sliding_windows_are_kept_inside_a_pack(load, world, architecture, window):
+def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, architecture, window):
     texts, groups = world
     extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
-    backbone = load(architecture, sliding_window=window, **extra)
+    backbone = load_backbone(architecture, sliding_window=window, **extra)
     assert way(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=900), scores_alone(backbone, texts))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "modernbert", "bert"])
-def test_bfloat16_noise_is_at_most_half_of_padding(load, world, architecture):
+def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, world, architecture):
     """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
     texts, groups = world
-    backbone = load(architecture, torch.bfloat16)
+    backbone = load_backbone(architecture, torch.bfloat16)
     at = -1 if way(backbone).causal else 0
     single = scores_alone(backbone, texts, position=at)
     packed = scores(backbone, texts, groups, [np.arange(len(ids))[[at]] for ids in texts], budget=900)
@@ -208,7 +189,7 @@ def padded_scores(backbone, texts, at, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_positions_that_stretch_with_the_longest_text(load, world, kind):
+def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind):
     """Such a text must not change the scale of the others: each comes out as it does alone, shortest first."""
     texts, groups = world
     rope = {"rope_type": kind, "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 120}
@@ -218,21 +199,21 @@ def test_positions_that_stretch_with_the_longest_text(load, world, kind):
     assert min(map(len, texts)) < 120 < max(map(len, texts))
     reference = np.empty(len(texts))
     for text in np.argsort([len(ids) for ids in texts], kind="stable"):
-        reference[text] = scores_alone(load("llama", **config), texts[text : text + 1])[0]
-    backbone = load("llama", **config)
+        reference[text] = scores_alone(load_backbone("llama", **config), texts[text : text + 1])[0]
+    backbone = load_backbone("llama", **config)
     assert way(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=2000), reference)
 
 
-def test_a_stretched_scale_is_not_kept_for_later_texts(load, world):
+def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
     """What comes out of a text does not depend on the longer ones that went through the model before it."""
     texts, groups = world
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    backbone = load("llama", rope_parameters=rope, max_position_embeddings=60)
+    backbone = load_backbone("llama", rope_parameters=rope, max_position_embeddings=60)
     short = [ids for ids in texts if 60 < len(ids) < 150][:3]
     assert len(short) == 3
     short.sort(key=len)
-    reference = scores_alone(load("llama", rope_parameters=rope, max_position_embeddings=60), short)
+    reference = scores_alone(load_backbone("llama", rope_parameters=rope, max_position_embeddings=60), short)
     scores(backbone, texts, groups, budget=700)
     assert np.abs(scores(backbone, short, [0, 1, 2]) - reference).max() <= 1e-4 * reference.std()
     alone(backbone, max(texts, key=len), np.array([0]))
@@ -274,19 +255,19 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
 
 
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
-def test_models_that_only_need_their_mask_are_padded(load, architecture):
+def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
     if architecture == "roberta":
         settings = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
         backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **settings)).eval()
     else:
-        backbone = load(architecture)
+        backbone = load_backbone(architecture)
     assert not way(backbone).packed
     assert way(backbone).pads
 
 
-def test_the_model_is_left_as_it_was(load, world):
+def test_the_model_is_left_as_it_was(load_backbone, world):
     texts, groups = world
-    backbone = load("llama").train()
+    backbone = load_backbone("llama").train()
     before = (backbone.config.to_dict(), backbone.config._attn_implementation, set(vars(backbone)))
     steps = hidden(backbone, texts, [np.array([0])] * len(texts), groups=groups, budget=300)
     next(steps)
@@ -297,8 +278,8 @@ def test_the_model_is_left_as_it_was(load, world):
         list(steps)
 
 
-def test_the_model_is_left_as_it_was_after_a_failure(load):
-    backbone = load("llama")
+def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
+    backbone = load_backbone("llama")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
     with pytest.raises(RuntimeError, match="broken"), attention.paths(backbone, layout):
         raise RuntimeError("broken")
@@ -306,9 +287,9 @@ def test_the_model_is_left_as_it_was_after_a_failure(load):
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_threads_with_one_model_take_turns(load, world, architecture):
+def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
     texts, groups = world
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     assert way(backbone).packed
     reference = scores_alone(backbone, texts)
     inside, most = set(), []
@@ -356,9 +337,9 @@ def assert_halved(sizes, limit, caplog):
     assert caplog.text.count("out of memory") == len(failed)
 
 
-def test_out_of_memory_halves_the_budget_and_goes_on(load, world, caplog, monkeypatch):
+def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog, monkeypatch):
     texts, groups = world
-    backbone = load("llama")
+    backbone = load_backbone("llama")
     assert way(backbone).packed
     reference = scores_alone(backbone, texts)
     whole, sizes = type(backbone).forward, []
@@ -403,33 +384,35 @@ def test_other_errors_are_not_taken_for_lack_of_memory(world):
         list(hidden(Small(50, RuntimeError("shapes")), texts, [np.array([0])] * len(texts), groups=groups))
 
 
-def test_models_that_cannot_pack_say_why(load, monkeypatch):
-    assert "attention interface" in way(load("deberta-v2")).refused
-    backbone = load("llama")
+def test_models_that_cannot_pack_say_why(load_backbone, monkeypatch):
+    assert "attention interface" in way(load_backbone("deberta-v2")).refused
+    backbone = load_backbone("llama")
     backbone.config.attn_temperature_tuning = True
     assert way(backbone).refused == "its attention scales by rows"
-    backbone = load("llama")
+    backbone = load_backbone("llama")
     backbone.config.layer_types = ["full_attention", "linear_attention"]
     assert way(backbone).refused == "it has layers of another kind: linear_attention"
-    hides = load("llama")
+    hides = load_backbone("llama")
     hides.config.sliding_window = 8
     assert way(hides).refused == "it has sliding windows that its layers do not hand to attention"
-    assert "position_ids" in way(with_position_ids_ignored(load("llama"))).refused
+    assert "position_ids" in way(with_position_ids_ignored(load_backbone("llama"))).refused
 
 
-def test_layers_that_do_not_all_look_the_same_way_are_found_out(load):
-    backbone = load("llama")
+def test_layers_that_do_not_all_look_the_same_way_are_found_out(load_backbone):
+    backbone = load_backbone("llama")
     backbone.layers[1].self_attn.is_causal = False
     assert "both directions" in way(backbone).refused
-    backbone = load("bert")
+    backbone = load_backbone("bert")
     backbone.encoder.layer[0].attention.self.is_causal = True
     assert "both directions" in way(backbone).refused
 
 
 @pytest.mark.parametrize("architecture", ["bert", "gpt2"])
-def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load, monkeypatch, architecture):
+def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, monkeypatch, architecture):
     """Some models with learned positions take no more rows than positions, however short the texts."""
-    backbone = load(architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128})
+    backbone = load_backbone(
+        architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
+    )
     assert way(backbone).packed
     forward = type(backbone).forward
 
@@ -438,7 +421,9 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load, monkeypatc
             raise IndexError("index out of range in self")
         return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
 
-    backbone = load(architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128})
+    backbone = load_backbone(
+        architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
+    )
     monkeypatch.setattr(type(backbone), "forward", limited)
     assert way(backbone).refused == "it does not run with path attention: index out of range in self"
 
@@ -452,16 +437,16 @@ def with_position_ids_ignored(backbone):
     return backbone
 
 
-def test_a_model_that_mixes_neighbours_is_found_out(load):
+def test_a_model_that_mixes_neighbours_is_found_out(load_backbone):
     """A layer that looks one row back (as a convolution does) leaks from one text into the next."""
-    backbone = load("llama")
+    backbone = load_backbone("llama")
     backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
     assert "different from texts alone" in way(backbone).refused
 
 
-def test_half_precision_hides_no_leak(load):
+def test_half_precision_hides_no_leak(load_backbone):
     """A leak that fades out before a text's end is seen where it begins."""
-    backbone = load("llama", torch.bfloat16)
+    backbone = load_backbone("llama", torch.bfloat16)
 
     def leak(layer, given, out):
         return out + 0.1 * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
@@ -470,9 +455,9 @@ def test_half_precision_hides_no_leak(load):
     assert "different from texts alone" in way(backbone).refused
 
 
-def test_half_precision_hides_no_other_positions(load, monkeypatch):
+def test_half_precision_hides_no_other_positions(load_backbone, monkeypatch):
     """RoBERTa counts positions from behind its padding index; where these hardly matter, the end looks the same."""
-    backbone = load("bert", torch.bfloat16)
+    backbone = load_backbone("bert", torch.bfloat16)
     backbone.embeddings.position_embeddings.weight.data *= 0.06
     forward = type(backbone).forward
 
@@ -484,8 +469,8 @@ def test_half_precision_hides_no_other_positions(load, monkeypatch):
     assert way(backbone).refused == "tokens in a pack enter the first layer different from tokens of texts alone"
 
 
-def test_a_layer_that_asks_for_more_is_found_out(load):
-    backbone = load("llama")
+def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
+    backbone = load_backbone("llama")
     attend = attention.path_attention
 
     def with_sinks(*given, **options):
@@ -499,8 +484,8 @@ def test_a_layer_that_asks_for_more_is_found_out(load):
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
 
-def test_the_answer_is_kept_per_model(load, monkeypatch):
-    backbone = load("llama")
+def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
+    backbone = load_backbone("llama")
     assert way(backbone).packed
     monkeypatch.setattr("rmlab.inference.probe.packed_rows", None)
     assert way(backbone).packed
@@ -561,7 +546,7 @@ def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
         ("modernbert", {}, 2),
     ],
 )
-def test_what_a_gpu_runs(load, world, monkeypatch, architecture, options, kernels):
+def test_what_a_gpu_runs(load_backbone, world, monkeypatch, architecture, options, kernels):
     """The way over flex attention, traced as for a GPU: scores as alone, one kernel for packs of any number of rows."""
     from torch._dynamo.testing import CompileCounter
     from torch.nn.attention.flex_attention import flex_attention
@@ -572,7 +557,7 @@ def test_what_a_gpu_runs(load, world, monkeypatch, architecture, options, kernel
     monkeypatch.setattr(flex, "_compiled", lambda: compiled)
     monkeypatch.setattr(attention, "_on_gpu", lambda query: True)
     texts, groups = world
-    backbone = load(architecture, **options)
+    backbone = load_backbone(architecture, **options)
     assert way(backbone).packed
     at = -1 if way(backbone).causal else 0
     reads = [np.arange(len(ids))[[at]] for ids in texts]
@@ -603,10 +588,10 @@ def test_half_precision_attends_as_each_text_alone(window):
         torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
 
 
-def test_each_token_is_forwarded_once(load, world):
+def test_each_token_is_forwarded_once(load_backbone, world):
     """The rows that go through the model are the plan's tokens, and no more."""
     texts, groups = world
-    backbone = load("llama")
+    backbone = load_backbone("llama")
     assert way(backbone).packed
     sizes = []
     handle = backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].numel()))
@@ -616,8 +601,8 @@ def test_each_token_is_forwarded_once(load, world):
     assert sum(sizes) < sum(map(len, texts))
 
 
-def test_bad_input_is_named(load):
-    backbone = load("llama")
+def test_bad_input_is_named(load_backbone):
+    backbone = load_backbone("llama")
     with pytest.raises(ValueError, match="2 sequences, 1 reads and 2 groups"):
         hidden(backbone, [np.ones(2, int)] * 2, [[0]], groups=[0, 0])
     with pytest.raises(ValueError, match=r"sequences\[1\] is empty"):
@@ -627,8 +612,8 @@ def test_bad_input_is_named(load):
     assert list(hidden(backbone, [], [], groups=[])) == []
 
 
-def test_packed_rows_reports_what_each_layer_asked_for(load):
-    backbone = load("gemma2")
+def test_packed_rows_reports_what_each_layer_asked_for(load_backbone):
+    backbone = load_backbone("gemma2")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
     _, calls = packed_rows(backbone, layout, np.array([4]))
     assert [call.window for call in calls] == [16, None]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab import toy
 from rmlab.inference.attention import paths
 from rmlab.inference.narrowing import layers, steps
 from rmlab.inference.passes import alone, packed_rows
@@ -17,23 +16,7 @@ from rmlab.inference.trie import lay_out, pack
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory):
-    def load(architecture, dtype=torch.float32, **config):
-        folder = tmp_path_factory.mktemp(architecture)
-        toy.save_model(folder, architecture, task="backbone", **config)
-        return transformers.AutoModel.from_pretrained(folder, dtype=dtype)
-
-    return load
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def side_by_side(lengths):
@@ -75,8 +58,8 @@ def test_whatever_a_row_sees_comes_in(lengths, windows, data):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma2", "gpt_neox", "bert", "modernbert"])
-def test_only_rows_that_are_read_go_through_the_last_layer(load, architecture):
-    backbone = load(architecture)
+def test_only_rows_that_are_read_go_through_the_last_layer(load_backbone, architecture):
+    backbone = load_backbone(architecture)
     texts, layout = side_by_side([70, 60, 40])
     causal = way(backbone).causal
     read = np.array([path[-1 if causal else 0] for path in layout.paths])
@@ -96,9 +79,11 @@ def test_only_rows_that_are_read_go_through_the_last_layer(load, architecture):
     torch.testing.assert_close(narrow, single, rtol=1e-4, atol=1e-4)
 
 
-def test_an_encoder_with_windows_is_narrowed_layer_by_layer(load):
+def test_an_encoder_with_windows_is_narrowed_layer_by_layer(load_backbone):
     """The last two layers see 8 rows to either side: of a text read at its first row 17 rows go on, then 9, then 1."""
-    backbone = load("modernbert", num_hidden_layers=3, layer_types=["full_attention", *["sliding_attention"] * 2])
+    backbone = load_backbone(
+        "modernbert", num_hidden_layers=3, layer_types=["full_attention", *["sliding_attention"] * 2]
+    )
     assert way(backbone).windows == (None, 9, 9)
     texts, layout = side_by_side([150, 90, 5])
     read = np.array([path[0] for path in layout.paths])
@@ -112,8 +97,8 @@ def test_an_encoder_with_windows_is_narrowed_layer_by_layer(load):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
-def test_half_precision_is_rounded_as_without_narrowing(load, architecture):
-    backbone = load(architecture, torch.bfloat16)
+def test_half_precision_is_rounded_as_without_narrowing(load_backbone, architecture):
+    backbone = load_backbone(architecture, torch.bfloat16)
     windows = way(backbone).windows
     assert windows == (None,) * backbone.config.num_hidden_layers
     _, layout = side_by_side([300, 200, 90])
@@ -123,9 +108,9 @@ def test_half_precision_is_rounded_as_without_narrowing(load, architecture):
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_a_model_that_needs_all_rows_is_left_whole(load, architecture):
+def test_a_model_that_needs_all_rows_is_left_whole(load_backbone, architecture):
     """GPT-2 gives its output the shape of its input; here a Llama's last layer looks at its neighbours."""
-    backbone = load(architecture)
+    backbone = load_backbone(architecture)
     if architecture == "llama":
         backbone.layers[-1].mlp.register_forward_hook(lambda layer, given, out: out * given[0].shape[1] / 100)
         assert not way(backbone).packed
@@ -134,8 +119,8 @@ def test_a_model_that_needs_all_rows_is_left_whole(load, architecture):
     assert way(backbone).windows == ()
 
 
-def test_a_layer_without_attention_is_an_error_and_nothing_is_left_behind(load):
-    backbone = load("llama")
+def test_a_layer_without_attention_is_an_error_and_nothing_is_left_behind(load_backbone):
+    backbone = load_backbone("llama")
     _, layout = side_by_side([20, 10])
     made = steps(layout, np.array([19, 29]), [None, None])
     backbone.layers[-1].self_attn.forward = lambda hidden_states, **options: (hidden_states, None)
