@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, tables
-from rmlab.explore import Selection, explore
-from rmlab.explore.selection import match
+from rmlab.widgets import Selection, explore
+from rmlab.widgets.selection import match
 
 WORDS = ["the", "a", "model", "answer", "reward", "is", "not", "of", "under", "style", "longer", "because", "number",
          "seven", "Paris", "bold", "list", "which", "therefore", "explain", "river", "light", "matter", "often",

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmlab import published
+from rmlab.papers import published
 
 RESAMPLES = 2000
 SHARES = (0.75, 0.8, 0.85, 1.0)

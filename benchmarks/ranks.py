@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import designs
 from designs import Design
 
-from rmlab import intervals, published
+from rmlab import intervals
+from rmlab.papers import published
 from rmlab.report import standings
 from rmlab.stats import reported, targets
 from rmlab.stats.grid import credit

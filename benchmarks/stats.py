@@ -65,7 +65,7 @@ def matrix(folder: Path) -> list[Row]:
         "compare_all, McNemar": lambda: stats.compare_all(pairs),
         "compare_all, sign flips over 23 subsets": lambda: stats.compare_all(pairs, average="domains"),
         "rank": lambda: stats.rank(pairs),
-        "items": lambda: stats.items(pairs),
+        "items": lambda: stats.item_difficulty(pairs),
     }.items():
         start, worked = time.perf_counter(), time.process_time()
         found = run()

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import metrics, plots, toy
+from rmlab import baselines, metrics, plots, toy
 from rmlab.benchmarks import load
 from rmlab.report import save_figure
-from rmlab.scorers import baselines
 from rmlab.scoring import score
 
 __all__ = ["demo"]

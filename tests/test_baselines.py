@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmlab import metrics
-from rmlab.scorers import baselines
+from rmlab import baselines, metrics
 
 TEXTS = ["short", "a longer answer", "**bold** and `code`\n- item", "- x\n- y", " ", "😀 שלום $x$ <b>"]
 PROMPTS = ["p", "q", [{"role": "user", "content": "hi"}], "p", "p", "\ud800"]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from rmlab import baselines
 from rmlab.benchmarks import load
-from rmlab.score_files import write_scores
-from rmlab.scorers import baselines
+from rmlab.io import write_scores
 from rmlab.scoring import score
 
 pytestmark = pytest.mark.browser
@@ -369,7 +369,7 @@ def test_the_served_page(open_page, tmp_path):
     responses = load("mini")
     write_scores(score(responses, [baselines.longest, baselines.most_markdown]), tmp_path / "scores.csv")
     port = free_port()
-    code = f"from rmlab.explore import serve; serve({str(tmp_path)!r}, port={port}, token={TOKEN!r})"
+    code = f"from rmlab.widgets import serve; serve({str(tmp_path)!r}, port={port}, token={TOKEN!r})"
     with serving([sys.executable, "-c", code], port, {}, tmp_path / "log.txt"):
         for path in ("/", "/voila/static/", "/api/kernels"):
             assert status(port, path) in (302, 403, 404), f"{path} is open without the token"

@@ -159,7 +159,7 @@ def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
     def interrupted(prompts, responses):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rmlab.scorers.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
+    monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
     code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
     assert code == 130
     assert f"in {tmp_path}: run the same again" in err

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
-from rmlab.doctor import STATUS, doctor, memory, numbers, texts
+from rmlab.checks import STATUS, doctor, memory, numbers, texts
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError

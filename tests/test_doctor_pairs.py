@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
-from rmlab.doctor import comparisons, doctor, numbers
+from rmlab.checks import comparisons, doctor, numbers
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 

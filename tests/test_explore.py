@@ -8,20 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmlab import metrics, toy
+from rmlab import baselines, metrics, toy
 from rmlab.benchmarks import load
-from rmlab.explore import Selection, explore, playground, token_rewards
-from rmlab.explore.debounce import Debounced
-from rmlab.explore.index import build
-from rmlab.explore.page import page, read, serve
-from rmlab.explore.selection import OUTCOMES, cell_shares, frame, match
-from rmlab.explore.tokens import sentences, tokens_html
+from rmlab.io import write_scores
 from rmlab.plots.tokens import plot_token_rewards
-from rmlab.score_files import write_scores
-from rmlab.scorers import baselines
 from rmlab.scorers.classifier import classifier
 from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError
+from rmlab.widgets import Selection, explore, playground, token_rewards
+from rmlab.widgets.debounce import Debounced
+from rmlab.widgets.index import build
+from rmlab.widgets.page import page, read, serve
+from rmlab.widgets.selection import OUTCOMES, cell_shares, frame, match
+from rmlab.widgets.tokens import sentences, tokens_html
 
 STYLE_OR_NONE = st.none() | st.tuples(st.sampled_from(STYLES), st.sampled_from(STYLES))
 LIMIT = st.none() | st.floats(-3, 3)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmlab.explore import detail, explore, render
-from rmlab.scorers import baselines
+from rmlab import baselines
 from rmlab.scoring import score
+from rmlab.widgets import detail, explore, render
 
 HOSTILE = [
     "<script>window.hurt = 1</script>",

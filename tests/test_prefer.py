@@ -12,8 +12,8 @@ from pairwise_models import save
 
 from rmlab import tables
 from rmlab.benchmarks import load
+from rmlab.io import read_pairs, read_scores
 from rmlab.metrics import matrix
-from rmlab.score_files import read_pairs, read_scores
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer, score
 from rmlab.scoring.check import LONG
@@ -134,8 +134,8 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
 
 
 def test_a_store_keeps_scores_and_comparisons_apart(tmp_path):
-    from rmlab.explore.page import read
     from rmlab.report import write_report
+    from rmlab.widgets.page import read
 
     frame = load("mini")
     pairs = prefer(frame, Judge("owner/name"), store=tmp_path / "store")

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmlab import toy
+from rmlab import baselines, toy
 from rmlab.benchmarks import load
 from rmlab.bias.probe import probe, probe_changes
-from rmlab.scorers import baselines
 from rmlab.styles import TRANSFORMS, Transform, features_of
 from rmlab.tables import DataError
 

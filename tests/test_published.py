@@ -5,10 +5,10 @@ import importlib
 import numpy as np
 import pytest
 
-from rmlab.published import audit_leaderboard, published
+from rmlab.papers.printed import audit_leaderboard, published
 from rmlab.tables import DataError
 
-module = importlib.import_module("rmlab.published")  # the package gives the function of this name
+module = importlib.import_module("rmlab.papers.printed")  # the package gives the function of this name
 
 ALL = [(benchmark, table) for benchmark, tables in module._FILES.items() for table in tables]
 

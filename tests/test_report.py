@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
-from rmlab import benchmarks, metrics, report, score_files, scoring, toy
+from rmlab import baselines, benchmarks, io, metrics, report, scoring, toy
 from rmlab.report.html import read_results
-from rmlab.scorers import baselines
 from rmlab.tables import DataError
 
 NASTY = "owner/<script>alert(1)</script>|a_b&50%$x$#{~^}\\"
@@ -170,9 +169,9 @@ def results(tmp_path_factory, scores):
     folder = tmp_path_factory.mktemp("results")
     renamed = scores.assign(model=scores["model"].replace({"toy 2.0 0.0": NASTY}))
     renamed.attrs = {"provenance": {"x": 1}}
-    score_files.write_scores(renamed, folder / "mini.csv")
-    score_files.write_scores(reward_bench_2_scores(), folder / "deep" / "two.jsonl")
-    score_files.write_pairs(reward_bench_pairs(), folder / "one.csv")
+    io.write_scores(renamed, folder / "mini.csv")
+    io.write_scores(reward_bench_2_scores(), folder / "deep" / "two.jsonl")
+    io.write_pairs(reward_bench_pairs(), folder / "one.csv")
     return folder
 
 
@@ -250,8 +249,8 @@ def test_bad_input_is_named(tmp_path, scores, results):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataError, match=r"bad\.json"):
         report.write_report(tmp_path, tmp_path / "r.html")
-    score_files.write_scores(scores, tmp_path / "two" / "a.csv")
-    score_files.write_scores(scores, tmp_path / "two" / "b.csv")
+    io.write_scores(scores, tmp_path / "two" / "a.csv")
+    io.write_scores(scores, tmp_path / "two" / "b.csv")
     with pytest.raises(DataError, match="repeat a key"):
         report.write_report(tmp_path / "two", tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()

@@ -8,10 +8,10 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import metrics, tables
-from rmlab.published import published
-from rmlab.reproduce import agreement, reproduce
-from rmlab.reproduce.rules import QUANTITIES, RULES
-from rmlab.score_files import read_pairs
+from rmlab.io import read_pairs
+from rmlab.papers import agreement, reproduce
+from rmlab.papers.printed import published
+from rmlab.papers.rules import QUANTITIES, RULES
 from rmlab.tables import DataError
 
 

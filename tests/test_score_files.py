@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rmlab.benchmarks import load
+from rmlab.io import export_every_eval_ever, read_pairs, read_scores, write_pairs, write_scores
 from rmlab.metrics import pairs
-from rmlab.score_files import export_every_eval_ever, read_pairs, read_scores, write_pairs, write_scores
 from rmlab.tables import DataError, check_pairs, check_scores
 
 NAMES = ["owner/model", "007", "nan", "a,b", 'quo"ted', "line\nbreak", "\u05e9\u05dc\u05d5\u05dd"]

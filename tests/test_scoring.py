@@ -3,9 +3,8 @@ import pandas as pd
 import pytest
 from fakes import Streaming, responses, truth
 
-from rmlab import tables
+from rmlab import baselines, tables
 from rmlab.metrics import pairs
-from rmlab.scorers import baselines
 from rmlab.scoring import prefer, score
 from rmlab.tables import DataError
 

@@ -222,7 +222,7 @@ def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
         stats.compare(pairs[~gap], "a", "b")
     assert "'domain': 'code'" in str(error.value)
     assert "315 comparisons" in str(error.value)
-    for function in (stats.compare_all, stats.rank, stats.power, stats.items, stats.sensitivity):
+    for function in (stats.compare_all, stats.rank, stats.power, stats.item_difficulty, stats.sensitivity):
         with pytest.raises(DataError, match="common=True"):
             function(pairs[~gap])
     shared = stats.compare(pairs[~gap], "a", "b", common=True, average="domains")
@@ -234,7 +234,14 @@ def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
 
 def test_one_model_is_refused_and_wrong_names_are_told(pairs):
     one = pairs[pairs["model"] == "a"]
-    for function in (stats.compare_all, stats.rank, stats.power, stats.items, stats.sensitivity, stats.error_clusters):
+    for function in (
+        stats.compare_all,
+        stats.rank,
+        stats.power,
+        stats.item_difficulty,
+        stats.sensitivity,
+        stats.error_clusters,
+    ):
         with pytest.raises(DataError, match="a comparison needs 2"):
             function(one)
     with pytest.raises(DataError, match="b: no model 'd' in pairs; allowed: 'a', 'b', 'c'"):

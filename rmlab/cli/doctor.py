@@ -54,7 +54,7 @@ def doctor(
       rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
     """
-    from rmlab.doctor import doctor as examine
+    from rmlab.checks import doctor as examine
 
     options = given(
         head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,

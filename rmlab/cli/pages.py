@@ -53,7 +53,7 @@ def explore(
       rmlab explore scores
       rmlab explore scores.csv --responses data/rm-bench --port 9000
     """
-    from rmlab.explore import serve
+    from rmlab.widgets import serve
 
     serve(scores, responses=responses, port=port, host=host, open_browser=open_browser)
 

@@ -173,7 +173,7 @@ def _interruptible(store: Path | None) -> Iterator[None]:
 
 def _check_out(out: Path | None, file_format: str | None, models: int, *, pairs: bool = False) -> None:
     """Whatever is wrong with the file to write is said before a long run, not after it."""
-    from rmlab.score_files import check_target
+    from rmlab.io import check_target
 
     if out is not None:
         check_target(out, format=file_format, models=models, pairs=pairs)
@@ -186,7 +186,7 @@ def _write(table: Any, rows: str, out: Path | None, file_format: str | None) -> 
     if out is None:
         table.to_csv(sys.stdout, index=False)
         return
-    from rmlab.score_files import write_pairs, write_scores
+    from rmlab.io import write_pairs, write_scores
 
     write = write_scores if rows == "scores" else write_pairs
     written = write(table, out, format=file_format)

@@ -54,7 +54,7 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     `table`: what `style_preference` returned. The line at 0.5 is a model that does not care.
     """
     if "preference" not in table.columns:
-        raise DataError("table: no column 'preference'; pass rmlab.style_preference(scores)")
+        raise DataError("table: no column 'preference'; pass rmlab.bias.style_preference(scores)")
     keys = list(table.columns[: table.columns.get_loc("preference")])
     paired = {"plainer", "fancier"} <= set(keys)
     names = [f"{b} over {a}" for a, b in zip(table["plainer"], table["fancier"], strict=True)] if paired else ""

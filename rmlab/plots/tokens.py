@@ -18,14 +18,16 @@ _LABELS = 60  # more pieces than this leave no room for their text
 
 
 def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Reward after every piece of an answer, from `rmlab.token_rewards`; returns the Axes.
+    """Reward after every piece of an answer, from `rmlab.widgets.token_rewards`; returns the Axes.
 
     The line is the reward, the bars from it are the changes: blue up, red down. The last point is the score. Pieces
     are named below the axis while there are at most 60 of them.
     """
     absent = [column for column in ("text", "reward", "change", "method") if column not in table]
     if absent:
-        raise DataError(f"table: no column {absent[0]!r}; make it with rmlab.token_rewards(scorer, prompt, response)")
+        raise DataError(
+            f"table: no column {absent[0]!r}; make it with rmlab.widgets.token_rewards(scorer, prompt, response)"
+        )
     named = len(table) <= _LABELS
     ax = canvas(ax, (min(max(0.24 * len(table) + 1.5, 5.0), 14.0), 3.4))
     x, reward = np.arange(len(table)), table["reward"].to_numpy(float)

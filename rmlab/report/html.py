@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import metrics, plots, score_files
+from rmlab import io, metrics, plots
+from rmlab.io.own import SIDECAR, sha256, write_file
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.records import SUFFIXES
 from rmlab.report import page
 from rmlab.report.leaderboard import is_baseline, leaderboard, with_baselines
 from rmlab.report.standings import benchmark_kind
-from rmlab.score_files.own import SIDECAR, sha256, write_file
 from rmlab.tables import DataError, check_pairs, check_scores
 
 __all__ = ["read_results", "write_report"]
@@ -88,10 +88,10 @@ def _is_result(path: Path) -> bool:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        return score_files.read_scores(path, allow_missing=True)
+        return io.read_scores(path, allow_missing=True)
     except DataError as error:
         try:
-            return score_files.read_pairs(path)
+            return io.read_pairs(path)
         except DataError:
             raise error from None
 

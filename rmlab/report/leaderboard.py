@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, scoring, stats, tables
+from rmlab import baselines, metrics, scoring, stats, tables
 from rmlab.report import standings as standing
-from rmlab.scorers import baselines
 from rmlab.tables import KEY, LEVELS, PROMPT, DataError
 
 __all__ = ["leaderboard", "with_baselines"]

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import scorers, tables
-from rmlab.scorers import baselines
+from rmlab import baselines, scorers, tables
 from rmlab.scoring.finished import keep
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts

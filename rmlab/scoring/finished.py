@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab.score_files import write_pairs, write_scores
-from rmlab.score_files.own import PAIRS
+from rmlab.io import write_pairs, write_scores
+from rmlab.io.own import PAIRS
 
 __all__ = ["keep"]
 

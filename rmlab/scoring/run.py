@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.baselines import Baseline
+from rmlab.baselines import Baseline
 from rmlab.scoring.check import LONG, SelfCheck
 from rmlab.scoring.texts import Texts
 from rmlab.scoring.work import Numbers, Stream, Work, at_once, resume, summary

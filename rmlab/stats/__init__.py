@@ -2,7 +2,7 @@
 
 from rmlab.stats.calibration import calibration, margins
 from rmlab.stats.comparing import compare, compare_all, flips
-from rmlab.stats.items import error_clusters, error_correlation, items
+from rmlab.stats.difficulty import error_clusters, error_correlation, item_difficulty
 from rmlab.stats.power import power
 from rmlab.stats.ranking import letters, rank
 from rmlab.stats.reported import intervals
@@ -16,7 +16,7 @@ __all__ = [
     "error_correlation",
     "flips",
     "intervals",
-    "items",
+    "item_difficulty",
     "letters",
     "margins",
     "power",

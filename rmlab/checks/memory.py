@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from rmlab.doctor.report import Row
+from rmlab.checks.report import Row
 
 __all__ = ["need", "row"]
 

@@ -9,10 +9,10 @@ from rmlab import metrics
 from rmlab.stats.grid import ITEM, Floats, Grid, allowed, credit, grid
 from rmlab.tables import PROMPT
 
-__all__ = ["error_clusters", "error_correlation", "items"]
+__all__ = ["error_clusters", "error_correlation", "item_difficulty"]
 
 
-def items(
+def item_difficulty(
     pairs: pd.DataFrame,
     *,
     unit: Literal["comparison", "prompt"] = "comparison",
@@ -27,7 +27,7 @@ def items(
     all others: near 1 separates good models from bad ones, below 0 good models tend to fail; NaN where all models
     earn the same), none_right, all_right. A prompt's credit is the mean over its comparisons. Needs two models.
 
-    Most telling items: `items(pairs).nlargest(20, "discrimination")`; failed by all: `.query("none_right")`.
+    Most telling items: `item_difficulty(pairs).nlargest(20, "discrimination")`; failed by all: `.query("none_right")`.
     """
     allowed("unit", unit, ("comparison", "prompt"))
     table = grid(pairs, common=common, fewest_models=2)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab.explore.index import build
-from rmlab.explore.selection import Selection
-from rmlab.explore.view import View
 from rmlab.tables import DataError
+from rmlab.widgets.index import build
+from rmlab.widgets.selection import Selection
+from rmlab.widgets.view import View
 
 __all__ = ["page", "read", "serve"]
 
@@ -78,7 +78,7 @@ def page(scores: str | Path, responses: str | Path | None = None) -> View:
 def read(scores: str | Path, responses: str | Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The two tables from files. Raises DataError where they are not there or of several benchmarks."""
     from rmlab.benchmarks import load
-    from rmlab.score_files import read_scores
+    from rmlab.io import read_scores
 
     table = read_scores(_files(scores), allow_missing=True)
     names = list(table["benchmark"].unique())
@@ -89,7 +89,7 @@ def read(scores: str | Path, responses: str | Path | None = None) -> tuple[pd.Da
 
 def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) -> Path:
     """Write the one-cell notebook of the page and its template."""
-    source = f"from rmlab.explore.page import page\npage({_place(scores)!r}, {_place(responses)!r})"
+    source = f"from rmlab.widgets.page import page\npage({_place(scores)!r}, {_place(responses)!r})"
     cell: dict[str, Any] = {
         "cell_type": "code",
         "id": "page",
@@ -120,7 +120,7 @@ def _voila(file: Path, **settings: Any) -> None:
 
 
 def _files(scores: str | Path) -> Any:
-    from rmlab.score_files.own import SIDECAR, holds_pairs
+    from rmlab.io.own import SIDECAR, holds_pairs
 
     folder = Path(scores)
     if not folder.is_dir():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.doctor.report import Row
+from rmlab.checks.report import Row
 
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded

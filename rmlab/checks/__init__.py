@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.doctor import comparisons, memory, numbers, texts
-from rmlab.doctor.report import STATUS, Row, refusal, table
+from rmlab.checks import comparisons, memory, numbers, texts
+from rmlab.checks.report import STATUS, Row, refusal, table
 from rmlab.scoring.check import alone_and_together
 from rmlab.tables import DataError
 

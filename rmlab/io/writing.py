@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from rmlab import tables
-from rmlab.score_files import own, response_matrix, reward_bench, rm_bench
-from rmlab.score_files.reading import FORMATS
+from rmlab.io import own, response_matrix, reward_bench, rm_bench
+from rmlab.io.reading import FORMATS
 from rmlab.tables import DataError, nearest
 
 __all__ = ["check_target", "write_pairs", "write_scores"]

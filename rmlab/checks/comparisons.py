@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.doctor import memory, numbers, texts
-from rmlab.doctor.report import Row, refusal
+from rmlab.checks import memory, numbers, texts
+from rmlab.checks.report import Row, refusal
 from rmlab.scoring.check import alone_and_together
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError

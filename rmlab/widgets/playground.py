@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmlab.explore import charts
-from rmlab.explore.choices import choices
-from rmlab.explore.debounce import Debounced
-from rmlab.explore.detail import number
-from rmlab.explore.render import escape, markdown
 from rmlab.styles.transforms import TRANSFORMS
+from rmlab.widgets import charts
+from rmlab.widgets.choices import choices
+from rmlab.widgets.debounce import Debounced
+from rmlab.widgets.detail import number
+from rmlab.widgets.render import escape, markdown
 
 __all__ = ["Playground", "playground"]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from rmlab.explore.index import Index
-from rmlab.explore.selection import Selection
+from rmlab.widgets.index import Index
+from rmlab.widgets.selection import Selection
 
 __all__ = ["Controls"]
 

@@ -89,12 +89,13 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     Raises DataError where a column is absent, or holds what is no share.
     """
     if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"table: a leaderboard such as rmlab.published('rm-bench'), not {type(table).__name__}")
+        raise TypeError(f"table: a leaderboard such as rmlab.papers.published('rm-bench'), not {type(table).__name__}")
     absent = [c for c in ("model", *_DOMAINS, *LEVELS, "overall") if c not in table.columns]
     if absent:
         raise DataError(
             f"table: no column {absent[0]!r}; a leaderboard has model, {', '.join(_DOMAINS)}, {', '.join(LEVELS)} "
-            f"and overall; found: {', '.join(map(str, table.columns))[:200]}; start from rmlab.published('rm-bench')"
+            f"and overall; found: {', '.join(map(str, table.columns))[:200]}; "
+            "start from rmlab.papers.published('rm-bench')"
         )
     table = table.assign(**_shares(table))
     domain = table[_DOMAINS].mean(axis=1, skipna=False)
@@ -122,7 +123,7 @@ def _shares(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 def folder() -> Path:
     """Where the published tables lie: inside the installed package, or at the top of the repository."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     inside = package / "data" / "published"
     return inside if inside.is_dir() else package.parent / "data" / "published"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.explore.index import Floats, Index, Ints
 from rmlab.tables import PROMPT, STYLES, DataError, nearest
+from rmlab.widgets.index import Floats, Index, Ints
 
 __all__ = ["Match", "Selection", "cell_shares", "check", "frame", "match", "share_won"]
 

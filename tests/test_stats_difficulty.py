@@ -28,7 +28,7 @@ def won():
 
 
 def test_items_equal_plain_loops(won):
-    table = stats.items(responses_of(won))
+    table = stats.item_difficulty(responses_of(won))
     assert list(table["id"]) == [str(i) for i in range(40)]
     for item, row in table.iterrows():
         answered = [m for m in range(12) if not np.isnan(won[m, item])]
@@ -47,14 +47,14 @@ def test_items_equal_plain_loops(won):
 
 def test_items_of_prompts_are_means_of_their_comparisons(make_scores):
     pairs = metrics.pairs(make_scores(models=("a", "b", "c")))
-    whole, parts = stats.items(pairs, unit="prompt"), stats.items(pairs)
+    whole, parts = stats.item_difficulty(pairs, unit="prompt"), stats.item_difficulty(pairs)
     assert len(whole) == 18
     mean = parts.groupby(["domain", "id"])["difficulty"].mean()
     np.testing.assert_allclose(
         whole.set_index(["domain", "id"])["difficulty"], mean[whole.set_index(["domain", "id"]).index]
     )
     with pytest.raises(ValueError, match="unit: 'prompts'; allowed: 'comparison', 'prompt'; did you mean 'prompt'"):
-        stats.items(pairs, unit="prompts")
+        stats.item_difficulty(pairs, unit="prompts")
 
 
 def test_error_correlation_is_the_correlation_of_common_answers(won):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import intervals, subsets, tables
 from rmlab.metrics.reward_bench import SECTIONS, SUBSETS_2
-from rmlab.reproduce.rules import DOMAINS
+from rmlab.papers.rules import DOMAINS
 from rmlab.tables import LEVELS, PROMPT, DataError
 
 __all__ = ["agreeing", "agreement", "shared"]

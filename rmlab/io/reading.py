@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.score_files import own, response_matrix, reward_bench, rm_bench
+from rmlab.io import own, response_matrix, reward_bench, rm_bench
 from rmlab.tables import DataError, nearest
 
 __all__ = ["FORMATS", "read_pairs", "read_scores"]

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics
-from rmlab.doctor.report import Row
+from rmlab.checks.report import Row
 from rmlab.scoring.check import apart, tolerance
 from rmlab.tables import KEY
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from rmlab import metrics, subsets, tables
 from rmlab.metrics.reward_bench import SECTIONS
-from rmlab.reproduce.agreeing import agreeing, shared
-from rmlab.reproduce.rules import QUANTITIES, RULES
+from rmlab.papers.agreeing import agreeing, shared
+from rmlab.papers.rules import QUANTITIES, RULES
 from rmlab.tables import DataError
 
 __all__ = ["reproduce"]
@@ -30,8 +30,8 @@ def reproduce(
     """Compare published numbers with those computed from scores or pairs: one row per model and number.
 
     `ours`: scores or pairs of RM-Bench or RewardBench 1, scores of RewardBench 2. `published`: a table with `model` and
-    columns such as chat, math, overall, in shares (as `rmlab.published` gives, or a leaderboard's own with "Chat Hard"
-    and "Score"); or somebody else's scores or pairs. `names` maps our model names to theirs. Numbers that are not
+    columns such as chat, math, overall, in shares (as `rmlab.papers.published` gives, or a leaderboard's own with
+    "Chat Hard" and "Score"); or somebody else's scores or pairs. `names` maps our model names to theirs. Numbers that are not
     printed have no row; models that are not in both are in `attrs["only_ours"]` and `attrs["only_published"]`.
 
     Columns: model, quantity, published, computed (by the benchmark's own rules), difference (published minus
@@ -87,7 +87,7 @@ def _read(ours: pd.DataFrame) -> tuple[str, pd.DataFrame | None, pd.DataFrame]:
 def _theirs(published: pd.DataFrame, kind: str) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Published quantities (index: model), and the pairs behind them where items were given."""
     if not isinstance(published, pd.DataFrame):
-        raise TypeError(f"published: a table such as rmlab.published({kind!r}), not {type(published).__name__}")
+        raise TypeError(f"published: a table such as rmlab.papers.published({kind!r}), not {type(published).__name__}")
     if {"id", "domain"} <= set(published.columns):
         other, scored, compared = _read(published)
         if other != kind:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmlab.explore import detail
-from rmlab.explore import selection as select
-from rmlab.explore.choices import choices
-from rmlab.explore.controls import Controls
-from rmlab.explore.index import Index, build, prompt_text
-from rmlab.explore.render import clean, escape
-from rmlab.explore.selection import Selection
 from rmlab.tables import STYLES, DataError, nearest
+from rmlab.widgets import detail
+from rmlab.widgets import selection as select
+from rmlab.widgets.choices import choices
+from rmlab.widgets.controls import Controls
+from rmlab.widgets.index import Index, build, prompt_text
+from rmlab.widgets.render import clean, escape
+from rmlab.widgets.selection import Selection
 
 __all__ = ["View", "explore"]
 
@@ -271,7 +271,7 @@ class View:
         self._answers.value = detail.margins(index, number, models) + body
 
     def _tokens(self, number: int) -> str:
-        from rmlab.explore.tokens import token_rewards, tokens_html
+        from rmlab.widgets.tokens import token_rewards, tokens_html
 
         row = int(self._answer.value)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from rmlab import tables
-from rmlab.score_files import own
+from rmlab.io import own
 from rmlab.tables import DataError
 
 __all__ = ["export_every_eval_ever"]

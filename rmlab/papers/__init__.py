@@ -1,0 +1,7 @@
+"""What papers and leaderboards print, beside one's own numbers, and what explains the difference."""
+
+from rmlab.papers.agreeing import agreement
+from rmlab.papers.printed import audit_leaderboard, published
+from rmlab.papers.reproduction import reproduce
+
+__all__ = ["agreement", "audit_leaderboard", "published", "reproduce"]
