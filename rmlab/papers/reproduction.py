@@ -31,8 +31,8 @@ def reproduce(
 
     `ours`: scores or pairs of RM-Bench or RewardBench 1, scores of RewardBench 2. `published`: a table with `model` and
     columns such as chat, math, overall, in shares (as `rmlab.papers.published` gives, or a leaderboard's own with
-    "Chat Hard" and "Score"); or somebody else's scores or pairs. `names` maps our model names to theirs. Numbers that are not
-    printed have no row; models that are not in both are in `attrs["only_ours"]` and `attrs["only_published"]`.
+    "Chat Hard" and "Score"); or somebody else's scores or pairs. `names` maps our model names to theirs. Numbers that
+    are not printed have no row; models that are not in both are in `attrs["only_ours"]` and `attrs["only_published"]`.
 
     Columns: model, quantity, published, computed (by the benchmark's own rules), difference (published minus
     computed), rule, by_rule, agreement, n_pairs. `rule` says what explains the number, and `by_rule` is the value it
