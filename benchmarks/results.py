@@ -3,8 +3,8 @@
     python benchmarks/results.py response_matrix.csv math_prm.jsonl
 
 `response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or blank (aims-foundations/torch_measure, commit
-a2ef142, MIT). `math_prm.jsonl`: 447 pairs with the scores of nine models (kimsh0507/RewardMATH_official, commit cde06ab,
-MIT). The results are read by `rmlab.papers.results`; data/results/sources.csv says where each comes from.
+a2ef142, MIT). `math_prm.jsonl`: 447 pairs with the scores of nine models (kimsh0507/RewardMATH_official, commit
+cde06ab, MIT). The results are read by `rmlab.papers.results`; data/results/sources.csv says where each comes from.
 """
 
 import json
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "data" / "results"
 
 
 def outcomes(path):
-    """The response matrix as bits: one of `answered` and of `won` per model and item, items in the order of their ids."""
+    """The response matrix as bits, `answered` and `won`, models by items in the order of their ids."""
     pairs = rmlab.read_pairs(path)
     assert set(pairs["outcome"].dropna()) == {"win", "loss"}, "a tie needs a third bit"
     wide = pairs.assign(won=pairs["outcome"].astype("str")).pivot(index="model", columns="id", values="won")

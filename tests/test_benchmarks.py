@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from rmlab.subsets import REWARD_BENCH, REWARD_BENCH_2, RM_BENCH, reward_bench_subset
 
 from rmlab.benchmarks import load
+from rmlab.subsets import REWARD_BENCH, REWARD_BENCH_2, RM_BENCH, reward_bench_subset
 from rmlab.tables import KEY, STYLES, DataError
 
 

@@ -13,9 +13,9 @@ import huggingface_hub
 import huggingface_hub.constants
 import pandas as pd
 import pytest
-from rmlab.subsets import RM_BENCH
 
 from rmlab.benchmarks import hub, load, load_pairs, rm_bench
+from rmlab.subsets import RM_BENCH
 from rmlab.tables import DataError
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"

@@ -4,9 +4,9 @@ import numpy as np
 import oracles
 import pandas as pd
 import pytest
-from rmlab.metrics.columns import number
 
 from rmlab import intervals, metrics, tables
+from rmlab.metrics.columns import number
 from rmlab.stats import intervals as reported
 from rmlab.tables import DataError
 

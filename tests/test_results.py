@@ -43,7 +43,7 @@ def test_each_says_where_it_comes_from(outcomes, scores):
 
 
 def test_sections_are_those_of_the_printed_table(outcomes):
-    """Items of the public results against the sections that the paper prints (table 9), whose safety has the old counts."""
+    """Items of the public results against the sections that table 9 prints, with the counts of that time."""
     computed = rmlab.summary(outcomes, weights="published-before-2024-09").set_index("model")[SECTIONS]
     printed = papers.published("reward-bench").set_index("model")[SECTIONS]
     both = computed.join(printed.add_suffix("_printed"), how="inner").dropna()
