@@ -21,6 +21,10 @@ def results(name: str) -> pd.DataFrame:
       math-prm, and their outcomes there are missing.
     - "math-prm": scores of nine models on RewardBench's 447 math-prm items, from another run than "reward-bench".
 
+    - "smollm2-mini", "smollm2-rm-bench": scores of SmolLM2-135M-Instruct, a real language model of 135 million weights
+      that nobody trained as a reward model: the log-probability of the answer, as a sum and as a mean over its tokens
+      ("rm-bench": the domains named in its note).
+
     All functions that take pairs or scores take them: `rmlab.rank(results("reward-bench"))`. `attrs["source"]` holds
     source, commit, licence, date, link, the command that made the file, and a note. Raises DataError for another name.
 
@@ -79,4 +83,18 @@ def _scores(path: Path) -> pd.DataFrame:
     return tables.check_scores(frame)
 
 
-_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {"pairs": _pairs, "scores": _scores}
+def _likelihoods(path: Path) -> pd.DataFrame:
+    """Scores of one language model in two ways, from the sum of log-probabilities and the number of tokens."""
+    found = pd.read_csv(path, dtype=dict.fromkeys(("benchmark", "domain", "id", "label", "subset", "style"), "str"))
+    ways = {"sum": found["sum"], "mean": found["sum"] / found["tokens"]}
+    rows = found.drop(columns=["sum", "tokens"])
+    scores = [rows.assign(model=f"{_SMOLLM2} {way}", score=score) for way, score in ways.items()]
+    return tables.check_scores(pd.concat(scores, ignore_index=True))
+
+
+_SMOLLM2 = "SmolLM2-135M"
+_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "pairs": _pairs,
+    "scores": _scores,
+    "likelihoods": _likelihoods,
+}
