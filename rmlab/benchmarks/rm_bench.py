@@ -71,7 +71,7 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
 
 
 def items(table: pd.DataFrame, credit: str) -> Items:
-    """The nine comparisons of every prompt; DataError for a strange domain, or where a prompt has some of them only."""
+    """The nine comparisons of every prompt; DataError for a strange domain, or one without styles."""
     found = comparison_items(table, credit)
     strange = [d for d in found.cells["domain"] if d not in DOMAINS]
     if strange:
@@ -80,12 +80,11 @@ def items(table: pd.DataFrame, credit: str) -> Items:
             "give data of your own another name in its column benchmark"
         )
     if not found.styled:
-        blank = int(found.frame["level"].isna().sum())
+        blank = int(found.frame[["chosen_style", "rejected_style"]].isna().any(axis=1).sum())
         raise DataError(
-            f"pairs: level is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
+            f"pairs: a style is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
             "load the texts with load('rm-bench') and score those"
         )
-    _check_nine(found)
     return found
 
 
@@ -111,7 +110,7 @@ def _split_safety(found: Items, subsets: list[str], domains: list[str]) -> Weigh
     return weighted_parts(found, files, weight, words="benchmark")
 
 
-def _check_nine(found: Items) -> None:
+def check_nine(found: Items) -> None:
     """Refuse prompts that have some of their nine comparisons only: an answer without a row would count in nothing."""
     first = np.flatnonzero(np.diff(found.prompt, prepend=-1))
     rows = np.add.reduceat((found.outcome != ABSENT).astype(np.intp), first, axis=1)
@@ -126,7 +125,7 @@ def _check_nine(found: Items) -> None:
     raise DataError(
         f"pairs: {int(wrong.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "
         f"{int(has.sum())}: {_what(found.frame[has])}; score all six answers of a prompt (interrupted runs of "
-        "rmlab.score resume) or drop the prompt"
+        "rmlab.score resume) or drop the prompt; accuracy(pairs, by=...) takes any selection of comparisons"
     )
 
 
@@ -234,6 +233,7 @@ RM_BENCH = Benchmark(
     ),
     make_items=items,
     make_weighting=weighting,
+    check_whole=check_nine,
     published={
         "leaderboard": ("rm_bench_leaderboard.csv", _PERCENT),
         "paper": ("rm_bench_paper.csv", _PERCENT),

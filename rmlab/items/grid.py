@@ -33,7 +33,7 @@ class Items:
     no answer, or a tie that is dropped. `cluster` says which items stand or fall together (those of a prompt; in
     RewardBench 1 those of a task), `prompt` which belong to one prompt. `cell` is an index into `cells`, one row per
     domain, subset and pair of styles. `bounds` are the least and the most that an item of each cell can earn,
-    (cells, 2).
+    (cells, 2). `appearance` (items,) is the order in which the items first stand in the table.
     """
 
     models: list[str]
@@ -45,6 +45,7 @@ class Items:
     cell: Codes
     cells: pd.DataFrame
     bounds: Floats
+    appearance: Codes
 
     @property
     def n_clusters(self) -> int:
@@ -94,6 +95,7 @@ def spread(
         cell=cell,
         cells=cells,
         bounds=np.tile(np.array(bounds), (len(cells), 1)),
+        appearance=order,
     )
 
 
@@ -107,6 +109,7 @@ def select(items: Items, kept: Mask) -> Items:
         prompt=items.prompt[kept],
         cluster=items.cluster[kept],
         cell=items.cell[kept],
+        appearance=items.appearance[kept],
     )
 
 
@@ -120,9 +123,13 @@ def common_items(items: Items) -> Items:
     return select(items, np.asarray(everywhere))
 
 
-def require_same_items(items: Items, table: str = "table") -> None:
-    """Raise DataError where some models lack rows that others have: their numbers would not be of the same things."""
+def require_same_items(items: Items, weighs: Mask | None = None, table: str = "table") -> None:
+    """Raise DataError where some models lack rows that others have: their numbers would not be of the same things.
+
+    `weighs` (models, items) says which items count for which model; a row that would weigh nothing is not missed.
+    """
     absent = items.outcome == ABSENT
+    absent = absent if weighs is None else absent & weighs
     if not absent.any():
         return
     lacking = absent.sum(axis=1)
@@ -136,8 +143,8 @@ def require_same_items(items: Items, table: str = "table") -> None:
     )
     raise DataError(
         f"{table}: the models were scored on different comparisons: {(lacking > 0).sum()} of {len(items.models)} "
-        f"models lack some, most of all {items.models[worst]!r} with {lacking[worst]} of {len(items.frame)}, first {first}; "
-        f"{remedy}"
+        f"models lack some, most of all {items.models[worst]!r} with {lacking[worst]} of {len(items.frame)}, "
+        f"first {first}; {remedy}"
     )
 
 

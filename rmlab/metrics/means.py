@@ -46,8 +46,9 @@ def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.bincount(owner, total, n_groups) / items
         h = n / items[owner]
-        influence = (total - n * mean[owner]) / items[owner] / np.sqrt(1 - h)
-    variance = np.bincount(owner, np.nan_to_num(influence) ** 2, n_groups)
+        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+    influence = (total - n * mean[owner]) / items[owner] * lever
+    variance = np.bincount(owner, influence**2, n_groups)
     blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
     freedom = errors.cluster_freedom(h, owner, n_groups)
     few = f"fewer than {errors.FEWEST} prompts"

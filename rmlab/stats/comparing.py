@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
 from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Items, require_same_items
-from rmlab.items.weighting import Average, Number
+from rmlab.items.weighting import Average, Number, weighs
 from rmlab.metrics.comparisons import grouped
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, overall, read
@@ -99,7 +99,7 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     pairs = as_pairs(_chosen(table, [a, b]))
     items = comparison_items(pairs)
     if not common:
-        require_same_items(items, "pairs")
+        require_same_items(items, table="pairs")
     describing = ["subset", "chosen_style", "rejected_style", "level"]
     one, other = (
         pairs.loc[pairs["model"] == name, [*ITEM, *describing, "outcome", "margin"]].dropna(subset=["outcome"])
@@ -122,7 +122,7 @@ def read_models(
             f"table: {len(models)} model {models}; a comparison needs {fewest}: "
             "add another model's rows with pd.concat([table, others])"
         )
-    require_same_items(reading.items)
+    require_same_items(reading.items, weighs(reading.items, reading.weighting))
     return reading
 
 

@@ -20,7 +20,7 @@ def item_difficulty(
     ties: Ties = "loss",
     common: bool = False,
 ) -> pd.DataFrame:
-    """Difficulty and discrimination of every item: one row per comparison, or per prompt, in the order of the keys.
+    """Difficulty and discrimination of every item: one row per comparison, or per prompt, in the order of `pairs`.
 
     Columns: benchmark, domain, id (and chosen_slot, rejected_slot, level where the unit is a comparison), subset,
     n_models (that answered), missing, difficulty (share of credit that the models fail to earn: 1 is an item every
@@ -32,13 +32,14 @@ def item_difficulty(
     """
     allowed("unit", unit, ("comparison", "prompt"))
     table = several(pairs, ties, common)
-    worth = table.credit
+    worth, appearance = table.credit, table.appearance
     keys = [*ITEM, "level", "subset"]
     frame = table.frame[keys]
     if unit == "prompt":
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
         worth = _by_prompt(worth, table, first)
         frame = frame.iloc[first][[*PROMPT, "subset"]]
+        appearance = table.appearance[first]
     answered = ~np.isnan(worth)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -51,7 +52,7 @@ def item_difficulty(
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
-    return described.reset_index(drop=True)
+    return described.iloc[np.argsort(appearance, kind="stable")].reset_index(drop=True)
 
 
 def error_correlation(pairs: pd.DataFrame, *, ties: Ties = "loss", common: bool = False) -> pd.DataFrame:
@@ -110,7 +111,7 @@ def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
         )
     if common:
         return common_items(items)
-    require_same_items(items, "pairs")
+    require_same_items(items, table="pairs")
     return items
 
 
