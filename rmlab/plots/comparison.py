@@ -103,8 +103,9 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     """Square of differences between models, row minus column; returns the Axes.
 
     `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are `differences`.
-    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is left
-    blank. Models are sorted by their mean difference from the others, best first. Differences are in points (hundredths).
+    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is
+    left blank. Models are sorted by their mean difference from the others, best first. Differences are in points
+    (hundredths).
     """
     import seaborn as sns
     from matplotlib import colormaps

@@ -39,10 +39,11 @@ def compare(
     `accuracy`), difference (a minus b: each model on its own answers, nothing deleted pairwise), se (clustered by
     prompt), low, high, p (two-sided, unadjusted: the interval excludes zero exactly where p < 1 - confidence), p_holm
     (Holm over the rows; no interval belongs to it), agreement (share of items with the same outcome), n_prompts,
-    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average, reason.
-    `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else "t"
-    (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says why
-    and names the way out. Raises DataError where the models were scored on different comparisons, unless `common=True`.
+    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average,
+    reason. `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else
+    "t" (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says
+    why and names the way out. Raises DataError where the models were scored on different comparisons, unless
+    `common=True`.
     """
     if a == b:
         raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
