@@ -126,23 +126,23 @@ def test_a_model_that_knows_nothing_has_no_bounded_rate():
     scores, _ = world(50, skill=0.0, style=1.0, seed=2)
     row = exchange_rate(scores, terms=["correct", "step"]).iloc[0]
     assert (row["low"], row["high"]) == (-np.inf, np.inf)
-    assert "may be zero" in row["note"]
+    assert "may be zero" in row["reason"]
 
 
 def test_no_estimate_comes_with_its_reason():
     scores, features = world(30, seed=7)
     flat = style_effects(scores.assign(score=scores["id"].astype(float) / 3), features)
     assert flat["effect"].isna().all()
-    assert (flat["note"] == "scores do not vary within a prompt").all()
+    assert (flat["reason"] == "scores do not vary within a prompt").all()
     still = style_effects(scores, features.assign(markdown=4)).set_index("term")
-    assert still.loc["markdown", "note"] == "markdown does not vary within a prompt"
+    assert still.loc["markdown", "reason"] == "markdown does not vary within a prompt"
     assert still.drop("markdown")["effect"].notna().all()
     twice = style_effects(scores, features.assign(words=features["characters"] * 2), terms=["characters", "words"])
-    assert twice["note"].tolist() == ["", "words cannot be told from the terms before it"]
+    assert twice["reason"].tolist() == ["", "words cannot be told from the terms before it"]
     few = style_effects(world(4)[0])
     assert few["effect"].notna().all()
     assert few[["se", "low", "high", "p"]].isna().all(axis=None)
-    assert few["note"].str.contains("4 prompts").all()
+    assert few["reason"].str.contains("4 prompts").all()
     assert exchange_rate(world(4)[0])["low"].isna().all()
     one = style_effects(world(1)[0])
     assert one["se"].isna().all()
@@ -160,7 +160,7 @@ def test_missing_scores_are_counted_and_left_out():
     alone = scores.assign(score=scores["score"].where((scores["id"] != "5") | (scores.index == 30)))
     assert (style_effects(alone)["n_prompts"] == 39).all()
     nothing = style_effects(scores.assign(score=np.nan))
-    assert nothing["note"].eq("no prompt with two scores").all()
+    assert nothing["reason"].eq("no prompt with two scores").all()
 
 
 def test_wrong_features_and_terms_are_named():

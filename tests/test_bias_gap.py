@@ -103,7 +103,7 @@ def test_preference_equals_the_nested_loops(make_scores):
             for d, i in prompts
         ]
         assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
-        assert row.ties == sum(a == b for a, b in sides)
+        assert row.n_ties == sum(a == b for a, b in sides)
         assert row.n == row.n_prompts == len(prompts)
 
 
@@ -133,12 +133,12 @@ def test_preference_of_all_ties_and_of_few_prompts():
     scores, _ = world(20)
     flat = style_preference(scores.assign(score=1.0))
     assert (flat["preference"] == 0.5).all()
-    assert (flat["ties"] == flat["n"]).all()
+    assert (flat["n_ties"] == flat["n"]).all()
     assert (flat["high"] > flat["low"]).all()
-    assert (flat["note"] == "scores do not vary within a prompt").all()
+    assert (flat["reason"] == "scores do not vary within a prompt").all()
     few = style_preference(world(3)[0])
     assert few[["se", "low", "high"]].isna().all(axis=None)
-    assert few["note"].str.contains("3 prompts").all()
+    assert few["reason"].str.contains("3 prompts").all()
     with pytest.raises(DataError, match="no styles"):
         style_preference(scores.drop(columns="style"))
 

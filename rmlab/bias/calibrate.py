@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, metrics, tables
-from rmlab.bias.effects import doublings
-from rmlab.bias.within import MIN_PROMPTS, columns_of, demean, groups_of, interval_note, lookup, prompt_index
+from rmlab.bias.prompts import MIN_PROMPTS, columns_of, demean, groups_of, prompt_index, too_few
+from rmlab.bias.regressors import doublings, lookup
 from rmlab.tables import LEVELS, PAIR_KEY, PROMPT, STYLE, DataError
 
 __all__ = ["debias", "debias_change"]
@@ -99,7 +99,7 @@ def debias_change(
     that make the rows instead of the model alone, such as ["model", "domain"]. Columns: those of `by`, level (text),
     before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt; never of zero
     width, see `rmlab.intervals.difference_interval`), flipped (share of comparisons whose outcome is another one),
-    n_pairs (with an outcome in both), n_prompts, note.
+    n_pairs (with an outcome in both), n_prompts, reason.
     Raises DataError where the two tables do not hold the same comparisons.
     """
     old = metrics.pairs(before)
@@ -150,7 +150,7 @@ def _change(
         "flipped": float(flipped[there].mean()) if some else np.nan,
         "n_pairs": len(difference),
         "n_prompts": n_prompts,
-        "note": str(interval_note(np.array([n_prompts]))[0]),
+        "reason": too_few(n_prompts),
     }
 
 

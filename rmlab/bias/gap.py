@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, metrics, tables
-from rmlab.bias.within import MIN_PROMPTS, columns_of, interval_note, prompt_index
+from rmlab.bias.prompts import MIN_PROMPTS, columns_of, prompt_index, too_few
 from rmlab.tables import LEVEL, DataError
 
 __all__ = ["style_gap"]
@@ -48,7 +48,7 @@ def style_gap(
     stratum, names = pd.factorize(domains)
     sides = _sides(pairs, group, stratum.astype(np.intp), (len(frame), len(names)), metrics.credit(pairs, ties=ties))
     low, high = _mover(sides, confidence)
-    note = interval_note(sides.fewest)
+    note = np.array([too_few(n) for n in sides.fewest], dtype=object)
     refused = sides.fewest < MIN_PROMPTS
     return frame.assign(
         easy=sides.easy,

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, tables
-from rmlab.bias.within import MIN_PROMPTS, columns_of, groups_of, interval_note, prompt_index, spread
+from rmlab.bias.prompts import MIN_PROMPTS, columns_of, groups_of, prompt_index, spread, too_few
 from rmlab.stats.permutation import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest
@@ -36,7 +36,7 @@ def probe(
     Columns: model, those of `by`, null (a control, which should do nothing), change (mean of after minus before), se
     (clustered by prompt), low, high (Student's t), standardised (change in standard deviations of the model's scores
     within a prompt), p (two-sided), p_holm (over the rows that are not controls), n (answers altered), untouched
-    (answers without a place for the change), n_prompts, note. Fewer than 5 prompts give no interval.
+    (answers without a place for the change), n_prompts, reason. Fewer than 5 prompts give no interval.
     A change in meaning that comes with a change in style is in the numbers, too: read the controls beside them.
     """
     changes = probe_changes(responses, scorer, transforms, steps=steps)
@@ -48,7 +48,7 @@ def probe(
     table["p_holm"] = _holm(table)
     columns = [*by, "null", "change", "se", "low", "high", "standardised", "p", "p_holm", "n", "untouched", "n_prompts"]
     table.insert(0, "model", changes.attrs["model"])
-    return table[["model", *columns, "note"]]
+    return table[["model", *columns, "reason"]]
 
 
 def probe_changes(
@@ -110,7 +110,7 @@ def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, Any]
         "n": len(altered),
         "untouched": len(rows) - len(altered),
         "n_prompts": size,
-        "note": str(interval_note(np.array([size]))[0]),
+        "reason": too_few(size),
     }
 
 
