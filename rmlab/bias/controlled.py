@@ -20,7 +20,7 @@ __all__ = ["length_controlled", "style_controlled"]
 Floats = NDArray[np.float64]
 
 _ENDINGS = {0.0: "lost or tied", 1.0: "won"}
-_OUTCOMES_PER_COLUMN = 10  # prompts of the rarer ending that each degree of freedom of a curve needs
+_OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each degree of freedom of a curve needs
 _DOUBTFUL = 0.01  # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by chance
 _ALIKE, _FEWEST_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
 
@@ -206,7 +206,7 @@ def _checked(
 
 
 def _rarer(pairs: pd.DataFrame, value: Floats, rows: NDArray[np.intp]) -> int:
-    """Degrees of freedom that the outcomes can bear: prompts of the rarer ending over ten."""
+    """Degrees of freedom that the outcomes can bear: prompts of the rarer ending over six."""
     prompt = prompt_index(pairs.iloc[rows])
     won, lost = (len(np.unique(prompt[side])) for side in (value[rows] > 0, value[rows] < 1))
     return min(won, lost) // _OUTCOMES_PER_COLUMN
