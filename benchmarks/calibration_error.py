@@ -74,7 +74,6 @@ def scores(factor: float) -> tuple[float, float]:
 
 
 def _pairs(margin: np.ndarray) -> pd.DataFrame:
-    rows, prompts, per = margin.shape
     model, prompt, slot = (place.ravel() for place in np.indices(margin.shape))
     return pd.DataFrame(
         {"model": np.char.add("draw ", model.astype(str)), "benchmark": "b", "domain": "d", "id": prompt.astype(str),
@@ -92,9 +91,9 @@ def main() -> None:
         made.append(row)
         print("  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
     table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
-    print(
-        f"mean share {table['share'].mean():.3f}, worst {table['share'].min():.3f}; {time.perf_counter() - start:.0f} s"
-    )
+    for what in ("share", "brier", "log_loss"):
+        print(f"{what}: mean {table[what].mean():.3f}, worst {table[what].min():.3f}")
+    print(f"{time.perf_counter() - start:.0f} s")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(options.out, index=False)

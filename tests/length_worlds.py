@@ -33,9 +33,7 @@ def margins(taste, lengths, rows, rng, strength=1.0):
     score = merit(taste, lengths, strength) + NOISE * rng.standard_normal((rows, n, answers))
     right, wrong = np.indices((answers // 2, answers // 2)).reshape(2, -1)
     margin = score[..., right] - score[..., answers // 2 + wrong]
-    if (
-        taste == "unlike lengths"
-    ):  # wins where the lengths differ, whichever is longer: the curve has its bottom at zero
+    if taste == "unlike lengths":  # the more they differ, the more wins, whichever is longer
         apart = lengths[:, right] - lengths[:, answers // 2 + wrong]
         square = (apart / apart.std()) ** 2
         margin = margin + 0.6 * strength * square / (1 + 0.2 * square)

@@ -2,7 +2,8 @@
 
 from rmlab.stats.calibration import calibration, calibration_error, margins
 from rmlab.stats.comparing import compare, compare_all, flips
-from rmlab.stats.difficulty import error_clusters, error_correlation, item_difficulty
+from rmlab.stats.difficulty import item_difficulty
+from rmlab.stats.errors import error_clusters, error_correlation
 from rmlab.stats.power import power
 from rmlab.stats.ranking import letters, rank
 from rmlab.stats.reported import intervals

@@ -69,7 +69,8 @@ def calibration_error(
     0 for a calibrated model of any size, at times below; ece_low, ece_high, the interval of the binned error (it holds
     0 unless calibration is rejected); brier (mean squared distance of the promised probability from what happened; a
     flat 0.5 has 0.25) and log_loss (mean of log(1 + exp(-margin / temperature)), the loss reward models are trained
-    with; a flat 0.5 has 0.693), each with _low and _high (Student's t, clustered by prompt); n_pairs, n_prompts,
+    with; a flat 0.5 has 0.693), each with _low and _high (Student's t, clustered by prompt, corrected for
+    skewness as in Hall 1992: a few certain and wrong answers make most of a loss); n_pairs, n_prompts,
     n_ties (half a win each), missing, reason (why a number is not there).
     The error is that of the bins: what averages out inside a bin is not seen, so the true error may be larger
     (Kumar, Liang and Ma, arXiv 1909.10155, section 3). `rmlab.stats.chance_error` has the formulas. Fewer than 5
@@ -82,9 +83,7 @@ def calibration_error(
     columns = dict(zip(("ece", "ece_debiased", "ece_low", "ece_high"), _errors(told, bins, confidence).T, strict=True))
     happened = (told.right * (1 - told.chance) ** 2 + (1 - told.right) * told.chance**2, told.loss)
     for name, value in zip(("brier", "log_loss"), happened, strict=True):
-        mean, se, clusters = _clustered(value, told.model, told.prompt, size)
-        se = np.where(clusters < intervals.FEWEST, np.nan, se)  # CORE: below so many prompts no interval is given
-        low, high = intervals.normal_interval(mean, se, clusters, confidence=confidence)  # CORE: mean +- t * se
+        mean, low, high, clusters = _skewed(value, told.model, told.prompt, size, confidence)
         columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
         n_prompts = clusters.astype(int)
     few = [f"{k} prompts: too few for an interval (needs {intervals.FEWEST})" if k < intervals.FEWEST else ""
@@ -185,6 +184,27 @@ def _clustered(value: np.ndarray, group: np.ndarray, prompt: np.ndarray, size: i
     counts = np.bincount(index, minlength=len(cluster)).astype(np.float64)
     sums: np.ndarray = np.bincount(index, value, len(cluster)).astype(np.float64)
     return intervals.clustered_se(sums, counts, cluster // (prompt.max(initial=0) + 1), size)
+
+
+def _skewed(
+    value: Floats, group: NDArray[np.intp], prompt: NDArray[np.intp], size: int, confidence: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean of each group, its limits and its number of clusters; the limits follow the skewness of the clusters."""
+    from scipy.special import stdtrit
+
+    number, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
+    owner = number // (prompt.max(initial=0) + 1)
+    sums, counts = np.bincount(index, value, len(number)), np.bincount(index, minlength=len(number)).astype(float)
+    mean, se, n = intervals.clustered_se(sums, counts, owner, size)  # CORE: a mean and its clustered error
+    with np.errstate(invalid="ignore", divide="ignore"):
+        off = sums - mean[owner] * counts
+        second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))
+        skew = np.where(second > 0, third / second**1.5 / np.sqrt(n), 0.0)
+        skew = np.where(np.abs(skew) > 1e-6, skew, 1e-6)  # at none the formula is 0 / 0, and its limit is t itself
+        t = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2)
+        down, up = (3 / skew * (np.cbrt(1 + skew * (side - skew / 6)) - 1) for side in (t, -t))
+        se = np.where(n < intervals.FEWEST, np.nan, se)  # CORE: below so many prompts no interval is given
+        return mean, mean - down * se, mean - up * se, n
 
 
 def _describe(margin: np.ndarray) -> dict[str, float]:

@@ -45,9 +45,9 @@ def binned_error(residual: Floats, bins: Codes, prompt: Codes, n_bins: int, *, c
     debiased = float((own * np.sign(total - own)).sum())
     if size < 2:
         return BinnedError(plain, np.nan, np.nan, np.nan)
-    # float32: the draws are 2,000 by prompts, and a quantile of noise needs no more digits
-    random = np.random.default_rng(0).standard_normal((_DRAWS, size), dtype=np.float32)
-    noise = (random @ own.astype(np.float32)).astype(np.float64)
+    # Sums over prompts of normal numbers times residuals are normal: their covariance is all that it takes to draw them.
+    values, axes = np.linalg.eigh(own.T @ own)
+    noise = (np.random.default_rng(0).standard_normal((_DRAWS, n_bins)) * np.sqrt(np.maximum(values, 0.0))) @ axes.T
     filled = np.copysign(np.sqrt(total**2 + (own**2).sum(axis=0)), total)
     tail = (1 - confidence) / 2
     return BinnedError(
@@ -56,7 +56,7 @@ def binned_error(residual: Floats, bins: Codes, prompt: Codes, n_bins: int, *, c
 
 
 def _end(pattern: Floats, noise: Floats, seen: float, tail: float, *, lower: bool) -> float:
-    """The error, along the pattern, at which a share `tail` of draws is as large (lower) or as small as the one seen."""
+    """The error along the pattern at which a share `tail` of draws is as large as the one seen, or as small."""
 
     def inside(scale: float) -> bool:
         drawn = np.abs(scale * pattern + noise).sum(axis=1)
