@@ -182,6 +182,47 @@ def test_wrong_features_and_terms_are_named():
     assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
 
 
+def test_correct_holds_the_price_of_length_only_where_a_caveat_says_so():
+    scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
+    wrong = (features["label"] == "rejected").to_numpy()
+    scores = scores.assign(score=scores["score"] + wrong)  # wrong answers are twice as long, and longer is better here
+    features = features.assign(characters=features["characters"] * np.where(wrong, 2, 1))
+    assert _one(style_effects(scores, features), "correct") == pytest.approx(0, abs=0.06)
+    assert style_effects(scores, features)["caveat"].eq("").all()
+    for rows, said in (
+        (style_effects(scores), "length is not in the fit"),
+        (style_effects(scores, features, terms=["correct", "step"]), r"0\.[45]\d times as long as wrong ones"),
+    ):
+        assert _one(rows, "correct") < -0.3
+        assert rows["caveat"].str.contains(said).tolist() == [True] + [False] * (len(rows) - 1)
+    assert exchange_rate(scores)["caveat"].str.contains("length is not in the fit").all()
+    same = world(500, seed=9)[1]  # lengths that do not depend on the label
+    assert style_effects(scores, same, terms=["correct", "step"])["caveat"].eq("").all()
+    assert style_effects(scores, terms=["step"])["caveat"].eq("").all()
+
+
+def test_counting_characters_is_no_knowledge_on_the_real_texts(shared_data):
+    rows = [
+        ("rm-bench", name, str(item["id"]), label, slot, style, len(item[label][slot]))
+        for name in ("chat", "code", "safety-refuse", "safety-response")
+        for item in json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(("concise", "plain", "markdown"))
+    ]
+    features = pd.DataFrame(rows, columns=[*KEY, "style", "characters"])
+    scores = features.drop(columns="characters").assign(model="longest", score=features["characters"].astype(float))
+    without = style_effects(scores).iloc[0]
+    assert without["effect"] < -0.05
+    assert without["p"] < 0.01
+    assert without["caveat"]
+    assert abs(style_effects(scores, features)["effect"].iloc[0]) < 0.02
+    left_out = style_effects(scores, features, terms=["correct", "step"], by="domain").set_index(["domain", "term"])
+    said = left_out["caveat"].xs("correct", level="term")
+    assert said["safety-refuse"].startswith("right answers are 0.49 times as long")
+    assert said["safety-response"].startswith("right answers are 2.12 times as long")
+    assert said["code"] == ""
+
+
 def test_real_scores_give_finite_effects(shared_data):
     lines = (
         (shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl").read_text(encoding="utf-8").splitlines()

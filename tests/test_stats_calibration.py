@@ -100,16 +100,16 @@ def drawn(rng, n, *, models=1, factor=1.0):
 
 
 def test_a_calibrated_model_shows_no_error_on_average():
-    table = stats.calibration_error(drawn(np.random.default_rng(0), 100, models=400))
+    table = stats.calibration_error(drawn(np.random.default_rng(0), 100, models=200))
     assert table["ece"].mean() > 0.08  # what chance alone makes of ten bins
-    assert abs(table["ece_debiased"].mean()) < 4 * table["ece_debiased"].std() / np.sqrt(400)
+    assert abs(table["ece_debiased"].mean()) < 4 * table["ece_debiased"].std() / np.sqrt(200)
     assert (table["ece_low"] == 0).mean() >= 0.93
     for factor in (0.6, 2.0):
         truth = stats.calibration_error(drawn(np.random.default_rng(1), 50_000, factor=factor))["ece"].item()
-        table = stats.calibration_error(drawn(np.random.default_rng(2), 400, models=150, factor=factor))
+        table = stats.calibration_error(drawn(np.random.default_rng(2), 400, models=100, factor=factor))
         assert ((table["ece_low"] <= truth) & (truth <= table["ece_high"])).mean() >= 0.9
         assert abs(table["ece_debiased"].mean() - truth) < 0.25 * truth
-        assert (table["ece"] >= table["ece_debiased"]).all()
+        assert (table["ece_debiased"] <= table["ece"] + 1e-12).all()
 
 
 def test_the_debiased_error_leaves_each_prompt_out_in_turn():
@@ -174,4 +174,4 @@ def test_real_margins_have_errors_with_intervals(shared_data):
     table = stats.calibration_error(pairs)
     assert len(table) == 9
     assert (table["ece_low"] <= table["ece_high"]).all()
-    assert ((table["ece_debiased"] <= table["ece"]) & (table["ece"] - table["ece_debiased"] < 0.1)).all()
+    assert ((table["ece_debiased"] <= table["ece"] + 1e-12) & (table["ece"] - table["ece_debiased"] < 0.1)).all()

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import intervals, metrics, tables
-from rmlab.bias.prompts import MIN_PROMPTS, columns_of, demean, groups_of, prompt_index, too_few
+from rmlab.bias.prompts import MIN_PROMPTS, columns_of, demean, exponent, groups_of, prompt_index, too_few
 from rmlab.bias.regressors import doublings, lookup
 from rmlab.tables import LEVELS, PAIR_KEY, PROMPT, STYLE, DataError
 
@@ -68,20 +68,41 @@ def debias(
     for rows in groups_of(scores, ["model"]):
         own = scores.iloc[rows]
         fold = _deal(own, folds, seed)
-        y, prompt = own["score"].to_numpy(), prompt_index(own)
-        if np.isnan(y).all():
-            continue
-        for number in range(folds):
-            away = (fold != number) & ~np.isnan(y)
-            here = fold == number
-            index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
-            _check_varies(demean(x[rows][away], index), on, own["model"].iloc[0])
-            if method == "linear":
-                removed[rows[here]] = x[rows][here] @ _slopes(y[away], x[rows][away], index)
-            else:
-                curve = _curve(y[away], x[rows][away][:, 0], index, frac)
-                removed[rows[here]] = np.interp(x[rows][here][:, 0], *curve)
-    return scores.assign(model=scores["model"] + suffix, score=scores["score"] - removed, removed=removed)
+        if own["score"].notna().any():
+            removed[rows] = _effect_of(own, x[rows], fold, on, method if method == "linear" else frac, within)
+    return scores.assign(model=scores["model"] + suffix, score=_less(scores, removed), removed=removed)
+
+
+def _effect_of(
+    own: pd.DataFrame, x: Floats, fold: NDArray[np.intp], on: list[str], method: Literal["linear"] | float, within: bool
+) -> Floats:
+    """What goes off each score of one model: fitted on the other folds; a number as `method` is LOWESS's window."""
+    y, prompt, effect = own["score"].to_numpy(), prompt_index(own), np.zeros(len(own))
+    power = exponent(y)
+    y = np.ldexp(y, -power)  # so that the squares of the largest floats are floats
+    for number in np.unique(fold):
+        away, here = (fold != number) & ~np.isnan(y), fold == number
+        index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
+        _check_varies(demean(x[away], index), on, own["model"].iloc[0])
+        if method == "linear":
+            effect[here] = x[here] @ _slopes(y[away], x[away], index)
+        else:
+            effect[here] = np.interp(x[here][:, 0], *_curve(y[away], x[away][:, 0], index, float(method)))
+    with np.errstate(over="ignore"):
+        return np.ldexp(effect, power)
+
+
+def _less(scores: pd.DataFrame, removed: Floats) -> Floats:
+    """Scores less what goes off them; raises DataError where that is no float any more."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = scores["score"].to_numpy() - removed
+    beyond = ~np.isfinite(left) & scores["score"].notna().to_numpy()
+    if beyond.any():
+        model = scores["model"].iloc[int(beyond.argmax())]
+        raise DataError(
+            f"scores: the scores of {model!r} less their effect are beyond the floats; divide its scores by 1000"
+        )
+    return left
 
 
 def debias_change(

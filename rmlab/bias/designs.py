@@ -85,7 +85,8 @@ def _tenths(x: Floats) -> Floats:
     """One column per tenth of the values but the first: a step function that no smooth curve follows for free."""
     edges = np.unique(np.quantile(x, np.linspace(0.1, 0.9, 9)))
     place = np.searchsorted(edges, x, side="right")
-    return (place[:, None] == np.arange(1, len(edges) + 1)).astype(np.float64)
+    member: Floats = (place[:, None] == np.arange(1, len(edges) + 1)).astype(np.float64)
+    return member
 
 
 def _spread(x: Floats) -> float:

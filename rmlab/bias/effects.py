@@ -42,6 +42,7 @@ def style_effects(
     What is not among the terms goes to those it comes with: where wrong answers are longer than right ones and length
     is left out, "correct" holds the price of that length too, even for a model that only counts characters. So give
     `features`; `caveat` says where length is left out although it differs, or may differ, between right and wrong.
+    Length counts as a straight line in doublings; a taste for it that bends leaves a little in "correct".
 
     Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, caveat (of the row of
     "correct"), reason (why a number is not there). Errors are robust and clustered by prompt (CR1; the prompt

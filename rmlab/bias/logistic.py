@@ -118,7 +118,8 @@ def _curvature(y: Floats, x: Floats, estimate: Floats, penalty: float) -> tuple[
     """Inverse of the (penalised) information, and the residuals y - p."""
     p = _sigmoid(x @ estimate)
     information = x.T @ (x * (p * (1 - p))[:, None]) + np.diag(_weights(x, penalty))
-    return np.linalg.pinv(information, rcond=1e-14, hermitian=True), y - p
+    inverse: Floats = np.linalg.pinv(information, rcond=1e-14, hermitian=True).astype(np.float64)
+    return inverse, y - p
 
 
 def _cross_validated(y: Floats, x: Floats, cluster: Codes) -> float:
@@ -138,7 +139,9 @@ def _cross_validated(y: Floats, x: Floats, cluster: Codes) -> float:
 
 
 def _weights(x: Floats, penalty: float) -> Floats:
-    return np.r_[0.0, np.full(x.shape[1] - 1, penalty)]
+    weights: Floats = np.full(x.shape[1], penalty)
+    weights[0] = 0.0  # the intercept is what is asked for
+    return weights
 
 
 def _by_cluster(rows: Floats, cluster: Codes) -> Floats:

@@ -13,6 +13,7 @@ __all__ = [
     "MIN_PROMPTS",
     "columns_of",
     "demean",
+    "exponent",
     "groups_of",
     "prompt_index",
     "spread",
@@ -88,11 +89,11 @@ def spread(score: Floats, prompt: NDArray[np.intp]) -> float:
     freedom = len(score) - (prompt.max(initial=-1) + 1)
     if freedom == 0:
         return float("nan")
-    exponent = _exponent(score)
-    score = np.ldexp(score, -exponent)
+    power = exponent(score)
+    score = np.ldexp(score, -power)
     squares = float((demean(score, prompt) ** 2).sum())
     rounding = (1e-12 * np.abs(score).max()) ** 2 * len(score)
-    return float(np.ldexp(np.sqrt(squares / freedom), exponent)) if squares > rounding else 0.0
+    return float(np.ldexp(np.sqrt(squares / freedom), power)) if squares > rounding else 0.0
 
 
 def unit_scores(score: Floats, prompt: NDArray[np.intp]) -> Floats:
@@ -100,13 +101,13 @@ def unit_scores(score: Floats, prompt: NDArray[np.intp]) -> Floats:
 
     Scores of any size are fine: they are first divided by a power of two, which changes no digit.
     """
-    score = np.ldexp(score, -_exponent(score))
+    score = np.ldexp(score, -exponent(score))
     unit = spread(score, prompt)
     units: Floats = score / unit if unit > 0 else score * 0
     return units
 
 
-def _exponent(score: Floats) -> int:
+def exponent(score: Floats) -> int:
     """Power of two that brings the largest score to 1/2 .. 1, so that neither sums nor squares leave the floats."""
     there = score[~np.isnan(score)]
     return int(np.frexp(np.abs(there).max(initial=0.0))[1])

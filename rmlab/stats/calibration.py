@@ -194,7 +194,8 @@ def _skewed(
 
     number, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
     owner = number // (prompt.max(initial=0) + 1)
-    sums, counts = np.bincount(index, value, len(number)), np.bincount(index, minlength=len(number)).astype(float)
+    sums = np.bincount(index, value, len(number)).astype(np.float64)
+    counts = np.bincount(index, minlength=len(number)).astype(np.float64)
     mean, se, n = intervals.clustered_se(sums, counts, owner, size)  # CORE: a mean and its clustered error
     with np.errstate(invalid="ignore", divide="ignore"):
         off = sums - mean[owner] * counts

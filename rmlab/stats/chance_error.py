@@ -45,7 +45,7 @@ def binned_error(residual: Floats, bins: Codes, prompt: Codes, n_bins: int, *, c
     debiased = float((own * np.sign(total - own)).sum())
     if size < 2:
         return BinnedError(plain, np.nan, np.nan, np.nan)
-    # Sums over prompts of normal numbers times residuals are normal: their covariance is all that it takes to draw them.
+    # Normal numbers times residuals, summed over prompts, are normal: their covariance is all it takes to draw them.
     values, axes = np.linalg.eigh(own.T @ own)
     noise = (np.random.default_rng(0).standard_normal((_DRAWS, n_bins)) * np.sqrt(np.maximum(values, 0.0))) @ axes.T
     filled = np.copysign(np.sqrt(total**2 + (own**2).sum(axis=0)), total)
