@@ -2,6 +2,7 @@
 
 import json
 
+import length_worlds
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from rmlab import metrics
 from rmlab.bias import style_gap
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.logistic import separated as _separated
+from rmlab.styles import ARENA, arena_features
 from rmlab.tables import DataError, check_pairs
 
 
@@ -34,7 +36,7 @@ def _planted(n, at_zero, effect, seed=0, per_prompt=1, model="m", domain="chat",
 
 
 def test_planted_accuracy_at_equal_length_comes_back():
-    made = [_planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(60)]
+    made = [_planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(40)]
     pairs, features = pd.concat(pairs for pairs, _ in made), pd.concat(features for _, features in made)
     for form in ("spline", "tanh"):
         table = length_controlled(pairs, features, form=form)
@@ -222,3 +224,94 @@ def test_a_table_with_margins_only_is_enough_and_wrong_ones_are_named(make_score
         style_controlled(pairs.iloc[:0], **options)
     with pytest.raises(ValueError, match="confidence: 95; allowed"):
         style_controlled(pairs, **options, confidence=95)
+
+
+def test_tastes_of_any_shape_are_followed_and_the_tanh_is_caught_where_it_cannot():
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(600, rng)
+    for taste in length_worlds.TASTES:
+        pairs, features = length_worlds.tables_of(length_worlds.margins(taste, lengths, 10, rng), lengths)
+        free = length_controlled(pairs, features)
+        inside = (free["low"] <= length_worlds.TRUTH) & (free["high"] >= length_worlds.TRUTH)
+        assert inside.sum() >= 8, taste
+        assert (free["caveat"] == "").sum() >= 9, taste
+        bent = length_controlled(pairs, features, form="tanh")
+        if taste in ("middle length", "unlike lengths"):
+            assert ((bent["low"] <= length_worlds.TRUTH) & (bent["high"] >= length_worlds.TRUTH)).sum() <= 6, taste
+            assert bent["caveat"].str.contains("does not fit").sum() >= 8, taste
+        if taste == "none":
+            assert (bent["caveat"] == "").sum() >= 9
+
+
+def test_quality_that_falls_with_length_is_in_the_number():
+    # No taste for length at all: the model sees quality only, and short answers are better. Equal length is no cure.
+    rng = np.random.default_rng(1)
+    lengths = length_worlds.drawn_lengths(3000, rng)
+    pairs, features = length_worlds.tables_of(length_worlds.margins("shorter is better", lengths, 1, rng), lengths)
+    row = length_controlled(pairs, features).iloc[0]
+    assert row["accuracy"] < length_worlds.TRUTH - 0.04
+    assert row["low"] < length_worlds.TRUTH < row["high"]
+    assert row["effect_high"] < 0
+
+
+def test_a_style_that_is_worth_more_on_right_answers():
+    rng = np.random.default_rng(2)
+    n, models = 600, 10
+    chosen, rejected = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+    margin = rng.normal(0, 1, (models, n, 9)) + 0.5 + 0.5 * (chosen - rejected) + 0.8 * chosen
+    pairs, _ = length_worlds.tables_of(margin, np.ones((n, 6)))
+    styles = np.array(["concise", "plain", "markdown"])
+    pairs = pairs.assign(chosen_style=styles[pairs["chosen_slot"]], rejected_style=styles[pairs["rejected_slot"]]).pipe(
+        check_pairs
+    )
+    free = style_controlled(pairs, controls="style")
+    normal = metrics.accuracy(pairs[pairs["level"] == "normal"])
+    np.testing.assert_allclose(free["controlled"], normal["accuracy"], atol=2e-3)
+    np.testing.assert_allclose(free["se"], normal["se"], rtol=0.05)
+    line = style_controlled(pairs, controls="style", form="linear")
+    assert line["caveat"].str.contains("does not fit").all()
+    assert (free["caveat"] == "").sum() >= 9
+
+
+def test_the_penalty_is_chosen_by_prompts_left_out():
+    pairs, features = _planted(300, 0.7, 0.0, seed=3)
+    strict = length_controlled(pairs, features, penalty="cv").iloc[0]
+    free = length_controlled(pairs, features, penalty=0.01).iloc[0]
+    assert strict["penalty"] >= 10  # there is no taste to be followed
+    assert strict["se"] < free["se"]
+    loud = _planted(300, 0.7, 4.0, seed=3)
+    assert length_controlled(*loud, penalty="cv")["penalty"].item() < strict["penalty"]
+    for wrong in (-1, "CV", None):
+        with pytest.raises(ValueError, match=r"penalty: .*; allowed: a number from 0, or 'cv'"):
+            length_controlled(pairs, features, penalty=wrong)
+    with pytest.raises(ValueError, match="did you mean 'tanh'"):
+        length_controlled(pairs, features, form="tan")
+
+
+def test_equal_length_that_nobody_saw_has_a_caveat():
+    pairs, features = _planted(200, 0.7, 1.0, seed=4, shift=6000.0)
+    row = length_controlled(pairs, features).iloc[0]
+    assert "0 prompts have answers whose lengths are within a quarter of each other" in row["caveat"]
+    assert row["reason"].startswith("characters differs the same way in every comparison")
+    assert row[["controlled", "low", "high"]].isna().all()
+    few = _planted(200, 0.7, 1.0, seed=4, shift=1800.0)
+    row = length_controlled(*few).iloc[0]
+    assert row["high"] - row["low"] > 0.3  # a handful of comparisons on the other side
+
+
+def test_controls_of_the_arena_leave_code_out():
+    scores, features = world(60, style=1.0, seed=6)
+    texts = features.assign(
+        prompt="What?",
+        response=["word " * int(n % 30 + 1) + "\n```\n" + "code " * int(m) + "\n```" for n, m in
+                  zip(features["characters"], features["markdown"], strict=True)],
+    )  # fmt: skip
+    counted = arena_features(texts)
+    assert counted["tokens"].max() < 40
+    exact = arena_features(texts, tokenize=str.split)
+    assert exact["tokens"].tolist() == [n % 30 + 1 for n in features["characters"].astype(int)]
+    row = style_controlled(metrics.pairs(scores), counted, controls=ARENA, form="linear").iloc[0]
+    assert np.isfinite(row["effect_tokens"])
+    assert row["reason"] == "; ".join(f"{name} does not vary" for name in ("headings", "list_items", "bold")) or (
+        "cannot be told" in row["reason"]
+    )

@@ -77,7 +77,8 @@ def _effect_of(
     own: pd.DataFrame, x: Floats, fold: NDArray[np.intp], on: list[str], method: Literal["linear"] | float, within: bool
 ) -> Floats:
     """What goes off each score of one model: fitted on the other folds; a number as `method` is LOWESS's window."""
-    y, prompt, effect = own["score"].to_numpy(), prompt_index(own), np.zeros(len(own))
+    y, prompt = own["score"].to_numpy(), prompt_index(own)
+    effect: Floats = np.zeros(len(own))
     power = exponent(y)
     y = np.ldexp(y, -power)  # so that the squares of the largest floats are floats
     for number in np.unique(fold):
@@ -89,13 +90,14 @@ def _effect_of(
         else:
             effect[here] = np.interp(x[here][:, 0], *_curve(y[away], x[away][:, 0], index, float(method)))
     with np.errstate(over="ignore"):
-        return np.ldexp(effect, power)
+        scaled: Floats = np.ldexp(effect, power)
+    return scaled
 
 
 def _less(scores: pd.DataFrame, removed: Floats) -> Floats:
     """Scores less what goes off them; raises DataError where that is no float any more."""
     with np.errstate(over="ignore", invalid="ignore"):
-        left = scores["score"].to_numpy() - removed
+        left: Floats = scores["score"].to_numpy(np.float64) - removed
     beyond = ~np.isfinite(left) & scores["score"].notna().to_numpy()
     if beyond.any():
         model = scores["model"].iloc[int(beyond.argmax())]

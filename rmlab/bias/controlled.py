@@ -141,6 +141,8 @@ def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Pe
         trouble = "no outcome"
     elif not np.ptp(y):
         trouble = f"every comparison is {_ENDINGS.get(float(y[0]), 'a tie')}: nothing to fit"
+    elif design.outside:
+        trouble = design.outside
     elif design.columns.shape[1] and logistic.separated(y, _with_intercept(design.plain)):
         trouble = "perfect separation: the differences alone decide every comparison; penalised estimate, no interval"
         design = design._replace(columns=design.plain, steps=design.plain_steps)

@@ -24,6 +24,7 @@ class Design(NamedTuple):
     steps: Floats  # (effects, k): the columns at the differences whose effects are reported; NaN for a control left out
     plain_steps: Floats  # (effects, controls)
     reasons: list[str]  # controls left out
+    outside: str = ""  # why zero difference lies outside the data
 
 
 def length_design(chosen: Floats, rejected: Floats, form: str, freedom: int, measure: str) -> Design:
@@ -32,14 +33,15 @@ def length_design(chosen: Floats, rejected: Floats, form: str, freedom: int, mea
     size = np.log(chosen + rejected + 2)
     centre, spread = (float(size.mean()), float(difference.std()) or 1.0) if len(size) else (0.0, 1.0)
     bent, size = np.tanh(difference / spread), size - centre
+    outside = _outside(difference, measure)
     doubled = np.tanh([(np.exp(centre) - 2) / 3 / spread]), np.log([2.0]), np.zeros(1)
     if not len(size) or not np.ptp(difference):
         return _empty(len(size), 1, [f"{measure} does not vary"] if len(size) else [])
     plain = bent[:, None], doubled[0][:, None]
     if form == "tanh":
         others = np.column_stack([bent**2, ratio, ratio * size, size])
-        return Design(plain[0], plain[0], others, plain[1], plain[1], [])
-    freedom = int(np.clip(freedom, 1, _MOST["length"]))
+        return Design(plain[0], plain[0], others, plain[1], plain[1], [], outside)
+    freedom = int(np.clip(freedom + 1, 1, _MOST["length"]))  # a bend as soon as anything can be told
     curves = curve(bent, freedom), curve(ratio, freedom)
     width = (_spread(ratio * size), _spread(ratio**2 * size))
 
@@ -47,7 +49,7 @@ def length_design(chosen: Floats, rejected: Floats, form: str, freedom: int, mea
         crossed = [ratio * size / width[0], ratio**2 * size / width[1]] if freedom > 1 else []
         return np.column_stack([curves[0](bent), curves[1](ratio), *crossed])
 
-    return Design(columns(bent, ratio, size), plain[0], _tenths(ratio), columns(*doubled), plain[1], [])
+    return Design(columns(bent, ratio, size), plain[0], _tenths(ratio), columns(*doubled), plain[1], [], outside)
 
 
 def style_design(relative: Floats, total: Floats, form: str, freedom: int, controls: list[str]) -> Design:
@@ -72,13 +74,22 @@ def style_design(relative: Floats, total: Floats, form: str, freedom: int, contr
         return every
 
     columns, plain = (np.hstack([own(x[:, i]) for i, own in enumerate(made)]) for made in (curves, lines))
-    return Design(columns, plain, others, steps(curves), steps(lines), [reason for reason in reasons if reason])
+    left_out = [reason for reason in reasons if reason]
+    outside = "; ".join(filter(None, (_outside(x[:, i], controls[kept[i]]) for i in range(len(kept)))))
+    return Design(columns, plain, others, steps(curves), steps(lines), left_out, outside)
 
 
 def _empty(n: int, effects: int, reasons: list[str]) -> Design:
     """The design where no control varies: an intercept, and no effect."""
     none, unknown = np.empty((n, 0)), np.full((effects, 0), np.nan)
     return Design(none, none, none, unknown, unknown, reasons)
+
+
+def _outside(difference: Floats, name: str) -> str:
+    """Why nothing can be said about answers that are equal: empty where some are, or where some differ either way."""
+    if not len(difference) or difference.min() <= 0 <= difference.max():
+        return ""
+    return f"{name} differs the same way in every comparison: answers that are equal lie outside the data"
 
 
 def _tenths(x: Floats) -> Floats:

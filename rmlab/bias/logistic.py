@@ -56,17 +56,22 @@ def misfit(y: Floats, x: Floats, other: Floats, cluster: Codes, found: Logistic)
 
     if not other.shape[1]:
         return float("nan")
-    inverse, residual = _curvature(y, x, found.estimate, found.penalty)
     p = _sigmoid(x @ found.estimate)
-    weighted = x.T @ (other * (p * (1 - p))[:, None])
-    size = _by_cluster((other - x @ (inverse @ weighted)) * residual[:, None], cluster)
+    root = np.sqrt(p * (1 - p))[:, None]
+    # What the fit can do itself is no evidence against it: take it off, and leave columns of which nothing is left.
+    known, wanted = np.linalg.qr(root * x)[0], root * other
+    left = wanted - known @ (known.T @ wanted)
+    kept = np.linalg.norm(left, axis=0) > 1e-6 * np.linalg.norm(wanted, axis=0)
+    if not kept.any():
+        return float("nan")
+    size = _by_cluster(left[:, kept] / np.maximum(root, 1e-12) * (y - p)[:, None], cluster)
     values, directions = np.linalg.eigh(size.T @ size)
-    kept = values > 1e-10 * max(values.max(initial=0.0), 1e-300)
-    q, n = int(kept.sum()), len(size)
+    free = values > 1e-10 * max(values.max(initial=0.0), 1e-300)
+    q, n = int(free.sum()), len(size)
     if q == 0 or n < _FEWEST_PER_DIRECTION * q:
         return float("nan")
-    total = size.sum(axis=0) @ directions[:, kept]
-    statistic = float((total**2 / values[kept]).sum())  # at most n, as the sums of n clusters are in its variance
+    total = size.sum(axis=0) @ directions[:, free]
+    statistic = float((total**2 / values[free]).sum())  # at most n, as the sums of n clusters are in its variance
     statistic = statistic / (1 - min(statistic / n, 1 - 1e-12)) * (n - 1) / n  # to Hotelling's, around the mean
     return float(f.sf(statistic * (n - q) / (q * (n - 1)), q, n - q))
 
