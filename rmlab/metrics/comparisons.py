@@ -10,7 +10,7 @@ from rmlab import tables
 from rmlab.benchmarks.registry import benchmark_of
 from rmlab.items.columns import number
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
-from rmlab.items.grid import Codes, Items, Mask, common_items
+from rmlab.items.grid import NO_STYLE, Codes, Items, Mask, common_items
 from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import Reading, numbers, one_domain, read
@@ -51,7 +51,7 @@ def matrix(
         raise DataError(
             f"table: a matrix shows one model, got {len(models)} {models[:5]}; keep one: table[table.model == ...]"
         )
-    if not reading.items.styled:
+    if (reading.items.cells["styles"] >= NO_STYLE).any():
         blank = int(reading.items.frame["level"].isna().sum()) if "level" in reading.items.frame else "every"
         raise DataError(
             f"table: level is missing in {blank} of {len(reading.items.frame)} comparisons; a matrix needs answers in "
