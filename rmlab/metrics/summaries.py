@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.registry import benchmark_of, known
 from rmlab.items.comparisons import Ties
 from rmlab.items.weighting import Average, Number
 from rmlab.metrics.estimate import Estimate, estimate
@@ -72,8 +72,9 @@ def estimates(
     markdown": chosen against rejected style); levels and cells where all answers have styles.
     Columns: model, quantity, name, value, se (clustered by prompt, CR2), low, high, n_prompts, n_pairs (items counted),
     n_ties, missing (items left blank), chance (what random scores earn; missing where it is not known), average, reason
-    (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give no interval. Intervals: mid-p on the effective sample size of each stratum,
-    joined by MOVER (Korn and Graubard 1998; Zou and Donner 2008); Miller (arXiv 2411.00640) for the clusters.
+    (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give no interval.
+    Intervals: mid-p on the effective sample size of each stratum, joined by MOVER (Korn and Graubard 1998; Zou and
+    Donner 2008); Miller (arXiv 2411.00640) for the clusters.
     """
     reading = read(table, average, ties, common, options)
     parts = []
@@ -157,17 +158,13 @@ def reward_bench_2(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.Data
 
 
 def _of(table: pd.DataFrame, name: str, *others: str) -> pd.DataFrame:
-    """`table` as one of the named benchmark, unless it says itself that it is another."""
-    if isinstance(table, pd.DataFrame) and "benchmark" in table.columns and not table.empty:
-        names = set(table["benchmark"].unique())
-        if len(names) == 1 and not names & {name, *others}:
-            other = known().get(names.pop())
-            if other is not None:
-                raise DataError(
-                    f"table: results of {other.title}, not of {known()[name].title}; use rmlab.summary(table)"
-                )
-            return table.assign(benchmark=name)
-    return table
+    """`table` as one of the named benchmark, unless it is one of another."""
+    found, wanted = benchmark_of(table), known()[name]
+    if found.name in (name, *others):
+        return table.assign(benchmark=found.name)
+    if found.name in known():
+        raise DataError(f"table: results of {found.title}, not of {wanted.title}; use rmlab.summary(table)")
+    return table.assign(benchmark=name)
 
 
 def _columns(reading: Reading, found: list[tuple[str, str]]) -> list[tuple[str, str]]:

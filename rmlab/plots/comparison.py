@@ -47,8 +47,8 @@ def plot_forest(
 ) -> "Axes":
     """Forest plot: one line per row of a table, its value and its interval; returns the Axes.
 
-    `table`: any table with a value, low and high, such as `estimates`, `accuracy`, `summary`, `rank`, `compare` or
-    `style_gap` return; it holds the numbers drawn. Of pairs, `accuracy(pairs)` is drawn. `value` names the
+    `table`: any table with a value, low and high, such as `accuracy`, `rm_bench`, `rank`, `compare`, `style_gap` or
+    `length_controlled` return; it holds the numbers drawn. Of pairs, `accuracy(pairs)` is drawn. `value` names the
     column (default: the one that low and high belong to), `label` the column or columns that name a row (default:
     those that tell the rows apart). `reference` draws a dotted line (default: 0 for differences, gaps, changes and
     effects, else chance, 0.5). A row without an interval is drawn hollow.
@@ -103,8 +103,9 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     """Square of differences between models, row minus column; returns the Axes.
 
     `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are `differences`.
-    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is left
-    blank. Models are sorted by their mean difference from the others, best first. Differences are in points (hundredths).
+    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is
+    left blank. Models are sorted by their mean difference from the others, best first. Differences are in points
+    (hundredths).
     """
     import seaborn as sns
     from matplotlib import colormaps
