@@ -236,7 +236,7 @@ def test_the_notebook_in_jupyterlab(open_page, lab):
     # The notebook left two models and the flips of mathematics behind; a person goes on from there.
     view.get_by_label("Domain").select_option("all")
     view.get_by_label("Outcome").select_option("all")
-    view.get_by_label("Compare with").select_option("nobody")
+    view.get_by_label("Compare with").select_option("none")
     wait_text(view, "1–20 of 64")
     view.get_by_label("Model", exact=True).select_option("longest")
     wait_text(view.locator(".rmlab-side"), "longest")

@@ -160,12 +160,12 @@ def _policies(models: list[str], reference: str | None, mode: str | None, option
 
 @contextmanager
 def _interruptible(store: Path | None) -> Iterator[None]:
-    """Ctrl+C says how to go on, and ends with exit code 130."""
+    """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
         kept = (
-            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
+            f"the scores so far are in {store}: run the same command again to resume" if store else "use --store to resume later"
         )
         typer.echo(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
