@@ -3,7 +3,7 @@
     python benchmarks/smollm2.py mini
     python benchmarks/smollm2.py rm-bench --path FOLDER --store scores-smollm2
 
-One thread, resumable: run it again and it goes on. Writes data/results/smollm2_<benchmark>.csv.gz, scores without texts:
+One thread; run it again and it resumes. Writes data/results/smollm2_<benchmark>.csv.gz, scores without texts:
 `sum` is `rmlab.implicit_reward(folder, mode="sum")`, and over `tokens`, the length of the answer, it is `mode="mean"`.
 """
 
@@ -43,4 +43,5 @@ if __name__ == "__main__":
     target = FOLDER / f"smollm2_{given.benchmark.replace('-', '_')}.csv.gz"
     with gzip.GzipFile(target, "wb", mtime=0) as file:
         file.write(found.to_csv(index=False).encode())
-    print(f"{len(found)} answers, {found['tokens'].sum():,} tokens in {target.name}, {target.stat().st_size / 1000:.0f} kB")
+    size = target.stat().st_size / 1000
+    print(f"{len(found)} answers, {found['tokens'].sum():,} tokens in {target.name}, {size:.0f} kB")

@@ -164,9 +164,9 @@ def _interruptible(store: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept = (
-            f"the scores so far are in {store}: run the same command again to resume" if store else "use --store to resume later"
-        )
+        kept = "use --store to resume later"
+        if store:
+            kept = f"the scores so far are in {store}: run the same command again to resume"
         typer.echo(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
 

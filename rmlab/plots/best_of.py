@@ -56,7 +56,8 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
 
     One line per model with its 95 % interval; the dotted line is chance, 1/n. At most eight models.
     """
-    _require(curve, ["model", "domain", "n", "accuracy", "low", "high", "chance"], "rmlab.metrics.best_of_curve(scores)")
+    needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
+    _require(curve, needed, "rmlab.metrics.best_of_curve(scores)")
     models, panels = _few(curve["model"]), list(dict.fromkeys(curve["domain"]))
     figure, axes = _grid(len(panels), columns, (2.5, 2.4), sharey=True)
     for ax, domain in zip(axes.flat, panels, strict=False):

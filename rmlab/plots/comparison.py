@@ -148,7 +148,10 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     contests = stats.compare_all(contests) if is_pairs(contests) else contests
     _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
     if contests.duplicated(["model_a", "model_b"]).any():
-        raise DataError("contests: a pair of models stands in several rows; pass rmlab.stats.compare_all(table), or draw it with plot_forest")
+        raise DataError(
+            "contests: a pair of models stands in several rows; pass rmlab.stats.compare_all(table), "
+            "or draw it with plot_forest"
+        )
     models = list(dict.fromkeys([*contests["model_a"], *contests["model_b"]]))
     place = {name: i for i, name in enumerate(models)}
     a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))

@@ -124,10 +124,11 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     board = leaderboard(whole, common=True, seed=seed)
     heading = _title(name)
     models = int((board["kind"] == "model").sum())
+    said = "1 model" if models == 1 else f"{models} models"
     prompts = int(board["n_prompts"].max())
     file = re.sub(r"[^\w.-]+", "-", name)
     parts = [
-        f"<p>{models} {'model' if models == 1 else 'models'}, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
+        f"<p>{said}, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
         page.board_html(board),
         *_figures(name, file, whole, board),
     ]

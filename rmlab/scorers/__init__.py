@@ -5,4 +5,13 @@ from rmlab.scorers.gguf import from_gguf, smollm2
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
 
-__all__ = ["Classifier", "ImplicitReward", "Pairwise", "classifier", "from_gguf", "implicit_reward", "pairwise", "smollm2"]
+__all__ = [
+    "Classifier",
+    "ImplicitReward",
+    "Pairwise",
+    "classifier",
+    "from_gguf",
+    "implicit_reward",
+    "pairwise",
+    "smollm2",
+]

@@ -63,7 +63,7 @@ def _cached(file: Path) -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    """transformers dequantises the file but refuses to save what it made of it: a plain model takes the weights over."""
+    """transformers dequantises the file but refuses to save the result: a plain model takes the weights over."""
     import torch
     import transformers
     from transformers.utils import logging
