@@ -25,8 +25,8 @@ def save_figure(
 
     `table`, the numbers that it draws, is written beside it as CSV (see `rmlab.escapes.cell`). A suffix of `path` that
     is one of the formats is taken as the only one; of another kind of image DataError is raised, before anything is
-    written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file. Folders are made as needed. A file is
-    written whole or not at all: on a full disk the old one stays.
+    written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file. Folders are
+    made as needed. A file is written whole or not at all: on a full disk the old one stays.
     """
     path = Path(path)
     formats = [formats] if isinstance(formats, str) else list(formats)
