@@ -18,6 +18,7 @@ __all__ = [
     "replace",
     "require_inside",
     "require_no_link",
+    "require_plain",
     "sync_folder",
     "write",
 ]
@@ -63,9 +64,7 @@ def replace(path: Path, data: bytes) -> None:
 
 def open_plain(path: Path, flags: int) -> int:
     """Open a plain file by itself: DataError for a link, a pipe, a device or a folder in its place."""
-    there = _there(path)
-    if there is not None:
-        _require_plain(path, there)
+    require_plain(path)
     # Between the look and the opening it may have been exchanged: the flags refuse a link and do not wait on a pipe.
     file = os.open(path, flags | _NO_LINK | _NO_WAIT, 0o666)
     try:
@@ -80,6 +79,13 @@ def read_plain(path: Path, most: int | None = None) -> bytes:
     """Bytes of a plain file, at most `most` where given; DataError for a link, a pipe, a device or a folder."""
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         return file.read() if most is None else file.read(most)
+
+
+def require_plain(path: Path) -> None:
+    """Raise DataError where something stands at `path` that is no plain file: a link, a pipe, a device, a folder."""
+    there = _there(path)
+    if there is not None:
+        _require_plain(path, there)
 
 
 def require_no_link(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import records
+from rmlab import files, records
 from rmlab.io import write_pairs, write_scores
 from rmlab.io.own import PAIRS, SIDECAR
 from rmlab.tables import DataError
@@ -38,7 +38,7 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
     """
     # Dots are the model's: the last one ends it. "pairs" would say that the table holds comparisons.
     plain = _in_file(benchmark).replace(".", "%2e")
-    plain = "%70" + plain[1:] if plain.lower().split("~")[0] == PAIRS[1:] else plain
+    plain = "%70airs" if plain == PAIRS[1:] else plain
     return f"{_in_file(model)}.{plain}{PAIRS if pairs else ''}.csv"
 
 
@@ -64,14 +64,14 @@ def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
 
     The ledgers hold scores by text, not by row, and lose nothing when a table is replaced.
     """
-    files = []
+    written = []
     about = table.attrs.get("provenance", {})
     pairs = "score" not in table.columns
     write = write_pairs if pairs else write_scores
     for (model, benchmark), part in table.groupby(["model", "benchmark"], sort=False):
         part.attrs = {"provenance": {model: about[model]}} if model in about else {}
-        files.append(write(part, Path(folder) / file_name(model, benchmark, pairs=pairs)))
-    return files
+        written.append(write(part, Path(folder) / file_name(model, benchmark, pairs=pairs)))
+    return written
 
 
 def _in_file(name: str) -> str:
@@ -104,7 +104,9 @@ def _name_limit(folder: Path) -> int:
 
 def _refuse_other(path: Path, name: str, scorer: Any) -> None:
     beside = path.with_name(path.name + SIDECAR)
-    if not (hasattr(scorer, "provenance") and path.is_file() and beside.is_file()):
+    for file in (path, beside):
+        files.require_plain(file)
+    if not (hasattr(scorer, "provenance") and path.exists() and beside.exists()):
         return
     found = records.read_json(beside)
     about = found.get("provenance") if isinstance(found, dict) else None
