@@ -46,6 +46,9 @@ def main() -> None:
     except (DataError, OSError, ImportError) as error:
         terminal.fail(error)
         code = 1
+    except Exception as error:  # nobody foresaw it: the traceback helps, what it quotes must not act
+        terminal.crash(error)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -3,7 +3,6 @@
 import logging
 import sys
 import traceback
-from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -11,7 +10,7 @@ import typer
 
 from rmlab.escapes import csv, line, visible
 
-__all__ = ["fail", "listen", "say", "say_table", "say_usage", "warn"]
+__all__ = ["crash", "fail", "listen", "say", "say_table", "say_usage", "warn"]
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -43,21 +42,21 @@ def say_usage(error: Any) -> None:
     say(text.getvalue().rstrip("\n"), err=True)
 
 
+def crash(error: Exception) -> None:
+    """An error that nobody foresaw, with its traceback."""
+    say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
+
+
 def listen() -> None:
-    """Take over what others say for us: warnings, log lines, and the traceback of an error that nobody foresaw."""
+    """Take over what others say for us: warnings and log lines."""
     import warnings
 
     warnings.showwarning = warn
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    sys.excepthook = _crash
 
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"rmlab: warning: {line(record.getMessage())}"
-
-
-def _crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"), err=True)

@@ -1,20 +1,25 @@
-"""Model names as they stand in figures."""
+"""Names from data as they stand in figures."""
 
 import re
 
 from rmlab.escapes import line
 
-__all__ = ["short"]
+__all__ = ["plain", "short"]
 
 # What `line` shows control characters as: Matplotlib's font has none of these.
 _PICTURES = re.compile("[\u2400-\u2421]")
 
 
-def short(model: object) -> str:
-    r"""At most 40 characters, the end kept, where models of a family differ; dollar signs are no formulas.
+def plain(name: object) -> str:
+    r"""A name on one line; dollar signs are no formulas, and control characters are shown.
 
-    >>> short("a$b$")
+    >>> plain("a$b$")
     'a\\$b\\$'
     """
-    name = _PICTURES.sub("\ufffd", line(model))
-    return (name if len(name) <= 40 else "…" + name[-39:]).replace("$", r"\$")
+    return _PICTURES.sub("\ufffd", line(name)).replace("$", r"\$")
+
+
+def short(model: object) -> str:
+    """At most 40 characters, the end kept, where models of a family differ."""
+    name = line(model)
+    return plain(name if len(name) <= 40 else "…" + name[-39:])

@@ -124,7 +124,7 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     heading = _TITLES.get(name, name)
     models = int((board["kind"] == "model").sum())
     prompts = int(board["n_prompts"].max())
-    file = re.sub(r"[^\w.-]+", "-", name)
+    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     parts = [
         f"<p>{models} models, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
         page.board_html(board),
@@ -170,16 +170,11 @@ def _style_figures(file: str, pairs: pd.DataFrame, panels: list[str], bars: list
     ordered = pd.concat([pairs[pairs["model"] == model] for model in bars])
     levels = metrics.accuracy(ordered, by=["model", "level"])
     caption = "Easy, normal and hard: the longer the line, the more style decides."
-    yield page.figure_html(plots.plot_style_gap(_drawable(levels)), levels, f"{file}-levels", caption)
+    yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
     few = pd.concat([pairs[pairs["model"] == model] for model in panels])
     cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
     caption = f"Style against substance: the best {_PANELS} models and a baseline."
-    yield page.figure_html(plots.plot_matrices(_drawable(few)), cells, f"{file}-matrices", caption)
-
-
-def _drawable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with dollar signs in model names that Matplotlib does not take for formulas."""
-    return table.assign(model=table["model"].str.replace("$", r"\$", regex=False))
+    yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)
 
 
 def _styled(table: pd.DataFrame) -> bool:
