@@ -7,7 +7,7 @@ these three tables.
 
     responses = rmlab.load("mini")
     scores = rmlab.score(responses, rmlab.baselines.longest)
-    rmlab.metrics.rm_bench(rmlab.pairs(scores))
+    rmlab.summary(scores)
 
 These are the names of a first day. All else is one dot deeper, in a module named for the job: `rmlab.metrics`,
 `.stats`, `.bias`, `.styles`, `.plots`, `.scorers`, `.papers`, `.widgets`, `.report`, `.io`, `.tables`, `.toy`.
@@ -35,7 +35,7 @@ from rmlab.bias import exchange_rate, style_effects, style_gap
 from rmlab.bias.probe import probe
 from rmlab.checks import doctor
 from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
-from rmlab.metrics import accuracy, matrix, pairs
+from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise
@@ -54,6 +54,7 @@ __all__ = [
     "classifier",
     "compare",
     "doctor",
+    "estimates",
     "exchange_rate",
     "explore",
     "implicit_reward",
@@ -76,6 +77,7 @@ __all__ = [
     "score",
     "style_effects",
     "style_gap",
+    "summary",
     "write_pairs",
     "write_report",
     "write_scores",

@@ -17,6 +17,7 @@ __all__ = [
     "NAMES",
     "Baseline",
     "constant",
+    "is_baseline",
     "longest",
     "most_markdown",
     "random",
@@ -88,3 +89,8 @@ ALL: Mapping[str, Baseline] = MappingProxyType(
     {b.name: b for b in (longest, shortest, most_markdown, random, constant)}
 )
 NAMES = tuple(ALL)
+
+
+def is_baseline(name: str) -> bool:
+    """Whether a model's name is that of a content-blind baseline: it is compared, but has no rank among models."""
+    return name in NAMES or (name.startswith("random-") and name[7:].isdecimal())

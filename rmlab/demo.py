@@ -36,4 +36,4 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
         "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
     }
     files = [save_figure(figure, Path(folder) / name, table) for name, (figure, table) in drawn.items()]
-    return metrics.rm_bench(pairs), [file for written in files for file in written]
+    return metrics.summary(pairs), [file for written in files for file in written]

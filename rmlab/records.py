@@ -19,6 +19,7 @@ __all__ = [
     "read_text",
     "refuse_cut",
     "require_file",
+    "shipped",
     "short",
 ]
 
@@ -249,3 +250,12 @@ def _parquet(path: Path) -> list[Row]:
 def columns_of(rows: Iterable[Row]) -> list[str]:
     """Names of all fields that any row has, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def shipped(name: str) -> Path:
+    """A file or folder of the data that ships: inside the installed package, or at the top of the repository."""
+    package = Path(__file__).parent
+    for place in (package / "data" / name, package.parent / "data" / name):
+        if place.exists():
+            return place
+    raise DataError(f"{name}: this data ships with rmlab but is not in {package / 'data'}; install rmlab again")

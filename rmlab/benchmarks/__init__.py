@@ -1,4 +1,4 @@
-"""Benchmarks to responses: from the hub, from files on disk, the bundled one, or preference pairs of one's own."""
+"""Benchmarks: one file each says how it is read and counted. Loading gives responses."""
 
 import logging
 from pathlib import Path
@@ -6,22 +6,23 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks import hub, reward_bench, rm_bench
-from rmlab.benchmarks.own import load_pairs
-from rmlab.tables import DataError, nearest
+from rmlab.benchmarks import hub
+from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.mini import bundled
+from rmlab.benchmarks.own_pairs import load_pairs
+from rmlab.benchmarks.registry import benchmark_of, known, named, refuse_other
 
-__all__ = ["load", "load_pairs"]
+__all__ = ["Benchmark", "benchmark_of", "known", "load", "load_pairs", "named"]
 
 _log = logging.getLogger(__name__)
-
-NAMES = ("rm-bench", "mini", "reward-bench", "reward-bench-2")
 
 
 def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     """Load a benchmark as a responses table: one row per answer text.
 
     Names: "rm-bench", "reward-bench", "reward-bench-2" (downloaded from the hub at a pinned revision and verified,
-    or read from `path`, a file or a folder) and "mini" (ships with rmlab, in RM-Bench's file format).
+    or read from `path`, a file or a folder), "mini" (ships with rmlab, in RM-Bench's file format) and those of
+    installed packages.
     Columns: benchmark, domain, id, label, slot, subset, style, prompt, response, and for RM-Bench `source` (where the
     prompt comes from; missing where the file does not say), then those of `note`, `error` and `error_key` that the
     files have (what is wrong with the rejected answer; mini has `note`).
@@ -31,36 +32,35 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     >>> load("mini")["style"].cat.categories.tolist()
     ['concise', 'plain', 'markdown']
     """
-    if name not in NAMES:
-        raise DataError(
-            f"load: no benchmark {name!r}; {nearest(str(name), NAMES)}; for data of your own use load_pairs(path)"
-        )
-    if name == "mini" and path is None:
-        path = _bundled()
-    responses = _from_hub(name) if path is None else _from_path(name, Path(path).expanduser())
+    benchmark = named(name)
+    if benchmark.name == "mini" and path is None:
+        path = bundled()
+    if path is None and benchmark.hub is None:
+        raise TypeError(f"load: {name!r} is not on the hub; pass path='<file or folder>'")
+    responses = _from_hub(benchmark) if path is None else _read(benchmark, _files(benchmark, Path(path).expanduser()))
     missing = responses.attrs.get("missing_domains")
     if missing:
         _log.warning("%s: no rows for %s; summaries over all domains will be missing", name, ", ".join(missing))
     return responses
 
 
-def _from_path(name: str, path: Path) -> pd.DataFrame:
-    if name in ("rm-bench", "mini"):
-        return rm_bench.load_path(path, benchmark=name)
-    return reward_bench.load_path(path, name)
+def _files(benchmark: Benchmark, path: Path) -> list[Path]:
+    return benchmark.folder_files(path)
 
 
-def _from_hub(name: str) -> pd.DataFrame:
-    files = [(file, records.read_rows(file)) for file in hub.fetch(name)]
-    responses = rm_bench.from_rows(files) if name == "rm-bench" else reward_bench.from_rows(*files[0], name)
+def _read(benchmark: Benchmark, files: list[Path]) -> pd.DataFrame:
+    if benchmark.read is None:
+        raise TypeError(f"load: {benchmark.name!r} has no reader; load its texts with load_pairs(path)")
+    content = [(file, records.read_rows(file)) for file in files]
+    for file, rows in content:
+        for row in rows:
+            refuse_other(file, row, benchmark)
+    return benchmark.read(content)
+
+
+def _from_hub(benchmark: Benchmark) -> pd.DataFrame:
+    assert benchmark.hub is not None
+    responses = _read(benchmark, hub.fetch(benchmark.hub, f"load({benchmark.name!r}, path='<folder>')"))
     prompts = responses.drop_duplicates(["subset", "id"])["subset"].value_counts()
-    hub.check_rows(name, {str(subset): int(n) for subset, n in prompts.items()})
+    hub.check_rows(benchmark.name, benchmark.hub, {str(subset): int(n) for subset, n in prompts.items()})
     return responses
-
-
-def _bundled() -> Path:
-    package = Path(__file__).parents[1]
-    for folder in (package / "data" / "mini", package.parent / "data" / "mini"):
-        if folder.is_dir():
-            return folder
-    raise DataError(f"load('mini'): the bundled data is not in {package / 'data' / 'mini'}; install rmlab again")

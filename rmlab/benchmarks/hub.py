@@ -3,61 +3,40 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmlab.records import SUFFIXES
-from rmlab.subsets import RM_BENCH
 from rmlab.tables import DataError, nearest
 
-__all__ = ["SOURCES", "Source", "check_rows", "checksum", "fetch", "fetch_pairs"]
+__all__ = ["Source", "check_rows", "checksum", "fetch", "fetch_pairs"]
 
 
-class Source(NamedTuple):
-    """Where a benchmark is. Without `file`, the data file is found in the repository's listing at that revision."""
+@dataclass(frozen=True)
+class Source:
+    """Where a benchmark is, and how many prompts it holds (in each subset, or in all).
+
+    Without `file`, the data files are found in the repository's listing at that revision: the first of `layouts` that
+    is there whole, or else the only data file.
+    """
 
     repo: str
     revision: str
-    file: str | None
-    checksum: str | None
-    rows: dict[str, int] | int
+    rows: Mapping[str, int] | int
+    file: str | None = None
+    checksum: str | None = None
+    layouts: Sequence[Sequence[str]] = ()
 
 
-SOURCES = {
-    "rm-bench": Source(
-        "THU-KEG/RM-Bench",
-        "a0f737936b99411e96d891699349a9570b39c82e",
-        None,
-        None,
-        {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
-    ),
-    "reward-bench": Source(
-        "allenai/reward-bench",
-        "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
-        "data/filtered-00000-of-00001.parquet",
-        "sha256:65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
-        2985,
-    ),
-    "reward-bench-2": Source(
-        "allenai/reward-bench-2",
-        "7ff08853b0d5686e79b13fda8677024f566a104a",
-        "data/test-00000-of-00001.parquet",
-        "sha256:c8ec60efbd75d2f9dcba4121e6101f7a6015abc38a34e034ae2c7ae886265958",
-        1865,
-    ),
-}
-
-
-def fetch(name: str) -> list[Path]:
+def fetch(source: Source, advice: str) -> list[Path]:
     """The verified files of a benchmark, from the hub or from its cache. HF_ENDPOINT and HF_HUB_OFFLINE count.
 
     Raises DataError when the hub cannot be reached and the cache has no copy, when the file is not there, and when
     its checksum is another one; the damaged file is kept aside, so that the next call downloads it afresh.
     """
-    source = SOURCES[name]
-    advice = f"load({name!r}, path='<folder>')"
     if source.file is not None:
         wanted: dict[str, str | None] = {source.file: source.checksum}
     else:
@@ -66,13 +45,12 @@ def fetch(name: str) -> list[Path]:
     return [_download(source.repo, source.revision, file, digest, advice) for file, digest in wanted.items()]
 
 
-def check_rows(name: str, counts: dict[str, int]) -> None:
+def check_rows(name: str, source: Source, counts: dict[str, int]) -> None:
     """Raise DataError unless a downloaded benchmark has the known number of prompts (in each subset)."""
-    expected = SOURCES[name].rows
-    found = counts if isinstance(expected, dict) else sum(counts.values())
-    if found != expected:
+    found = counts if isinstance(source.rows, Mapping) else sum(counts.values())
+    if found != source.rows:
         raise DataError(
-            f"{name}: {SOURCES[name].repo} at {SOURCES[name].revision} holds {found} prompts, expected {expected}; "
+            f"{name}: {source.repo} at {source.revision} holds {found} prompts, expected {source.rows}; "
             f"the repository's layout has changed: download the released files and use load({name!r}, path=...)"
         )
 
@@ -142,11 +120,9 @@ def _data_files(source: Source, listing: dict[str, str | None]) -> list[str]:
     data = [file for file in listing if file.lower().endswith((".json", ".jsonl", ".parquet"))]
     data = [file for file in data if not file.endswith("dataset_infos.json")]
     by_name = {Path(file).name: file for file in data}
-    if "total_dataset.json" in by_name:
-        return [by_name["total_dataset.json"]]
-    domains = [f"{subset}_filtered.json" for subset in RM_BENCH]
-    if all(name in by_name for name in domains):
-        return [by_name[name] for name in domains]
+    for layout in source.layouts:
+        if all(name in by_name for name in layout):
+            return [by_name[name] for name in layout]
     if len(data) != 1:
         raise DataError(
             f"{source.repo} at {source.revision}: cannot tell which file is the benchmark; found: "

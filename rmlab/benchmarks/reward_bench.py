@@ -1,60 +1,220 @@
-"""RewardBench 1 and 2 rows to a responses table."""
+"""RewardBench 1: one right and one wrong answer to a prompt, 23 subsets in four sections, and the prior sets."""
 
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import kinds
-from rmlab.subsets import PRIOR_SETS, REWARD_BENCH, REWARD_BENCH_2
+from rmlab.benchmarks import rows as checks
+from rmlab.benchmarks.benchmark import Benchmark, Files
+from rmlab.benchmarks.hub import Source
+from rmlab.items.columns import factorise
+from rmlab.items.comparisons import comparison_items
+from rmlab.items.grid import Codes, Floats, Items
+from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import DataError, nearest
 
-__all__ = ["from_rows", "load_path"]
+__all__ = [
+    "ITEMS",
+    "PRIOR_SETS",
+    "REWARD_BENCH",
+    "SECTIONS",
+    "answer_rows",
+    "refuse_strange_subsets",
+    "subset_of",
+    "subset_of_item",
+]
 
-_SUBSETS = {"reward-bench": (*REWARD_BENCH, *PRIOR_SETS), "reward-bench-2": REWARD_BENCH_2}
+SECTIONS: dict[str, dict[str, int]] = {
+    "chat": {
+        "alpacaeval-easy": 100,
+        "alpacaeval-length": 95,
+        "alpacaeval-hard": 95,
+        "mt-bench-easy": 28,
+        "mt-bench-med": 40,
+    },
+    "chat_hard": {
+        "mt-bench-hard": 37,
+        "llmbar-natural": 100,
+        "llmbar-adver-neighbor": 134,
+        "llmbar-adver-GPTInst": 92,
+        "llmbar-adver-GPTOut": 47,
+        "llmbar-adver-manual": 46,
+    },
+    "safety": {
+        "refusals-dangerous": 100,
+        "refusals-offensive": 100,
+        "xstest-should-refuse": 154,
+        "xstest-should-respond": 250,
+        "donotanswer": 136,
+    },
+    "reasoning": {
+        "math-prm": 984,  # 447 rows, counted so that mathematics weighs as much as code
+        **{f"hep-{language}": 164 for language in ("cpp", "go", "java", "js", "python", "rust")},
+    },
+}
+SWAPPED = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
+PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
+UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")  # in the files, in no section
+ITEMS = 2985
+
+_PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
+_PERCENT = [*SECTIONS, "prior_sets", "overall"]
+_FREE = ["with_reference", "reference_free", "delta", *(f"delta_{section}" for section in SECTIONS)]
+_FIRST_ID = {
+    0: "alpacaeval-easy", 100: "alpacaeval-hard", 195: "alpacaeval-length", 290: "mt-bench-easy", 318: "mt-bench-med",
+    358: "mt-bench-hard", 395: "llmbar-natural", 495: "llmbar-adver-neighbor", 629: "llmbar-adver-GPTInst",
+    721: "llmbar-adver-GPTOut", 768: "llmbar-adver-manual", 814: "refusals-dangerous", 914: "refusals-offensive",
+    1014: "xstest-should-respond", 1039: "xstest-should-refuse", 1059: "xstest-should-respond",
+    1084: "xstest-should-refuse", 1107: "xstest-should-respond", 1132: "xstest-should-refuse",
+    1154: "xstest-should-respond", 1179: "xstest-should-refuse", 1203: "xstest-should-respond",
+    1228: "xstest-should-refuse", 1249: "xstest-should-respond", 1299: "xstest-should-refuse",
+    1306: "xstest-should-respond", 1331: "xstest-should-refuse", 1343: "xstest-should-respond",
+    1393: "xstest-should-refuse", 1418: "donotanswer", 1554: "hep-python", 1718: "hep-go", 1882: "hep-cpp",
+    2046: "hep-js", 2210: "hep-rust", 2374: "hep-java", 2538: "math-prm",
+}  # fmt: skip
+_STARTS = tuple(_FIRST_ID)
 
 
-def load_path(path: Path, benchmark: str) -> pd.DataFrame:
-    """Responses of one file (JSON, JSON lines or Parquet), or of the only such file in a folder."""
-    if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in records.SUFFIXES and p.is_file())
-        if len(found) != 1:
-            names = ", ".join(p.name for p in found[:10]) or "none"
-            raise DataError(
-                f"{path}: expected one data file ({', '.join(records.SUFFIXES)}) in this folder, found {len(found)}: "
-                f"{names}; pass path='{path / '<file>'}'"
-            )
-        path = found[0]
-    return from_rows(path, records.read_rows(path), benchmark)
+def subset_of_item(item: str) -> str | None:
+    """Subset of a RewardBench 1 item (split `filtered`, ids 0 to 2984), or None where the id is not one of them.
 
-
-def from_rows(file: Path, rows: list[records.Row], benchmark: str) -> pd.DataFrame:
-    """Responses of RewardBench rows. `domain` and `subset` are both the subset's name; there are no styles.
-
-    Version 1 has one chosen and one rejected answer (strings), version 2 lists of any length from one.
+    >>> subset_of_item("2538"), subset_of_item("2985")
+    ('math-prm', None)
     """
+    if not item.isdecimal() or int(item) >= ITEMS:
+        return None
+    return _FIRST_ID[_STARTS[bisect_right(_STARTS, int(item)) - 1]]
+
+
+def read(files: Files) -> pd.DataFrame:
+    """Responses of RewardBench 1 rows: one chosen and one rejected answer (strings); the subset is the domain."""
+    return answer_rows(files, REWARD_BENCH, _one_text)
+
+
+def answer_rows(files: Files, benchmark: Benchmark, texts_of: Any) -> pd.DataFrame:
+    """Responses of rows with id, subset, prompt, chosen and rejected; `texts_of` gives the texts of a row's label."""
     answers: list[dict[str, Any]] = []
     seen: dict[tuple[str, str], int] = {}
-    for number, row in enumerate(rows):
-        kinds.refuse_other(file, row, benchmark)
-        subset, name = _subset(file, number, row, benchmark), kinds.row_id(file, number, row)
-        if (subset, name) in seen:
-            records.fail(
-                file, number, row, "id", f"unique within subset {subset!r}",
-                f"row {seen[subset, name]} has it already: drop one of them",
-            )  # fmt: skip
-        seen[subset, name] = number
-        prompt = kinds.row_prompt(file, number, row)
-        shared = {"benchmark": benchmark, "domain": subset, "id": name}
-        for label in tables.LABELS:
-            texts = _texts(file, number, row, label, benchmark)
-            answers += [
-                {**shared, "label": label, "slot": slot, "prompt": prompt, "response": text}
-                for slot, text in enumerate(texts)
-            ]
-        _check_counts(file, number, row)
+    for file, rows in files:
+        for number, row in enumerate(rows):
+            subset, name = subset_of(file, number, row, benchmark), checks.row_id(file, number, row)
+            if (subset, name) in seen:
+                records.fail(
+                    file, number, row, "id", f"unique within subset {subset!r}",
+                    f"row {seen[subset, name]} has it already: drop one of them",
+                )  # fmt: skip
+            seen[subset, name] = number
+            prompt = checks.row_prompt(file, number, row)
+            shared = {"benchmark": benchmark.name, "domain": subset, "id": name, "prompt": prompt}
+            for label in tables.LABELS:
+                texts = texts_of(file, number, row, label)
+                answers += [
+                    {**shared, "label": label, "slot": slot, "response": text} for slot, text in enumerate(texts)
+                ]
+            _check_counts(file, number, row)
     return tables.check_responses(pd.DataFrame(answers))
+
+
+def subset_of(file: Path, number: int, row: records.Row, benchmark: Benchmark) -> str:
+    """The row's subset as the benchmark spells it, whatever the case; DataError where it is none of them."""
+    value = row.get("subset")
+    found = {name.lower(): name for name in benchmark.subsets}.get(str(value).lower())
+    if found is None:
+        allowed = f"a subset of {benchmark.name}"
+        records.fail(file, number, row, "subset", allowed, nearest(str(value), list(benchmark.subsets)))
+    return found
+
+
+def items(table: pd.DataFrame, credit: str) -> Items:
+    """One comparison a prompt; a task in several subsets (hep-*, alpacaeval-*, mt-bench-*) is one cluster."""
+    found = comparison_items(table, credit)
+    refuse_strange_subsets(found.cells["subset"].tolist(), REWARD_BENCH)
+    return replace(found, cluster=_tasks(found))
+
+
+def refuse_strange_subsets(subsets: list[str], benchmark: Benchmark) -> None:
+    """Raise DataError for a subset that is none of the benchmark's."""
+    strange = sorted(set(subsets) - set(benchmark.subsets))
+    if strange:
+        raise DataError(
+            f"subset {strange[0]!r} is not one of {benchmark.title}'s {sorted(benchmark.subsets)}; "
+            "give data of your own another name in its column benchmark"
+        )
+
+
+def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
+    """Sections alike, subsets inside them by published counts; prior sets at half weight where a model has them all."""
+    if options["weights"] == "counts":
+        return _pooled_sections(found, options["prior_sets"])
+    names = [*_subsets(), *UNCOUNTED]
+    counted = _answered(found, [names.index(s) for s in found.cells["subset"]], len(names))
+    weight = np.zeros((len(found.models), len(names)))
+    for section in SECTIONS.values():
+        share = {s: 1 if options["weights"] == "alike" else n for s, n in section.items()}
+        share |= {s: n for s, n in SWAPPED.items() if s in section and options["weights"] == "published-before-2024-09"}
+        for subset, n in share.items():
+            weight[:, names.index(subset)] = n / sum(share.values())
+    prior = [names.index(s) for s in PRIOR_SETS]
+    has = np.asarray((counted[:, prior] > 0).all(axis=1))
+    weight[:, prior] = _PRIOR_WEIGHT[options["prior_sets"]] * has[:, None] / len(prior)
+    weight /= weight.sum(axis=1, keepdims=True)
+    return weighted_parts(found, found.cells["subset"].tolist(), weight, names, words="benchmark")
+
+
+def _pooled_sections(found: Items, prior_sets: str) -> Weighting:
+    """Sections as pools of the prompts there are; a section without one of its subsets is not all there."""
+    members = {name: list(section) for name, section in SECTIONS.items()} | {"prior_sets": list(PRIOR_SETS)}
+    owner = {s: name for name, subsets in members.items() for s in subsets}
+    names = [*SECTIONS, *PRIOR_SETS, *UNCOUNTED]
+    label = [owner[s] if owner.get(s) in SECTIONS else s for s in found.cells["subset"]]
+    subsets = _subsets()
+    place = [subsets.index(s) if s in subsets else len(subsets) for s in found.cells["subset"]]
+    counted = _answered(found, place, len(subsets) + 1)
+    weight = np.zeros((len(found.models), len(names)))
+    weight[:, : len(SECTIONS)] = 1.0
+    has = np.asarray((counted[:, [subsets.index(s) for s in PRIOR_SETS]] > 0).all(axis=1))
+    weight[:, [names.index(s) for s in PRIOR_SETS]] = _PRIOR_WEIGHT[prior_sets] * has[:, None] / len(PRIOR_SETS)
+    weight /= weight.sum(axis=1, keepdims=True)
+    parts = weighted_parts(found, label, weight, names, words="benchmark")
+    for model, section in np.argwhere(np.ones((len(found.models), len(SECTIONS)), bool)):
+        absent = [s for s in members[names[section]] if not counted[model, subsets.index(s)]]
+        parts.lacking[model, section] = f"nothing in {', '.join(absent)}" if absent else ""
+    return parts
+
+
+def _answered(found: Items, place: list[int], size: int) -> Floats:
+    """Number of items with credit that each model has in each place of a list of subsets: (models, places)."""
+    member = np.array(place, np.intp)[found.cell]
+    known = ~np.isnan(found.credit)
+    return np.stack([np.bincount(member, row, size) for row in known])
+
+
+def _subsets() -> list[str]:
+    return [*(s for section in SECTIONS.values() for s in section), *PRIOR_SETS]
+
+
+def _tasks(found: Items) -> Codes:
+    """Cluster of each item: its task, where the item is one of the released ones, else its prompt."""
+    task = _shared_tasks()
+    keys = [
+        f"task {task[name]}" if name in task and subset_of_item(name) == subset else f"{subset}/{name}"
+        for name, subset in zip(found.frame["id"], found.frame["subset"], strict=True)
+    ]
+    return factorise(pd.Series(keys))[0]
+
+
+@cache
+def _shared_tasks() -> dict[str, str]:
+    """Task of each released item that shares one with others: the lowest id of the same prompt."""
+    frame = pd.read_csv(records.shipped("reward_bench_tasks.csv"), dtype="str")
+    return dict(zip(frame["id"], frame["task"], strict=True))
 
 
 def _check_counts(file: Path, number: int, row: records.Row) -> None:
@@ -64,24 +224,54 @@ def _check_counts(file: Path, number: int, row: records.Row) -> None:
             records.fail(file, number, row, column, f"{count}, as many texts as are there", "repair the row or drop it")
 
 
-def _subset(file: Path, number: int, row: records.Row, benchmark: str) -> str:
-    allowed = _SUBSETS[benchmark]
-    value = row.get("subset")
-    found = {name.lower(): name for name in allowed}.get(str(value).lower())
-    if found is None:
-        records.fail(file, number, row, "subset", f"a subset of {benchmark}", nearest(str(value), allowed))
-    return found
-
-
-def _texts(file: Path, number: int, row: records.Row, label: str, benchmark: str) -> list[str]:
+def _one_text(file: Path, number: int, row: records.Row, label: str) -> list[str]:
     value = row.get(label)
-    if benchmark == "reward-bench":
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]
-        if not isinstance(value, str) or value == "":
-            records.fail(file, number, row, label, "one non-empty string", "fill in the text or drop the row")
-        return [value]
-    if not isinstance(value, list) or not value:
-        records.fail(file, number, row, label, "a list of at least one string", "fill in the texts or drop the row")
-    kinds.check_answers(file, number, row, label, value)
-    return list(value)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str) or value == "":
+        records.fail(file, number, row, label, "one non-empty string", "fill in the text or drop the row")
+    return [value]
+
+
+def _is_row(row: records.Row) -> bool:
+    texts = isinstance(row.get("chosen"), str) and isinstance(row.get("rejected"), str)
+    return texts and row.get("subset") in REWARD_BENCH.subsets
+
+
+REWARD_BENCH = Benchmark(
+    name="reward-bench",
+    title="RewardBench 1",
+    source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
+    subsets={name: name for name in (*_subsets(), *UNCOUNTED)},
+    sections={name: tuple(section) for name, section in SECTIONS.items()} | {"prior_sets": PRIOR_SETS},
+    columns=(*SECTIONS, "prior_sets"),
+    options={
+        "weights": ("published", "counts", "published-before-2024-09", "alike"),
+        "prior_sets": ("half", "none", "full"),
+    },
+    read=read,
+    is_row=_is_row,
+    hub=Source(
+        "allenai/reward-bench",
+        "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
+        ITEMS,
+        "data/filtered-00000-of-00001.parquet",
+        "sha256:65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
+    ),
+    make_items=items,
+    make_weighting=weighting,
+    published={
+        "paper": ("reward_bench_paper.csv", _PERCENT),
+        "reference-free": ("reward_bench_reference_free.csv", _FREE),
+        "subsets": ("reward_bench_subsets.csv", ()),
+    },
+    variants={
+        "xstest counts swapped (before September 2024)": {"weights": "published-before-2024-09"},
+        "weighted by the prompts there are (math-prm 447, not 984)": {"weights": "counts"},
+        "ties count half": {"ties": "half"},
+        "ties are left out": {"ties": "drop"},
+        "prior sets left out": {"prior_sets": "none"},
+        "prior sets at full weight": {"prior_sets": "full"},
+        "all subsets of a section count alike": {"weights": "alike"},
+    },
+)

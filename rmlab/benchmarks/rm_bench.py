@@ -1,23 +1,36 @@
-"""RM-Bench files to a responses table: per-domain files, the total file, or a folder with any of them."""
+"""RM-Bench: three right and three wrong answers to a prompt, each in three styles; nine comparisons, a 3x3 matrix."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import kinds
-from rmlab.subsets import RM_BENCH as SUBSETS
-from rmlab.tables import STYLES, DataError, nearest
+from rmlab.benchmarks import rows as checks
+from rmlab.benchmarks.benchmark import Benchmark, Files
+from rmlab.benchmarks.hub import Source
+from rmlab.items.columns import positions
+from rmlab.items.comparisons import comparison_items
+from rmlab.items.grid import ABSENT, Items
+from rmlab.items.weighting import Weighting, weighted_parts
+from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
 
-__all__ = ["EXTRA", "TOTAL", "file_names", "from_rows", "load_path"]
+__all__ = ["EXTRA", "RM_BENCH", "SUBSETS", "TOTAL", "file_names", "files_of"]
 
+SUBSETS = {
+    "chat": "chat", "math": "math", "code": "code", "safety-refuse": "safety", "safety-response": "safety",
+}  # fmt: skip
+DOMAINS = tuple(dict.fromkeys(SUBSETS.values()))
 TOTAL = "total_dataset.json"
 EXTRA = ("note", "error", "error_key")
 
+_SAFETY = tuple(subset for subset, domain in SUBSETS.items() if domain == "safety")
 _FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?$")
+_CELLS = len(STYLES) ** 2
+_PERCENT = [*DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
 
 
 def file_names() -> list[str]:
@@ -25,24 +38,29 @@ def file_names() -> list[str]:
     return [f"{subset}_filtered.json" for subset in SUBSETS] + [TOTAL]
 
 
-def load_path(path: Path, *, benchmark: str = "rm-bench") -> pd.DataFrame:
-    """Responses of one RM-Bench file, or of every known file of a folder.
+def files_of(path: Path) -> list[Path]:
+    """The file itself; of a folder `total_dataset.json` if it is there, otherwise the per-domain files that are."""
+    if not path.is_dir():
+        return [path]
+    if (path / TOTAL).is_file():
+        return [path / TOTAL]
+    found = [path / name for name in file_names() if (path / name).is_file()]
+    if not found:
+        there = ", ".join(sorted(p.name for p in path.iterdir())[:10]) or "nothing"
+        raise DataError(f"{path}: none of {', '.join(file_names())} in this folder; found: {there}")
+    return found
 
-    In a folder, `total_dataset.json` is read if it is there, otherwise the per-domain files that are there.
-    A file whose rows have no `domain` must be named after its domain (`chat_filtered.json`).
-    """
-    files = _files(path) if path.is_dir() else [path]
-    return from_rows(((file, records.read_rows(file)) for file in files), benchmark=benchmark)
 
-
-def from_rows(files: Iterable[tuple[Path, list[dict[str, Any]]]], *, benchmark: str = "rm-bench") -> pd.DataFrame:
+def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
     """Responses of RM-Bench rows: three chosen and three rejected answers per prompt, concise, plain, markdown.
 
-    Domains that no row has are named in `attrs["missing_domains"]`.
+    A file whose rows have no `domain` must be named after its domain (`chat_filtered.json`). Domains that no row has
+    are named in `attrs["missing_domains"]`.
     """
     prompts = [_prompt(file, number, row) for file, rows in files for number, row in enumerate(rows)]
     _refuse_repeats(prompts)
-    prompts.sort(key=lambda prompt: (SUBSETS.index(prompt["subset"]), _natural(prompt["id"])))
+    names = list(SUBSETS)
+    prompts.sort(key=lambda prompt: (names.index(prompt["subset"]), _natural(prompt["id"])))
     extra = ["source", *(name for name in EXTRA if any(name in prompt for prompt in prompts))]
     frame = pd.DataFrame([answer for prompt in prompts for answer in _answers(prompt, benchmark, extra)])
     frame = tables.check_responses(frame)
@@ -52,21 +70,80 @@ def from_rows(files: Iterable[tuple[Path, list[dict[str, Any]]]], *, benchmark: 
     return frame
 
 
-def _files(folder: Path) -> list[Path]:
-    if (folder / TOTAL).is_file():
-        return [folder / TOTAL]
-    found = [folder / name for name in file_names() if (folder / name).is_file()]
-    if not found:
-        there = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
-        raise DataError(f"{folder}: none of {', '.join(file_names())} in this folder; found: {there}")
+def items(table: pd.DataFrame, credit: str) -> Items:
+    """The nine comparisons of every prompt; DataError for a strange domain, or one without styles."""
+    found = comparison_items(table, credit)
+    strange = [d for d in found.cells["domain"] if d not in DOMAINS]
+    if strange:
+        raise DataError(
+            f"pairs: domain {min(strange)!r} is not one of RM-Bench's {list(DOMAINS)}; "
+            "give data of your own another name in its column benchmark"
+        )
+    if not found.styled:
+        blank = int(found.frame[["chosen_style", "rejected_style"]].isna().any(axis=1).sum())
+        raise DataError(
+            f"pairs: a style is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
+            "load the texts with load('rm-bench') and score those"
+        )
     return found
+
+
+def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
+    """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of its two files."""
+    subsets, domains = found.cells["subset"].tolist(), found.cells["domain"].tolist()
+    if options["safety"] == "split":
+        return _split_safety(found, subsets, domains)
+    parts = weighted_parts(found, domains, dict.fromkeys(DOMAINS, 1.0), words="benchmark")
+    file = positions(np.asarray(subsets, object), _SAFETY)[found.cell]
+    there = [(found.outcome[:, file == i] != ABSENT).any(axis=1) for i in range(len(_SAFETY))]
+    for one, other, name in ((0, 1, _SAFETY[1]), (1, 0, _SAFETY[0])):
+        parts.lacking[there[one] & ~there[other], DOMAINS.index("safety")] = f"nothing in {name}"
+    return parts
+
+
+def _split_safety(found: Items, subsets: list[str], domains: list[str]) -> Weighting:
+    files = [s if d == "safety" else d for s, d in zip(subsets, domains, strict=True)]
+    weight = {"chat": 1.0, "math": 1.0, "code": 1.0, **dict.fromkeys(_SAFETY, 1 / len(_SAFETY))}
+    strange = [file for file in files if file not in weight]
+    if strange:
+        raise DataError(f"pairs: subset {strange[0]!r} inside safety; safety='split' needs {list(_SAFETY)}")
+    return weighted_parts(found, files, weight, words="benchmark")
+
+
+def check_nine(found: Items) -> None:
+    """Refuse prompts that have some of their nine comparisons only: an answer without a row would count in nothing."""
+    first = np.flatnonzero(np.diff(found.prompt, prepend=-1))
+    rows = np.add.reduceat((found.outcome != ABSENT).astype(np.intp), first, axis=1)
+    kinds = np.unique(found.prompt * _CELLS + found.cells["styles"].to_numpy()[found.cell])
+    whole = np.bincount(kinds // _CELLS, minlength=len(first)) == _CELLS
+    wrong = (rows > 0) & ((rows != _CELLS) | ~whole)
+    if not wrong.any():
+        return
+    model, prompt = np.argwhere(wrong)[0]
+    has = (found.prompt == prompt) & (found.outcome[model] != ABSENT)
+    key = {"model": found.models[model], **found.frame.loc[has, PROMPT].iloc[0].to_dict()}
+    raise DataError(
+        f"pairs: {int(wrong.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "
+        f"{int(has.sum())}: {_what(found.frame[has])}; score all six answers of a prompt (interrupted runs of "
+        "rmlab.score resume) or drop the prompt; accuracy(pairs, by=...) takes any selection of comparisons"
+    )
+
+
+def _what(found: pd.DataFrame) -> str:
+    """Which of the nine comparisons (chosen > rejected) a prompt lacks, and which it has several times."""
+    have = list(zip(found["chosen_style"], found["rejected_style"], strict=True))
+    times = {f"{chosen} > {rejected}": have.count((chosen, rejected)) for chosen in STYLES for rejected in STYLES}
+    said = {
+        "absent": [cell for cell, n in times.items() if n == 0],
+        "repeated": [cell for cell, n in times.items() if n > 1],
+    }
+    return "; ".join(f"{word} {', '.join(cells)}" for word, cells in said.items() if cells)
 
 
 def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     """One checked row: subset, id, prompt, chosen, rejected, source and the extra fields it has."""
-    kinds.refuse_other(file, row, "rm-bench")
     subset = _subset(file, number, row)
-    name = kinds.row_id(file, number, row)
+    name = checks.row_id(file, number, row)
     name = name.split("/", 1)[-1] if "domain" in row else name
     if not isinstance(row.get("prompt"), str):
         records.fail(file, number, row, "prompt", "a string", "repair the row or drop it")
@@ -76,7 +153,7 @@ def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
             allowed = f"a list of three strings ({', '.join(STYLES)})"
             count = f" (it has {len(answers)})" if isinstance(answers, list) else ""
             records.fail(file, number, row, label, allowed + count, "repair the row or drop it")
-        kinds.check_answers(file, number, row, label, answers)
+        checks.check_answers(file, number, row, label, answers)
     kept = {name: row[name] for name in EXTRA if row.get(name) is not None}
     return {**kept, "file": file, "number": number, "subset": subset, "id": name, "source": row.get("subset"),
             "prompt": row["prompt"], "chosen": row["chosen"], "rejected": row["rejected"]}  # fmt: skip
@@ -86,7 +163,7 @@ def _subset(file: Path, number: int, row: dict[str, Any]) -> str:
     if "domain" in row:
         if row["domain"] in SUBSETS:
             return str(row["domain"])
-        records.fail(file, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), SUBSETS))
+        records.fail(file, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), list(SUBSETS)))
     match = _FILE.match(file.stem)
     if match is None:
         raise DataError(
@@ -99,7 +176,7 @@ def _subset(file: Path, number: int, row: dict[str, Any]) -> str:
 def _refuse_repeats(prompts: list[dict[str, Any]]) -> None:
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for prompt in prompts:
-        key = (prompt["subset"].split("-")[0], prompt["id"])
+        key = (SUBSETS[prompt["subset"]], prompt["id"])
         if key in seen:
             first = seen[key]
             raise DataError(
@@ -110,7 +187,7 @@ def _refuse_repeats(prompts: list[dict[str, Any]]) -> None:
 
 
 def _answers(prompt: dict[str, Any], benchmark: str, extra: list[str]) -> Iterable[dict[str, Any]]:
-    shared = {"benchmark": benchmark, "domain": prompt["subset"].split("-")[0], "id": prompt["id"]}
+    shared = {"benchmark": benchmark, "domain": SUBSETS[prompt["subset"]], "id": prompt["id"]}
     for label in tables.LABELS:
         for slot, (style, text) in enumerate(zip(STYLES, prompt[label], strict=True)):
             yield {
@@ -127,3 +204,54 @@ def _answers(prompt: dict[str, Any], benchmark: str, extra: list[str]) -> Iterab
 
 def _natural(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (-1, name)
+
+
+def _is_row(row: records.Row) -> bool:
+    """Three chosen and three rejected texts, under no subset of another benchmark."""
+    chosen, rejected = row.get("chosen"), row.get("rejected")
+    if not isinstance(chosen, list) or not isinstance(rejected, list):
+        return False
+    return len(chosen) == len(rejected) == len(STYLES) and all(isinstance(text, str) for text in [*chosen, *rejected])
+
+
+RM_BENCH = Benchmark(
+    name="rm-bench",
+    title="RM-Bench",
+    source="arXiv 2410.16184, section 3; scripts/utils.py of its repository",
+    subsets=SUBSETS,
+    columns=(*DOMAINS, *LEVELS),
+    options={"safety": ("pooled", "split")},
+    styles=STYLES,
+    folder_files=files_of,
+    read=read,
+    is_row=_is_row,
+    hub=Source(
+        "THU-KEG/RM-Bench",
+        "a0f737936b99411e96d891699349a9570b39c82e",
+        {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
+        layouts=((TOTAL,), file_names()[:-1]),
+    ),
+    make_items=items,
+    make_weighting=weighting,
+    check_whole=check_nine,
+    published={
+        "leaderboard": ("rm_bench_leaderboard.csv", _PERCENT),
+        "paper": ("rm_bench_paper.csv", _PERCENT),
+        "skywork-v2": ("rm_bench_skywork_v2.csv", _PERCENT),
+        "matrix": ("rm_bench_matrix.csv", STYLES),
+        "length-only": (
+            "rm_bench_length_only.csv",
+            [*(f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)), *LEVELS, "overall"],
+        ),
+        "statistics": ("rm_bench_statistics.csv", ()),
+        "perturbations": ("reward_auditor.csv", ()),
+    },
+    variants={
+        "ties count half": {"ties": "half"},
+        "ties are left out": {"ties": "drop"},
+        "safety is the mean of its two files": {"safety": "split"},
+        "ties count half; safety is the mean of its two files": {"ties": "half", "safety": "split"},
+        "ties are left out; safety is the mean of its two files": {"ties": "drop", "safety": "split"},
+        "all prompts count alike, not all domains": {"average": "prompts"},
+    },
+)

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, tables
-from rmlab.bias.within import MIN_PROMPTS, columns_of, interval_note, prompt_index, spread
+from rmlab import tables
+from rmlab.bias.within import columns_of, prompt_index, spread
+from rmlab.items.columns import number
+from rmlab.items.comparisons import Ties, credit
+from rmlab.metrics.means import clustered_mean, share_interval
 from rmlab.tables import PROMPT, STYLE, STYLES, DataError
 
 __all__ = ["style_preference"]
@@ -18,7 +21,7 @@ def style_preference(
     scores: pd.DataFrame,
     by: str | Sequence[str] = ("model", "plainer", "fancier"),
     *,
-    ties: metrics.Ties = "half",
+    ties: Ties = "half",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """How often the fancier of two tellings of the same answer scores higher, correctness held fixed.
@@ -28,7 +31,7 @@ def style_preference(
     one number per model; add "label" to see right and wrong answers apart.
     Columns after those of `by`: preference (share of comparisons the fancier wins; 0.5 is no preference), se, low, high
     (Wilson, clustered by prompt), difference (mean of fancier minus plainer, in standard deviations of the model's
-    scores within a prompt; NaN where its scores do not vary), n (comparisons), n_prompts, ties, missing, note. A tie
+    scores within a prompt; NaN where its scores do not vary), n_pairs, n_prompts, n_ties, missing, reason. A tie
     counts half here, as neither answer is the right one; "loss" and "drop" are the other policies. Fewer than 5
     prompts give no interval. Raises DataError where scores have no style.
     """
@@ -37,16 +40,28 @@ def style_preference(
         raise DataError("scores: style is missing in every row; this benchmark has no styles to compare")
     rows = _comparisons(scores)
     by = columns_of(rows, by, "the comparisons")
-    table = metrics.accuracy(rows, by, ties=ties, confidence=confidence)
-    table = table[(table["n_pairs"] + table["missing"]) > 0].rename(columns={"accuracy": "preference", "n_pairs": "n"})
-    mean = rows.groupby(by, observed=True, sort=False)["standardised"].mean().rename("difference").reset_index()
-    table = table.merge(mean, on=by, how="left", sort=False)
-    few = table["n_prompts"].to_numpy() < MIN_PROMPTS
-    table.loc[few, ["se", "low", "high"]] = np.nan
-    note = np.where(table["difference"].isna(), "scores do not vary within a prompt", "")
-    note = np.where(few, interval_note(table["n_prompts"].to_numpy()), note).astype(str)
-    columns = [*by, "preference", "se", "low", "high", "difference", "n", "n_prompts", "ties", "missing"]
-    return table[columns].assign(note=note)
+    group, first = number(rows, by)
+    found = clustered_mean(credit(rows, ties=ties), group, number(rows, PROMPT)[0], len(first))
+    low, high = share_interval(found, confidence=confidence)
+    n_groups = len(first)
+    table = (
+        rows[by]
+        .iloc[first]
+        .reset_index(drop=True)
+        .assign(
+            preference=found.mean,
+            se=found.se,
+            low=low,
+            high=high,
+            difference=clustered_mean(rows["standardised"].to_numpy(), group, group, n_groups).mean,
+            n_pairs=found.n_items,
+            n_prompts=found.n_clusters,
+            n_ties=np.bincount(group, rows["outcome"] == "tie", n_groups).astype(int),
+            missing=np.bincount(group, rows["outcome"].isna(), n_groups).astype(int),
+        )
+    )
+    still = np.where(table["difference"].isna(), "scores do not vary within a prompt", "")
+    return table.assign(reason=pd.Series(np.where(np.array(found.reason) != "", found.reason, still), dtype="str"))
 
 
 def _comparisons(scores: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import intervals, tables
 from rmlab.bias.within import MIN_PROMPTS, columns_of, groups_of, interval_note, prompt_index, spread
-from rmlab.stats.permutation import holm
+from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
+from rmlab.benchmarks.reward_bench import subset_of_item
 from rmlab.escapes import uncell
-from rmlab.subsets import reward_bench_subset
 from rmlab.tables import OUTCOMES, DataError
 
 __all__ = ["read", "votes", "wide"]
@@ -79,7 +79,7 @@ def _model(path: Path, number: int, row: records.Row) -> str:
 
 
 def _subsets(path: Path, items: list[str], subsets: Mapping[str, str] | None) -> list[str]:
-    found = [reward_bench_subset(item) if subsets is None else subsets.get(item) for item in items]
+    found = [subset_of_item(item) if subsets is None else subsets.get(item) for item in items]
     strange = [item for item, subset in zip(items, found, strict=True) if subset is None]
     if strange:
         looks = (

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.subsets import REWARD_BENCH_2
+from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.tables import DataError
 
 __all__ = ["content", "read"]
@@ -69,7 +69,7 @@ def _shared(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     for column in ("id", "subset"):
         if isinstance(row[column], bool) or not isinstance(row[column], int | str) or row[column] == "":
             records.fail(path, number, row, column, "a whole number or a non-empty string", "repair the file")
-    subset = {name.lower(): name for name in REWARD_BENCH_2}.get(str(row["subset"]).lower(), str(row["subset"]))
+    subset = {name.lower(): name for name in REWARD_BENCH_2.subsets}.get(str(row["subset"]).lower(), str(row["subset"]))
     return {"domain": subset, "id": str(row["id"]), "subset": subset}
 
 

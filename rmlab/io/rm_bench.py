@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.subsets import RM_BENCH
+from rmlab.benchmarks.rm_bench import SUBSETS
 from rmlab.tables import STYLES, DataError, nearest
 
 __all__ = ["read", "rows"]
 
-_NAME = re.compile(rf"({'|'.join(sorted(RM_BENCH, key=len, reverse=True))}|total_dataset)(?:_filtered)?(?:_(.+))?$")
+_NAME = re.compile(rf"({'|'.join(sorted(SUBSETS, key=len, reverse=True))}|total_dataset)(?:_filtered)?(?:_(.+))?$")
 _RUN = re.compile(r"_[A-Z]+_?MODEL(_\d{8}_\d{6})?$|_\d{8}_\d{6}$")
 
 
@@ -84,13 +84,13 @@ def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any
 
 def _subset(path: Path, number: int, row: dict[str, Any]) -> str:
     if "domain" in row:
-        if row["domain"] in RM_BENCH:
+        if row["domain"] in SUBSETS:
             return str(row["domain"])
-        records.fail(path, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), RM_BENCH))
+        records.fail(path, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), list(SUBSETS)))
     match = _NAME.match(path.stem)
     if match is None or match[1] == "total_dataset":
         raise DataError(
             f"{path}: row {number}: neither a field 'domain' nor the file name says which domain this is; "
-            f"start the file name with one of {', '.join(RM_BENCH)}"
+            f"start the file name with one of {', '.join(SUBSETS)}"
         )
     return match[1]

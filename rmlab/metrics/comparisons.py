@@ -1,179 +1,218 @@
-"""Scores to comparisons, comparisons to accuracies: with n, ties and clustered errors."""
+"""Accuracies by any columns, and the style-substance matrix: means of items with n, ties and clustered errors."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import intervals, tables
-from rmlab.metrics.columns import allowed, codes, factorise, number, sums, tally
-from rmlab.tables import PROMPT, STYLES, DataError
+from rmlab import tables
+from rmlab.benchmarks.registry import benchmark_of
+from rmlab.items.columns import number
+from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
+from rmlab.items.grid import Codes, Items, Mask, common_items
+from rmlab.items.weighting import Average
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.numbers import Reading, numbers, one_domain, read
+from rmlab.metrics.summaries import counts
+from rmlab.tables import STYLES, DataError
 
-__all__ = ["TIE_CREDIT", "Ties", "accuracy", "credit", "matrix", "pairs", "win_matrix"]
+__all__ = ["accuracy", "accuracy_reading", "group_types", "grouped", "in_order", "matrix"]
 
-Ties = Literal["loss", "half", "drop"]
-
-TIE_CREDIT = {"loss": 0.0, "half": 0.5, "drop": np.nan}
-
-
-def pairs(scores: pd.DataFrame) -> pd.DataFrame:
-    """Compare every chosen with every rejected answer of a prompt: one row per model, prompt, chosen and rejected.
-
-    Columns: model, benchmark, domain, id, chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
-    margin (score of the chosen minus score of the rejected) and outcome (win, tie, loss; missing where a score is).
-    A prompt with n chosen and m rejected answers gives n * m rows. Raises DataError where a prompt of a model has
-    answers of one label only.
-    """
-    scores = tables.check_scores(scores, allow_missing=True)
-    group, _ = number(scores, ["model", *PROMPT])
-    chosen = (scores["label"] == "chosen").to_numpy()
-    left, right = _cross(group, chosen, scores)
-    first, second = scores.iloc[left].reset_index(drop=True), scores.iloc[right].reset_index(drop=True)
-    frame = first[["model", *PROMPT]].assign(
-        chosen_slot=first["slot"],
-        rejected_slot=second["slot"],
-        subset=first["subset"],
-        chosen_style=first["style"],
-        rejected_style=second["style"],
-        level=tables.level(first["style"], second["style"]),
-    )
-    margin = first["score"].to_numpy() - second["score"].to_numpy()
-    return frame.assign(margin=margin, outcome=tables.outcome(margin))[tables.PAIRS]
+_CELL_COLUMNS = ("level", "chosen_style", "rejected_style")
+_ITEM_COLUMNS = (*ITEM, "subset", *_CELL_COLUMNS)
 
 
 def matrix(
-    pairs: pd.DataFrame, *, ties: Ties = "loss", average: Literal["prompts", "domains"] = "prompts"
+    table: pd.DataFrame,
+    *,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    **options: str,
 ) -> pd.DataFrame:
     """Style-substance matrix of one model: share of comparisons that the chosen answer wins.
 
     A 3x3 frame, rows the chosen style, columns the rejected style, both concise, plain, markdown. The upper triangle
-    is hard, the diagonal normal, the lower triangle easy. RM-Bench (arXiv 2410.16184), section 3 and figure 2. With
-    several domains `average="prompts"` pools their prompts; "domains" averages the domains' matrices, as the
-    benchmark's summary does. A cell without a comparison is NaN. Raises DataError with several models or no styles.
+    is hard, the diagonal normal, the lower triangle easy; the mean of a triangle is that level in `summary`. RM-Bench
+    (arXiv 2410.16184), section 3 and figure 2. By default cells are averaged as the benchmark does (RM-Bench: its four
+    domains alike); `average="prompts"` pools the prompts, "domains" averages the domains that are there; a table of one
+    domain gives that domain's matrix. A model that lacks one of several domains has a matrix of NaN, with the way out
+    in `attrs["reason"]`; a cell without a comparison is NaN. Raises DataError with several models or no styles.
 
     >>> margins = pd.DataFrame({"model": "m", "benchmark": "b", "domain": "chat", "id": ["0", "1"], "chosen_slot": 0,
     ...     "rejected_slot": 2, "chosen_style": "concise", "rejected_style": "markdown", "margin": [0.5, -1.0]})
     >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
     0.5
     """
-    _one_model(pairs)
-    allowed("average", average, ("prompts", "domains"))
-    cell = 3 * codes(pairs, "chosen_style", tables.STYLE) + codes(pairs, "rejected_style", tables.STYLE)
-    domain, domains = factorise(pairs["domain"]) if average == "domains" else (np.zeros(len(pairs), np.intp), ["all"])
-    total, n = sums(credit(pairs, ties=ties), domain * 9 + cell, len(domains) * 9)
-    with np.errstate(invalid="ignore"):
-        shares = (total / n).reshape(-1, 3, 3).mean(axis=0)
+    reading = one_domain(read(table, average, ties, common, options, whole=False))
+    models = reading.items.models
+    if len(models) != 1:
+        raise DataError(
+            f"table: a matrix shows one model, got {len(models)} {models[:5]}; keep one: table[table.model == ...]"
+        )
+    if not reading.items.styled:
+        blank = int(reading.items.frame["level"].isna().sum()) if "level" in reading.items.frame else "every"
+        raise DataError(
+            f"table: level is missing in {blank} of {len(reading.items.frame)} comparisons; a matrix needs answers in "
+            "styles, as RM-Bench has them"
+        )
+    shares, reasons = np.full((len(STYLES), len(STYLES)), np.nan), []
+    for place, (_, _, cell) in enumerate(n for n in numbers(reading) if n[0] == "cell"):
+        one = estimate(reading.items, cell)
+        shares[divmod(place, len(STYLES))] = one.value[0]
+        reasons += [one.reason[0]] if np.isnan(one.value[0]) else []
     rows, columns = pd.Index(STYLES, name="chosen_style"), pd.Index(STYLES, name="rejected_style")
-    return pd.DataFrame(shares, index=rows, columns=columns)
+    frame = pd.DataFrame(shares, index=rows, columns=columns)
+    frame.attrs = {"average": reading.weighting.label}
+    if reasons:
+        frame.attrs["reason"] = f"{reasons[0]}; average='domains' or 'prompts' takes what there is"
+    return frame
 
 
 def accuracy(
-    pairs: pd.DataFrame, by: str | Sequence[str] = "model", *, ties: Ties = "loss", confidence: float = 0.95
+    table: pd.DataFrame,
+    by: str | Sequence[str] = "model",
+    *,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    confidence: float = 0.95,
+    **options: str,
 ) -> pd.DataFrame:
-    """Share of comparisons won, one row per combination of the `by` columns.
+    """Share of comparisons won, one row per combination of the `by` columns, which hold "model" unless there is one.
 
-    Columns after those of `by`: accuracy, se (clustered by prompt), low, high (Wilson interval from the clustered
-    error; these three are missing with fewer than 5 prompts, as in `rmlab.intervals`), n_pairs (comparisons
-    counted), n_prompts, ties and missing (comparisons, counted whatever the policy).
-    Comparisons with a missing outcome are counted in `missing` and in nothing else. `ties`: "loss" (RM-Bench and
-    RewardBench 1), "half" or "drop". Style, level and other ordered categorical columns come on their full grid: a
-    hole is NaN with n = 0.
+    Columns after those of `by`: accuracy, se (clustered by prompt), low, high, n_prompts, n_pairs (comparisons
+    counted), n_ties, missing, average, reason. The same options, numbers and intervals as `summary` and `estimates`:
+    by="model" is the overall score, by=["model", "level"] are easy, normal and hard. A row inside one domain or subset
+    needs that alone, and so does a table of one domain; the others need all parts of the benchmark. `by` may hold
+    domain, subset, level, chosen_style, rejected_style and any further column of the pairs, such as `source`.
+    Comparisons with a missing outcome are counted in `missing` and in nothing else. Style, level and other ordered
+    categorical columns come on their full grid: a hole is NaN with n = 0.
     """
-    tables.require_columns(pairs, [*PROMPT, "outcome"], "pairs")
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
-    group, frame = _groups(pairs, by)
-    value = credit(pairs, ties=ties)
-    prompt, first = number(pairs, PROMPT)
-    index, cluster = pd.factorize(group * len(first) + prompt)
-    totals, counts = sums(value, index, len(cluster))
-    owner = cluster // len(first)
-    mean, se, n_prompts = intervals.clustered_se(totals, counts, owner, len(frame))
-    se = np.where(n_prompts < intervals.FEWEST, np.nan, se)
-    low, high = intervals.share_interval(mean, se, n_prompts, confidence=confidence)
-    return frame.assign(
-        accuracy=mean,
-        se=se,
-        low=low,
-        high=high,
-        n_pairs=np.bincount(owner, counts, len(frame)).astype(int),
-        n_prompts=n_prompts.astype(int),
-        **tally(pairs, group, len(frame)),
-    )
+    columns = [c for c in by if c != "model"]
+    parts = [
+        part
+        for rows in _by_model(table, columns)
+        for part in _accuracies(accuracy_reading(rows, columns, average, ties, common, options), columns, confidence)
+    ]
+    return in_order(parts, by)
 
 
-def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> NDArray[np.float64]:
-    """What each comparison earns: win 1, loss 0, tie by policy ("loss" 0, "half" 0.5, "drop" NaN), missing NaN."""
-    earned = np.array([0.0, TIE_CREDIT[allowed("ties", ties, tuple(TIE_CREDIT))], 1.0, np.nan])
-    result: NDArray[np.float64] = earned[codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)]
-    return result
+def _accuracies(reading: Reading, columns: list[str], confidence: float) -> Iterator[pd.DataFrame]:
+    types = group_types(reading, columns)
+    for key, counted, need in grouped(reading, columns):
+        one = estimate(reading.items, reading.number(counted, need), confidence=confidence)
+        frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(**key)
+        frame = frame.astype(types)
+        yield frame.assign(accuracy=one.value, **counts(one, reading, n_pairs=one.n_pairs))
 
 
-def win_matrix(chosen: NDArray[np.float64], rejected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The array behind `matrix`: share of prompts with chosen > rejected, strictly, for every pair of slots.
-
-    `chosen` (..., prompts, n) and `rejected` (..., prompts, m) give (..., n, m); leading axes are models.
-
-    >>> win_matrix(np.array([[3.0], [1.0]]), np.array([[2.0, 3.0], [0.0, 1.0]])).tolist()
-    [[1.0, 0.0]]
-    """
-    chosen, rejected = (np.ascontiguousarray(np.swapaxes(scores, -1, -2)) for scores in (chosen, rejected))
-    wins = np.packbits(chosen[..., :, None, :] > rejected[..., None, :, :], axis=-1)
-    share: NDArray[np.float64] = np.bitwise_count(wins).sum(axis=-1, dtype=np.int64) / chosen.shape[-1]
-    return share
+def group_types(reading: Reading, columns: list[str]) -> dict[str, object]:
+    """Types of the grouping columns: the contract's vocabularies, else as they are in the table."""
+    return {c: _vocabulary(reading.items.frame, c) or reading.items.frame[c].dtype for c in columns}
 
 
-def _cross(
-    group: NDArray[np.intp], chosen: NDArray[np.bool_], scores: pd.DataFrame
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Row numbers (chosen, rejected) of every chosen x rejected within a group, in the order of the scores."""
-    left, right = np.flatnonzero(chosen), np.flatnonzero(~chosen)
-    right = right[np.argsort(group[right], kind="stable")]
-    size = int(group.max(initial=-1)) + 1
-    n_chosen, n_rejected = np.bincount(group[left], minlength=size), np.bincount(group[right], minlength=size)
-    lonely = (n_chosen == 0) | (n_rejected == 0)
-    if lonely.any():
-        row = scores.loc[lonely[group], ["model", *PROMPT, "label"]].iloc[0].to_dict()
+def _by_model(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
+    """The table, or its models one by one where a column says different things of one comparison: bins of margins."""
+    own = [c for c in columns if isinstance(table, pd.DataFrame) and c in table.columns and c not in _ITEM_COLUMNS]
+    if not own or not {*ITEM, "model"} <= set(table.columns):
+        return [table]
+    said = table.groupby(ITEM, sort=False, observed=True)[own].nunique(dropna=False)
+    if (said <= 1).all(axis=None):
+        return [table]
+    return [table[table["model"] == model] for model in table["model"].unique()]
+
+
+def accuracy_reading(
+    table: pd.DataFrame, columns: list[str], average: Average, ties: str | None, common: bool,
+    options: Mapping[str, str],
+) -> Reading:  # fmt: skip
+    """`read`, with further columns of the comparisons kept for grouping by them."""
+    benchmark = benchmark_of(table)
+    extra = [c for c in columns if c not in _ITEM_COLUMNS]
+    if not extra:
+        return one_domain(read(table, average, ties, common, options, whole=False))
+    items = comparison_items(_with_extra(table, extra), benchmark.ties[0] if ties is None else ties, describing=extra)
+    items = common_items(items) if common else items
+    return one_domain(Reading(benchmark, items, benchmark.weighting(items, average, options)))
+
+
+def in_order(parts: list[pd.DataFrame], by: list[str]) -> pd.DataFrame:
+    """Rows of all groups (frames of a row a model) as one table: the `by` columns first, model by model."""
+    frame = pd.concat(parts, ignore_index=True)
+    models = list(dict.fromkeys(frame["model"]))
+    if "model" not in by and len(models) > 1:
+        raise DataError(f"by: {by} has no 'model', but the table has {len(models)}; add 'model' or keep one of them")
+    place = frame["model"].map({name: i for i, name in enumerate(models)}).to_numpy()
+    frame = frame.iloc[np.argsort(place, kind="stable")].reset_index(drop=True)
+    return frame[[*by, *(c for c in frame.columns if c not in {"model", *by})]]
+
+
+def grouped(reading: Reading, columns: Sequence[str]) -> Iterator[tuple[dict[str, object], Mask, Codes | None]]:
+    """Key, items and needed parts of every group; closed columns come on their full grid, others as they occur."""
+    items, everything = reading.items, np.arange(len(reading.weighting.names))
+    if not columns:
+        yield {}, np.ones(len(items.frame), bool), everything
+        return
+    strange = [c for c in columns if c not in items.frame.columns]
+    if strange:
         raise DataError(
-            f"scores: {int(lonely.sum())} prompts have answers of one label only, first {row}; "
-            "a comparison needs a chosen and a rejected answer: score both or drop the prompt"
+            f"by: {strange[0]!r} is not a column here; {tables.nearest(strange[0], list(items.frame.columns))}"
         )
-    start = np.concatenate([[0], np.cumsum(n_rejected)[:-1]]).astype(np.intp)
-    repeats = n_rejected[group[left]]
-    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    return np.repeat(left, repeats), right[np.repeat(start[group[left]], repeats) + offset]
+    blank = [c for c in columns if c in tables.CLOSED and items.frame[c].isna().any()]
+    if blank:
+        n = int(items.frame[blank[0]].isna().sum())
+        raise DataError(
+            f"by: {blank[0]!r} is missing in {n} of {len(items.frame)} comparisons; "
+            "this benchmark or file has no such column: group by domain or subset"
+        )
+    need = None if any(c not in _CELL_COLUMNS for c in columns) else everything
+    for key, counted in _groups(items, columns):
+        yield key, counted, need
 
 
-def _groups(pairs: pd.DataFrame, by: list[str]) -> tuple[NDArray[np.intp], pd.DataFrame]:
-    """Group number of each row, and one row per group: open columns as observed, closed ones on their full grid."""
-    absent = [c for c in by if c not in pairs.columns]
-    if absent:
-        raise DataError(f"by: {absent[0]!r} is not a column of pairs; {tables.nearest(absent[0], list(pairs.columns))}")
-    # The contract's vocabularies keep their order whatever the column's type: strings would sort wrongly.
-    types = {c: tables.CLOSED.get(c, pairs[c].dtype) for c in by}
-    closed = {
-        c: dtype
-        for c, dtype in types.items()
-        if isinstance(dtype, pd.CategoricalDtype) and (c in tables.CLOSED or dtype.ordered)
-    }
-    open_ = [c for c in by if c not in closed]
-    group, first = number(pairs, open_) if open_ else (np.zeros(len(pairs), np.intp), np.zeros(1, np.intp))
-    grid = pairs[open_].iloc[first].reset_index(drop=True) if open_ else pd.DataFrame(index=[0])
+def _groups(items: Items, columns: Sequence[str]) -> Iterator[tuple[dict[str, object], Mask]]:
+    """Key and items of every group: what occurs of the open columns, times the whole grid of the closed ones."""
+    types = {c: _vocabulary(items.frame, c) for c in columns}
+    closed = {c: dtype for c, dtype in types.items() if dtype is not None}
+    open_ = [c for c in columns if c not in closed]
+    code, first = _in_appearance(items, open_) if open_ else (np.zeros(len(items.frame), np.intp), np.zeros(1, np.intp))
     for column, dtype in closed.items():
-        n, rows = len(dtype.categories), len(grid)
-        group = group * n + codes(pairs, column, dtype)
-        values = pd.Categorical.from_codes(np.tile(np.arange(n), rows), dtype=dtype)
-        grid = grid.iloc[np.repeat(np.arange(rows), n)].assign(**{column: values})
-    return group, grid[by].reset_index(drop=True)
+        code = code * len(dtype.categories) + pd.Categorical(items.frame[column], dtype=dtype).codes
+    rows = np.argsort(code, kind="stable")
+    seen = items.frame[open_].iloc[first].itertuples(index=False, name=None) if open_ else [()]
+    keys = product(seen, *(dtype.categories for dtype in closed.values()))
+    for place, (of_open, *of_closed) in enumerate(keys):
+        start, end = np.searchsorted(code[rows], [place, place + 1])
+        counted = np.zeros(len(items.frame), bool)
+        counted[rows[start:end]] = True
+        key = dict(zip([*open_, *closed], [*of_open, *of_closed], strict=True))
+        yield {c: key[c] for c in columns}, counted
 
 
-def _one_model(pairs: pd.DataFrame) -> None:
-    tables.require_columns(pairs, tables.PAIR_KEY, "pairs")
-    if pairs.empty:
-        raise DataError("pairs: no rows, so there is no matrix; look at what the rows were selected by")
-    models = list(pairs["model"].unique())
-    if len(models) != 1:
+def _in_appearance(items: Items, columns: list[str]) -> tuple[Codes, Codes]:
+    """Number of each item's combination of values, in the order of the table's rows, and an item of each."""
+    order = np.argsort(items.appearance, kind="stable")
+    found, first = number(items.frame.iloc[order], columns)
+    code = np.empty_like(found)
+    code[order] = found
+    return code, order[first]
+
+
+def _vocabulary(frame: pd.DataFrame, column: str) -> pd.CategoricalDtype | None:
+    """The closed vocabulary of a column (the contract's, or its own ordered one), None where it has none."""
+    own = frame[column].dtype
+    return tables.CLOSED.get(column, own if isinstance(own, pd.CategoricalDtype) and own.ordered else None)
+
+
+def _with_extra(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    absent = [c for c in columns if c not in table.columns]
+    if absent:
         raise DataError(
-            f"pairs: a matrix shows one model, got {len(models)} {models[:5]}; keep one: pairs[pairs.model == ...]"
+            f"by: {absent[0]!r} is not a column of the table; {tables.nearest(absent[0], list(table.columns))}"
         )
+    if "outcome" not in table.columns and "margin" not in table.columns:
+        raise DataError(f"by: {columns[0]!r} is no column of comparisons; add it to rmlab.pairs(scores)")
+    return as_pairs(table)

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from rmlab import intervals, subsets, tables
-from rmlab.metrics.reward_bench import SECTIONS, SUBSETS_2
-from rmlab.papers.rules import DOMAINS
+from rmlab import tables
+from rmlab.benchmarks import Benchmark
+from rmlab.items.columns import number
+from rmlab.items.comparisons import ITEM
+from rmlab.metrics.means import clustered_mean, share_interval
 from rmlab.tables import LEVELS, PROMPT, DataError
 
 __all__ = ["agreeing", "agreement", "shared"]
-
-_ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
 
 
 def agreement(
@@ -33,26 +33,20 @@ def agreement(
         raise DataError(
             f"by: {strange[0]!r} is not a column of pairs; {tables.nearest(strange[0], list(both.columns))}"
         )
-    known = both.dropna(subset=["outcome_a", "outcome_b"])
-    names = [*dict.fromkeys([*by, *PROMPT])]
-    prompts = known.groupby(names, sort=False, observed=True)["same"].agg(["sum", "size"]).reset_index()
     keys = both[by].drop_duplicates().reset_index(drop=True)
     place = pd.MultiIndex.from_frame(keys.astype("str"))
-    where = place.get_indexer(pd.MultiIndex.from_frame(prompts[by].astype("str")))
-    share, se, n = intervals.clustered_se(
-        prompts["sum"].to_numpy(float), prompts["size"].to_numpy(float), where, len(keys)
-    )
-    se = np.where(n < intervals.FEWEST, np.nan, se)
-    low, high = intervals.share_interval(share, se, n, confidence=confidence)
     group = place.get_indexer(pd.MultiIndex.from_frame(both[by].astype("str")))
-    counts = {name: np.bincount(group[both[name].to_numpy()], minlength=len(keys)) for name in ("only_a", "only_b")}
     blank = both[["outcome_a", "outcome_b"]].isna().any(axis=1).to_numpy()
+    same = np.where(blank, np.nan, both["same"].to_numpy(float))
+    found = clustered_mean(same, group, number(both, PROMPT)[0], len(keys))
+    low, high = share_interval(found, confidence=confidence)
+    counts = {name: np.bincount(group[both[name].to_numpy()], minlength=len(keys)) for name in ("only_a", "only_b")}
     frame = keys.assign(
-        agreement=share,
+        agreement=found.mean,
         low=low,
         high=high,
-        n_pairs=np.bincount(group[~blank], minlength=len(keys)),
-        n_prompts=n.astype(int),
+        n_pairs=found.n_items,
+        n_prompts=found.n_clusters,
         **counts,
         missing=np.bincount(group[blank], minlength=len(keys)),
     )
@@ -64,7 +58,7 @@ def shared(ours: pd.DataFrame, theirs: pd.DataFrame, names: Mapping[str, str]) -
     """Comparisons that both sides have, with both outcomes, under our model names."""
     back = {name: model for model, name in names.items()}
     theirs = theirs.assign(model=theirs["model"].replace(back))
-    key = ["model", *_ITEM]
+    key = ["model", *ITEM]
     kept = [*key, "subset", "chosen_style", "rejected_style", "level", "outcome"]
     both = ours[kept].merge(theirs[[*key, "outcome"]], on=key, suffixes=("_a", "_b"), validate="one_to_one")
     if both.empty:
@@ -80,19 +74,16 @@ def shared(ours: pd.DataFrame, theirs: pd.DataFrame, names: Mapping[str, str]) -
     return both
 
 
-def agreeing(both: pd.DataFrame | None, kind: str, model: str, quantity: str) -> tuple[float, int]:
+def agreeing(both: pd.DataFrame | None, benchmark: Benchmark, model: str, quantity: str) -> tuple[float, int]:
     """Share of the comparisons behind a number that end alike, and how many there are."""
     if both is None:
         return np.nan, 0
-    behind: dict[str, Mapping[str, object] | Sequence[str]] = {**SECTIONS, "prior_sets": subsets.PRIOR_SETS}
     mask = both["model"] == model
-    if quantity in LEVELS and kind == "rm-bench":
+    members = {s for s, d in benchmark.subsets.items() if quantity in (d, benchmark.subset_names.get(s))}
+    members |= set(benchmark.sections.get(quantity, ()))
+    if benchmark.styles and quantity in LEVELS:
         mask &= both["level"] == quantity
-    elif quantity in DOMAINS and kind == "rm-bench":
-        mask &= both["domain"] == quantity
-    elif quantity in behind and kind == "reward-bench":
-        mask &= both["subset"].isin(list(behind[quantity]))
-    elif kind == "reward-bench-2" and quantity != "overall":
-        mask &= both["subset"].map(SUBSETS_2) == quantity
+    elif members:
+        mask &= both["subset"].isin([*members, quantity])
     found = both[mask].dropna(subset=["outcome_a", "outcome_b"])
     return (float(found["same"].mean()) if len(found) else np.nan), len(found)

@@ -1,58 +1,26 @@
 """Numbers that papers and leaderboards print, each row with its source, date and link."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks import known
+from rmlab.records import shipped
 from rmlab.tables import LEVELS, DataError, nearest
 
 __all__ = ["audit_leaderboard", "published"]
 
-_DOMAINS = ["chat", "math", "code", "safety"]
-_RM_BENCH = [*_DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
-_REWARD_BENCH = ["chat", "chat_hard", "safety", "reasoning", "prior_sets", "overall"]
-_REWARD_BENCH_2 = ["factuality", "precise_if", "math", "safety", "focus", "ties", "overall"]
-_PPO = ["rb2_preprint", "ppo", "bon", "rb2_iclr", "rmbench", "ppe_human_pref", "ppe_correctness", "rewardbench1"]
+_RM = known()["rm-bench"]
+_DOMAINS = list(dict.fromkeys(_RM.subsets.values()))
+_RM_BENCH = [*_RM.columns, "overall", "domain_avg", "difficulty_avg"]
 _SEVEN = ["reward_bench", "reward_bench_2", "ppe_pref", "ppe_corr", "rmb", "rm_bench", "judgebench", "overall"]
-_FREE = [
-    "with_reference",
-    "reference_free",
-    "delta",
-    "delta_chat",
-    "delta_chat_hard",
-    "delta_safety",
-    "delta_reasoning",
-]
 
-# benchmark -> table -> (file, columns printed in percent)
-_FILES: dict[str, dict[str, tuple[str, list[str]]]] = {
-    "rm-bench": {
-        "leaderboard": ("rm_bench_leaderboard.csv", _RM_BENCH),
-        "paper": ("rm_bench_paper.csv", _RM_BENCH),
-        "skywork-v2": ("rm_bench_skywork_v2.csv", _RM_BENCH),
-        "matrix": ("rm_bench_matrix.csv", ["concise", "plain", "markdown"]),
-        "length-only": (
-            "rm_bench_length_only.csv",
-            [f"cell_{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)] + [*LEVELS, "overall"],
-        ),
-        "statistics": ("rm_bench_statistics.csv", []),
-        "perturbations": ("reward_auditor.csv", []),
-    },
-    "reward-bench": {
-        "paper": ("reward_bench_paper.csv", _REWARD_BENCH),
-        "reference-free": ("reward_bench_reference_free.csv", _FREE),
-        "subsets": ("reward_bench_subsets.csv", []),
-    },
-    "reward-bench-2": {
-        "paper": ("reward_bench_2_paper.csv", _REWARD_BENCH_2),
-        "ppo-bon": ("reward_bench_2_ppo_bon.csv", _PPO),
-        "training": ("reward_bench_2_training.csv", _REWARD_BENCH_2),
-        "correlations": ("reward_bench_2_correlations.csv", []),
-        "between": ("reward_bench_2_between.csv", []),
-    },
-    "seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)},
-}
+
+def files() -> dict[str, dict[str, tuple[str, Sequence[str]]]]:
+    """Benchmark -> table -> (file, columns printed in per cent)."""
+    own = {b.name: dict(b.published) for b in known().values() if b.published}
+    return own | {"seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)}}
 
 
 def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
@@ -66,14 +34,15 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     >>> published("rm-bench").set_index("model")["hard"].head(1).to_dict()
     {'Skywork-Reward-V2-Llama-3.1-8B-40M': 0.935}
     """
-    if benchmark not in _FILES:
-        raise DataError(f"benchmark: no published tables of {benchmark!r}; {nearest(benchmark, list(_FILES))}")
-    tables = _FILES[benchmark]
+    there = files()
+    if benchmark not in there:
+        raise DataError(f"benchmark: no published tables of {benchmark!r}; {nearest(benchmark, list(there))}")
+    tables = there[benchmark]
     table = table or next(iter(tables))
     if table not in tables:
         raise DataError(f"table: {benchmark} has no published table {table!r}; {nearest(table, list(tables))}")
     name, percent = tables[table]
-    frame = pd.read_csv(folder() / name, dtype={"model": "str"})
+    frame = pd.read_csv(shipped("published") / name, dtype={"model": "str"})
     present = [column for column in percent if column in frame.columns]
     shares = (frame[present].astype("float64") / 100).round(6)
     first = [c for c in ("model",) if c in frame.columns]
@@ -119,13 +88,6 @@ def _shares(table: pd.DataFrame) -> dict[str, pd.Series]:
                 f"table: {made[column].max():g} in column {column!r} is not a share; divide by 100 if it is in percent"
             )
     return made
-
-
-def folder() -> Path:
-    """Where the published tables lie: inside the installed package, or at the top of the repository."""
-    package = Path(__file__).parents[1]
-    inside = package / "data" / "published"
-    return inside if inside.is_dir() else package.parent / "data" / "published"
 
 
 def _findings(

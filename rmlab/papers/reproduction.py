@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, subsets, tables
-from rmlab.metrics.reward_bench import SECTIONS
+from rmlab import tables
+from rmlab.benchmarks import Benchmark, benchmark_of, known
+from rmlab.items.comparisons import pairs
 from rmlab.papers.agreeing import agreeing, shared
-from rmlab.papers.rules import QUANTITIES, RULES
+from rmlab.papers.rules import counted, quantities, rules
 from rmlab.tables import DataError
 
 __all__ = ["reproduce"]
@@ -49,65 +50,69 @@ def reproduce(
     `agreement` is the share of the comparisons behind a number that have the same outcome in both, and `n_pairs` how
     many those are; with printed numbers only it is missing.
     """
-    kind, scored, compared = _read(ours)
-    theirs, items = _theirs(published, kind)
+    benchmark, table, compared = _read(ours)
+    theirs, items = _theirs(published, benchmark)
     theirs, missing = _matched(theirs, list(dict.fromkeys(ours["model"])), names or {})
     tolerance = 0.5 * 10.0 ** -(_decimals(theirs) if decimals is None else decimals)
-    values = {rule.words: rule.make(scored, compared) for rule in RULES[kind]}
+    values = {words: counted(table, benchmark, options) for words, options in rules(benchmark).items()}
     both = None if items is None else shared(compared, items, names or {})
-    rows = [row for model in theirs.index for row in _rows(model, theirs.loc[model], values, tolerance)]
+    rows = [row for model in theirs.index for row in _rows(model, theirs.loc[model], values, tolerance, benchmark)]
     frame = pd.DataFrame(rows, columns=_COLUMNS[:7])
-    counted = [agreeing(both, kind, model, quantity) for model, quantity in frame[["model", "quantity"]].to_numpy()]
-    frame[["agreement", "n_pairs"]] = pd.DataFrame(counted, columns=_COLUMNS[7:], index=frame.index)
+    alike = [agreeing(both, benchmark, model, name) for model, name in frame[["model", "quantity"]].to_numpy()]
+    frame[["agreement", "n_pairs"]] = pd.DataFrame(alike, columns=_COLUMNS[7:], index=frame.index)
     frame.attrs = missing
     return frame.astype({"n_pairs": "int64", "agreement": "float64"})
 
 
-def _read(ours: pd.DataFrame) -> tuple[str, pd.DataFrame | None, pd.DataFrame]:
-    """Benchmark, scores (None where pairs were given) and pairs."""
-    scores = tables.check_scores(ours, allow_missing=True) if "score" in ours.columns else None
-    pairs = tables.check_pairs(ours) if scores is None else metrics.pairs(scores)
-    found = set(pairs["subset"].unique())
-    known = {
-        "rm-bench": {*subsets.RM_BENCH, "safety"},
-        "reward-bench-2": set(subsets.REWARD_BENCH_2),
-        "reward-bench": {*subsets.REWARD_BENCH, *subsets.PRIOR_SETS},
-    }
-    kinds = [kind for kind, names in known.items() if found <= names]
-    if not kinds:
+def _read(ours: pd.DataFrame) -> tuple[Benchmark, pd.DataFrame, pd.DataFrame]:
+    """Benchmark, the table that its numbers are made from, and pairs."""
+    benchmark = benchmark_of(ours)
+    if not benchmark.published:
+        names = ", ".join(b.title for b in known().values() if b.published)
+        found = sorted(set(ours["subset" if "subset" in ours else "domain"].unique()))[:4]
         raise DataError(
-            f"reproduce: subsets {sorted(found)[:4]} are not those of one of {', '.join(known)}; "
-            "pass the scores or pairs of one of these benchmarks"
+            f"ours: subsets {found} are those of {benchmark.title}, of which nothing is published; "
+            f"pass the scores or pairs of one of {names}"
         )
-    if kinds[0] == "reward-bench-2" and scores is None:
-        raise DataError("reproduce: RewardBench 2 is best of four, which pairs do not say; pass the scores")
-    return kinds[0], scores, pairs
+    if "score" in ours.columns:
+        return benchmark, ours, pairs(ours)
+    if benchmark.needs == "scores":
+        raise DataError(f"ours: {benchmark.title} is best of four, which pairs do not say; pass the scores")
+    return benchmark, ours, tables.check_pairs(ours)
 
 
-def _theirs(published: pd.DataFrame, kind: str) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+def _theirs(published: pd.DataFrame, benchmark: Benchmark) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Published quantities (index: model), and the pairs behind them where items were given."""
     if not isinstance(published, pd.DataFrame):
-        raise TypeError(f"published: a table such as rmlab.papers.published({kind!r}), not {type(published).__name__}")
+        given = type(published).__name__
+        raise TypeError(f"published: a table such as rmlab.papers.published({benchmark.name!r}), not {given}")
+    printable = quantities(benchmark)
     if {"id", "domain"} <= set(published.columns):
-        other, scored, compared = _read(published)
-        if other != kind:
-            raise DataError(f"published: these are results of {other}, ours of {kind}; compare the same benchmark")
-        table = RULES[kind][0].make(scored, compared)
-        return table.reindex(columns=list(QUANTITIES[kind])).dropna(axis=1, how="all"), compared
+        other, table, compared = _read(published)
+        if other != benchmark:
+            raise DataError(
+                f"published: these are results of {other.name}, ours of {benchmark.name}; compare the same benchmark"
+            )
+        return counted(table, benchmark, {}).dropna(axis=1, how="all"), compared
     plain = {column: str(column).split("(")[0].strip().lower().replace(" ", "_") for column in published.columns}
     table = published.rename(columns={c: _OTHER_NAMES.get(name, name) for c, name in plain.items()})
     table = table.loc[:, ~table.columns.duplicated()]
-    columns = [name for name in QUANTITIES[kind] if name in table.columns]
+    columns = [name for name in printable if name in table.columns]
     if "model" not in table.columns or not columns:
         raise DataError(
-            f"published: no column 'model', or none of {', '.join(QUANTITIES[kind])}, which {kind} prints; "
+            f"published: no column 'model', or none of {', '.join(printable)}, which {benchmark.name} prints; "
             f"found: {', '.join(map(str, published.columns))[:200]}; rename the columns"
         )
-    others = {other: sum(name in table.columns for name in names) for other, names in QUANTITIES.items()}
+    others = {
+        other.name: sum(name in table.columns for name in quantities(other))
+        for other in known().values()
+        if other.published
+    }
     likely = max(others, key=lambda other: others[other])
     if others[likely] > len(columns):
         raise DataError(
-            f"published: it looks like a table of {likely}, ours are results of {kind}; compare the same benchmark"
+            f"published: it looks like a table of {likely}, ours are results of {benchmark.name}; "
+            "compare the same benchmark"
         )
     double = table["model"].duplicated()
     if double.any():
@@ -151,7 +156,7 @@ def _decimals(theirs: pd.DataFrame) -> int:
 
 
 def _rows(
-    model: str, printed: pd.Series, values: dict[str, pd.DataFrame], tolerance: float
+    model: str, printed: pd.Series, values: dict[str, pd.DataFrame], tolerance: float, benchmark: Benchmark
 ) -> list[tuple[object, ...]]:
     printed = printed.dropna()
     computed = {
@@ -165,7 +170,7 @@ def _rows(
     for quantity, number in printed.items():
         words, value = _explained(str(quantity), number, computed, fits.loc[quantity], list(order), tolerance)
         if quantity == "overall" and words not in ("equal", "rounding"):
-            prior = _with_printed_prior_sets(printed, computed[""], tolerance)
+            prior = _with_printed_prior_sets(printed, computed[""], tolerance, benchmark)
             words, value = prior if prior[0] else (words, value)
         if not words and quantity in swapped:
             other = swapped[quantity]
@@ -175,11 +180,19 @@ def _rows(
     return rows
 
 
-def _with_printed_prior_sets(printed: pd.Series, computed: pd.Series, tolerance: float) -> tuple[str, float]:
+def _with_printed_prior_sets(
+    printed: pd.Series, computed: pd.Series, tolerance: float, benchmark: Benchmark
+) -> tuple[str, float]:
     """The overall score of RewardBench 1 with the prior sets as printed, where their items are not at hand."""
     if "prior_sets" not in printed.index or not np.isnan(computed["prior_sets"]):
         return "", np.nan
-    value = float((computed.reindex(list(SECTIONS)).sum(skipna=False) + 0.5 * printed["prior_sets"]) / 4.5)
+    value = float(
+        (
+            computed.reindex([s for s in benchmark.sections if s != "prior_sets"]).sum(skipna=False)
+            + 0.5 * printed["prior_sets"]
+        )
+        / 4.5
+    )
     fits = abs(value - printed["overall"]) <= tolerance * 4 / 3 + 1e-9  # the prior sets are themselves rounded
     return ("with the prior sets as printed", value) if fits else ("", np.nan)
 

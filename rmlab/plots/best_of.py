@@ -22,23 +22,26 @@ MARKERS = "osD^vPX*"
 
 
 def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Bars of RewardBench 2's subsets, one colour per model, as `reward_bench_2_subsets` returns them; the Axes.
+    """Bars of a benchmark's subsets, one colour per model, from `rmlab.estimates(scores)`; returns the Axes.
 
     Thin lines are 95 % intervals. The dotted line at a subset is what random scores earn there (1/4 for best of four;
     Ties has none). At most eight models: choose some of `table` for more.
     """
-    _require(table, ["model", "subset", "accuracy", "low", "high", "chance"], "reward_bench_2_subsets(scores)")
-    models, subsets = _few(table["model"]), list(dict.fromkeys(table["subset"]))
+    _require(table, ["model", "quantity", "name", "value", "low", "high", "chance"], "rmlab.estimates(scores)")
+    table = table[table["quantity"] == "subset"]
+    if table.empty:
+        raise DataError("table: no row has the quantity 'subset'; this benchmark has none")
+    models, subsets = _few(table["model"]), list(dict.fromkeys(table["name"]))
     ax = canvas(ax, (max(6.4, 0.9 * len(subsets) + 0.2 * len(subsets) * len(models)), 3.9))
     width = 0.8 / len(models)
     place = {name: i for i, name in enumerate(subsets)}
     for number, model in enumerate(models):
         rows = table[table["model"] == model]
-        x = rows["subset"].map(place).to_numpy(float) + (number - (len(models) - 1) / 2) * width
-        height = rows["accuracy"].to_numpy(float)
+        x = rows["name"].map(place).to_numpy(float) + (number - (len(models) - 1) / 2) * width
+        height = rows["value"].to_numpy(float)
         ax.bar(x, height, 0.92 * width, color=COLOURS[number], label=short(model), zorder=2)
         ax.vlines(x, rows["low"], rows["high"], color="black", lw=1, zorder=3)
-    for name, chance in table.groupby("subset", sort=False)["chance"].first().dropna().items():
+    for name, chance in table.groupby("name", sort=False)["chance"].first().dropna().items():
         ax.hlines(chance, place[name] - 0.45, place[name] + 0.45, color="black", ls=":", lw=1.2, zorder=4)
     ax.set(xticks=range(len(subsets)), ylabel="score", ylim=(0, 1.02), xlim=(-0.6, len(subsets) - 0.4))
     ax.set_xticklabels([plain(name.replace("_", " ")) for name in subsets])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics, tables
+from rmlab import metrics
 from rmlab.plots.canvas import canvas
 from rmlab.plots.names import plain
 from rmlab.tables import STYLES, DataError
@@ -55,26 +55,23 @@ def plot_matrix(
 
 
 def plot_matrices(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     *,
     by: str = "model",
-    ties: metrics.Ties = "loss",
+    average: metrics.Average = "benchmark",
+    ties: str | None = None,
     chance: float = 0.5,
     columns: int = 4,
 ) -> "Figure":
     """One heatmap per value of `by` ("model", or "domain" and the like for one model), one colour bar; the Figure.
 
-    Panels stand in the order of the rows of `pairs`. The table beside it:
-    `rmlab.accuracy(pairs, by=[by, "chosen_style", "rejected_style"])`.
+    `table`: scores or pairs. Panels stand in the order of its rows. The table beside it:
+    `rmlab.accuracy(pairs, by=[by, "chosen_style", "rejected_style"])`, with the same `average` and `ties`.
     """
-    tables.require_columns(pairs, ["model", "chosen_style", "rejected_style", "outcome"], "pairs")
-    if by not in pairs.columns:
-        raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}")
-    if pairs.empty:
-        raise DataError("pairs: no rows, so there is nothing to draw; look at what the rows were selected by")
+    cells = metrics.accuracy(table, by=[by, "chosen_style", "rejected_style"], average=average, ties=ties)
     import matplotlib.pyplot as plt
 
-    panels = list(pairs[by].unique())
+    panels = list(cells[by].unique())
     across = min(columns, len(panels))
     down = -(-len(panels) // across)
     figure: Figure
@@ -82,8 +79,14 @@ def plot_matrices(
         down, across, figsize=(2.5 * across + 1.6, 2.55 * down + 0.7), squeeze=False, layout="constrained"
     )
     for number, (ax, value) in enumerate(zip(axes.flat, panels, strict=False)):
-        panel = metrics.matrix(pairs[pairs[by] == value], ties=ties)
-        plot_matrix(panel, chance=chance, names=False, colorbar=False, ax=ax)
+        panel = cells[cells[by] == value].pivot(index="chosen_style", columns="rejected_style", values="accuracy")
+        plot_matrix(
+            panel.rename_axis(index="chosen_style", columns="rejected_style"),
+            chance=chance,
+            names=False,
+            colorbar=False,
+            ax=ax,
+        )
         ax.set_title(textwrap.fill(plain(value), 24), fontsize="medium")
         ax.set(xlabel="", ylabel="")
         ax.tick_params(axis="y", labelleft=number % across == 0)

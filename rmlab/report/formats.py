@@ -19,10 +19,10 @@ __all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
 
 CAPTION = (
     "Scores in percent; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
-    "significantly different (paired, Holm). Baselines do not read the answer."
+    "clearly different (paired, all pairs at once). Baselines do not read the answer."
 )
-_COUNTS = ("n_prompts", "ties", "missing")
-_NOT_SCORES = ("rank", "model", "kind", "rank_low", "rank_high", "group", *_COUNTS)
+_COUNTS = ("n_prompts", "n_ties", "missing")
+_NOT_SCORES = ("rank", "model", "kind", "rank_low", "rank_high", "group", "se", "average", "reason", *_COUNTS)
 _HEADINGS = {"n_prompts": "prompts", "low": "95 % interval", "rank": "rank", "group": "group"}
 _LABEL = re.compile(r"[\w:./+-]+")
 _UUID = "leaderboard"
@@ -142,7 +142,7 @@ def _text(board: pd.DataFrame, escape: Callable[[str], str], baseline: Callable[
 
 def score_columns(board: pd.DataFrame) -> list[str]:
     """Columns that hold shares: the benchmark's own, up to overall."""
-    skipped = {"low", "high", *_NOT_SCORES} - ({"ties"} if board.get("ties", pd.Series([0])).dtype == float else set())
+    skipped = {"low", "high", *_NOT_SCORES}
     return [c for c in board.columns if c not in skipped]
 
 

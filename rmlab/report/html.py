@@ -8,21 +8,21 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import escapes, io, metrics, plots
+from rmlab.baselines import is_baseline
+from rmlab.benchmarks import benchmark_of, known
 from rmlab.files import matches, require_inside, write
 from rmlab.io.own import SIDECAR, sha256
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.records import SUFFIXES
 from rmlab.report import page
-from rmlab.report.leaderboard import is_baseline, leaderboard, with_baselines
-from rmlab.report.standings import benchmark_kind
+from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.tables import DataError, check_pairs, check_scores
 
 __all__ = ["read_results", "write_report"]
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-_TITLES = {"rm-bench": "RM-Bench", "reward-bench": "RewardBench", "reward-bench-2": "RewardBench 2"}
 _PANELS = 6  # models drawn one by one: the best
 _BARS = 30  # models in the figure of easy, normal, hard
 
@@ -121,7 +121,7 @@ def _texts(responses: pd.DataFrame | None, benchmark: str) -> pd.DataFrame | Non
 def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, seed: int) -> tuple[str, str]:
     whole = with_baselines(table, responses, seed=seed)
     board = leaderboard(whole, common=True, seed=seed)
-    heading = _TITLES.get(name, name)
+    heading = _title(name)
     models = int((board["kind"] == "model").sum())
     prompts = int(board["n_prompts"].max())
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
@@ -133,16 +133,20 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     return heading, "".join(parts)
 
 
+def _title(name: str) -> str:
+    return known()[name].title if name in known() else name
+
+
 def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> Iterator[str]:
     if board["overall"].notna().any():
         drawn = plot_leaderboard(board)
-        caption = f"{_TITLES.get(name, name)}: overall score with its 95 % interval."
+        caption = f"{_title(name)}: overall score with its 95 % interval."
         yield page.figure_html(
             drawn, board[["model", "kind", "overall", "low", "high", "group"]], f"{file}-overall", caption
         )
     best = [m for m in board["model"] if not is_baseline(m)][:_PANELS]
     blind = [m for m in board["model"] if is_baseline(m)][:1]
-    if benchmark_kind(whole) == "reward-bench-2":
+    if benchmark_of(whole).needs == "scores":
         yield from _best_of_figures(file, whole[whole["model"].isin([*best, *blind])])
     elif _styled(whole):
         shown = [*[m for m in board["model"] if not is_baseline(m)][:_BARS], *filter(is_baseline, board["model"])]
@@ -152,7 +156,8 @@ def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> 
 
 
 def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
-    subsets = metrics.reward_bench_2_subsets(scores)
+    found = metrics.estimates(scores)
+    subsets = found[found["quantity"] == "subset"]
     caption = f"The best {_PANELS} models, subset by subset; dotted: random scores."
     yield page.figure_html(plot_subsets(subsets), subsets, f"{file}-subsets", caption)
     curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]) if (scores["domain"] != "Ties").any() else None

@@ -3,65 +3,72 @@
 import numpy as np
 import pandas as pd
 
-from rmlab import baselines, metrics, scoring, stats, tables
-from rmlab.report import standings as standing
-from rmlab.tables import KEY, LEVELS, PROMPT, DataError
+from rmlab import baselines, scoring, tables
+from rmlab.baselines import is_baseline
+from rmlab.items.comparisons import ITEM, pairs
+from rmlab.items.grid import common_items, require_same_items
+from rmlab.items.weighting import Average, weighs
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.numbers import overall, read
+from rmlab.metrics.summaries import summary_of
+from rmlab.stats.comparing import WAY_OUT
+from rmlab.stats.ranking import rank_columns
+from rmlab.tables import KEY, PROMPT, DataError
 
 __all__ = ["leaderboard", "with_baselines"]
 
 _FIRST = ["rank", "model", "kind"]
-_RESERVED = (*_FIRST, "overall", "low", "high", "rank_low", "rank_high", "group", "n_prompts", "ties", "missing", "se")
-_MOST_DOMAINS = 8
-_PAIR_ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
+_RANK = ["rank_low", "rank_high", "group"]
 
 
 def leaderboard(
     table: pd.DataFrame,
     *,
     responses: pd.DataFrame | None = None,
-    confidence: float = 0.95,
-    alpha: float = 0.05,
-    seed: int = 0,
+    average: Average = "benchmark",
+    ties: str | None = None,
     common: bool = False,
+    confidence: float = 0.95,
+    seed: int = 0,
+    **options: str,
 ) -> pd.DataFrame:
     """Rank models by a benchmark's overall score: one row per model or baseline, best first.
 
-    `table`: scores or pairs of one benchmark (RewardBench 2 needs scores). Columns: rank (among the models; missing
-    for baselines), model, kind ("model" or "baseline"), the benchmark's own columns (chat ... overall; for data of
-    one's own up to eight domains and the levels, where answers have styles), low, high (of overall), rank_low,
-    rank_high (the places that paired comparisons leave open, see `rmlab.rank`), group (models that share a letter
-    are not significantly different at `alpha` after Holm), n_prompts, ties, missing. Scores are shares.
+    `table`: scores or pairs of one benchmark (RewardBench 2 needs scores); the options are those of `rmlab.summary`.
+    Columns: rank (among the models; missing for baselines), model, kind ("model" or "baseline"), the columns of
+    `summary` (chat ... overall, se, low, high, n_prompts, n_ties, missing, average, reason), rank_low, rank_high, group
+    (places and groups that paired comparisons leave open, all at once: as `rmlab.rank` has them). Scores are shares.
 
     Content-blind baselines belong in every leaderboard: with `responses` (the benchmark's texts) the five of
     `rmlab.baselines` are scored and added; without, a "random" row is drawn where `table` has no baseline.
-    A model without an overall score stands last, without rank or group. With `common` models scored on different
-    comparisons are compared on those that all have. RewardBench 1: prior sets that only some models have count in
-    `overall` but not in groups and rank intervals. Raises DataError for several benchmarks in one table.
+    A model without an overall score stands last, without rank or group, and `reason` names the way out. With `common`
+    models scored on different items are compared on those that all have. Raises DataError for several benchmarks in
+    one table, and for models scored on different items unless `common`.
     """
-    table = _checked(table)
-    kind = standing.benchmark_kind(table)
-    if kind == "reward-bench-2" and "score" not in table.columns:
-        raise DataError("leaderboard: RewardBench 2 is best of four, which pairs do not say; pass the scores")
-    whole = with_baselines(table, responses, seed=seed)
-    if kind == "reward-bench-2":
-        found = standing.from_scores(whole, confidence=confidence)
-        summary = (
-            metrics.reward_bench_2(whole, confidence=confidence).set_index("model").loc[found.models].reset_index()
-        )
-    else:
-        pairs = metrics.pairs(whole) if "score" in whole.columns else whole
-        found = standing.from_pairs(pairs, kind, confidence=confidence, common=common)
-        summary = _summary(kind, pairs, found, confidence)
-    blind = np.array([is_baseline(name) for name in found.models])
-    rank, rank_low, rank_high = standing.rank_interval(found, ~blind, confidence=confidence)
-    frame = summary.drop(columns="se").assign(
-        kind=np.where(blind, "baseline", "model"),
-        rank=rank,
-        rank_low=rank_low,
-        rank_high=rank_high,
-        group=standing.groups(found, alpha=alpha),
+    whole = with_baselines(_checked(table), responses, seed=seed)
+    reading = read(whole, average, ties, False, options)
+    if common:
+        reading = reading._replace(items=common_items(reading.items))
+        reading = reading._replace(weighting=reading.benchmark.weighting(reading.items, average, options))
+    require_same_items(reading.items, weighs(reading.items, reading.weighting))
+    frame = summary_of(reading, confidence=confidence)
+    one = estimate(reading.items, overall(reading), confidence=confidence)
+    ranks = rank_columns(reading, one, confidence=confidence)
+    blind = np.array([is_baseline(name) for name in reading.items.models])
+    reasons = [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(frame["reason"], one.value, strict=True)]
+    frame = frame.assign(
+        kind=np.where(blind, "baseline", "model"), rank=ranks["rank"], reason=pd.Series(reasons, dtype="str"),
+        **{column: ranks[column] for column in _RANK},
+    )  # fmt: skip
+    if frame.get("prior_sets", pd.Series(0.0)).isna().all():
+        frame = frame.drop(columns="prior_sets")
+    middle = [
+        c for c in frame.columns if c not in (*_FIRST, *_RANK, "n_prompts", "n_ties", "missing", "average", "reason")
+    ]
+    last = [*_RANK, "n_prompts", "n_ties", "missing", "average", "reason"]
+    return frame[[*_FIRST, *middle, *last]].sort_values(
+        "overall", ascending=False, na_position="last", kind="stable", ignore_index=True
     )
-    return _ordered(frame, kind)
 
 
 def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0) -> pd.DataFrame:
@@ -78,15 +85,10 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
         return table
     scored = scoring.score(_scored_texts(table, responses), wanted, progress=False)
     if "score" not in table.columns:
-        item = pd.MultiIndex.from_frame(table[_PAIR_ITEM].drop_duplicates())
-        made = metrics.pairs(scored)
-        scored = made[pd.MultiIndex.from_frame(made[_PAIR_ITEM]).isin(item)]
+        item = pd.MultiIndex.from_frame(table[ITEM].drop_duplicates())
+        made = pairs(scored)
+        scored = made[pd.MultiIndex.from_frame(made[ITEM]).isin(item)]
     return pd.concat([table, scored[table.columns]], ignore_index=True)
-
-
-def is_baseline(name: str) -> bool:
-    """Whether a model's name is that of a content-blind baseline."""
-    return name in baselines.NAMES or (name.startswith("random-") and name[7:].isdecimal())
 
 
 def _checked(table: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +106,7 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _drawn(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-    item = KEY if "score" in table.columns else _PAIR_ITEM
+    item = KEY if "score" in table.columns else ITEM
     items = table.drop_duplicates(item).assign(model="random")
     draw = np.random.default_rng(seed).normal(size=len(items))
     if "score" in table.columns:
@@ -126,40 +128,3 @@ def _scored_texts(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
         tables.check_match(wanted.astype({"label": tables.LABEL}), responses)
     index = pd.MultiIndex.from_frame(wanted.astype({"label": "str"}).drop_duplicates())
     return responses[pd.MultiIndex.from_frame(responses[KEY].astype({"label": "str"})).isin(index)]
-
-
-def _summary(kind: str, pairs: pd.DataFrame, found: standing.Standings, confidence: float) -> pd.DataFrame:
-    """The benchmark's own table, one row per model in the order of the standings."""
-    if kind == "rm-bench":
-        frame = metrics.rm_bench(pairs, confidence=confidence)
-    elif kind == "reward-bench":
-        frame = metrics.reward_bench(pairs, confidence=confidence)
-        frame = frame.drop(columns="prior_sets") if frame["prior_sets"].isna().all() else frame
-    else:
-        frame = _own(pairs, found)
-    return frame.set_index("model").loc[found.models].reset_index()
-
-
-def _own(pairs: pd.DataFrame, found: standing.Standings) -> pd.DataFrame:
-    """Overall of data of one's own with its domains and, where answers have styles, its levels."""
-    reported = stats.intervals(pairs, average="prompts", common=True)
-    several = reported.loc[reported["quantity"] == "domain", "name"].unique()
-    named = [*several] if 1 < len(several) <= _MOST_DOMAINS else []
-    named += [level for level in LEVELS if level in set(reported.loc[reported["quantity"] == "level", "name"])]
-    shown = reported[reported["quantity"].isin(["domain", "level"])].pivot(
-        index="model", columns="name", values="value"
-    )
-    counts = reported[reported["quantity"] == "overall"].set_index("model")[["ties", "missing"]].loc[found.models]
-    frame = shown.reindex(columns=named).loc[found.models].rename_axis(columns=None)
-    frame = frame.rename(columns={c: f"domain {c}" for c in frame.columns if c in _RESERVED}).reset_index()
-    value = {"overall": found.mean.value, "se": found.se, "low": found.low, "high": found.high}
-    return frame.assign(**value, n_prompts=found.n_prompts, **{c: counts[c].to_numpy() for c in counts})
-
-
-def _ordered(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
-    last = ["overall", "low", "high", "rank_low", "rank_high", "group", "n_prompts", "ties", "missing"]
-    if kind == "reward-bench-2":
-        last.remove("ties")  # there it is a subset, not a count
-    middle = [c for c in frame.columns if c not in (*_FIRST, *last)]
-    frame = frame[[*_FIRST, *middle, *(c for c in last if c in frame.columns)]]
-    return frame.sort_values("overall", ascending=False, na_position="last", kind="stable").reset_index(drop=True)

@@ -3,9 +3,7 @@
 from rmlab.stats.calibration import calibration, margins
 from rmlab.stats.comparing import compare, compare_all, flips
 from rmlab.stats.difficulty import error_clusters, error_correlation, item_difficulty
-from rmlab.stats.power import power
 from rmlab.stats.ranking import letters, rank
-from rmlab.stats.reported import intervals
 from rmlab.stats.sensitivity import sensitivity
 
 __all__ = [
@@ -15,11 +13,9 @@ __all__ = [
     "error_clusters",
     "error_correlation",
     "flips",
-    "intervals",
     "item_difficulty",
     "letters",
     "margins",
-    "power",
     "rank",
     "sensitivity",
 ]

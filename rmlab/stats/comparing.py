@@ -1,105 +1,106 @@
-"""Two models on the same comparisons: paired differences, tests, agreement, and the comparisons that flipped."""
+"""Two models on a benchmark: differences with one test and its interval, agreement, and what flipped."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import intervals, metrics, tables
-from rmlab.stats.grid import ITEM, Codes, Floats, Grid, credit, grid
-from rmlab.stats.permutation import holm, mcnemar, sign_flip
-from rmlab.stats.targets import Average, Target, groups, target_of, too_few
+from rmlab import tables
+from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
+from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Items, require_same_items
+from rmlab.items.weighting import Average, Number, weighs
+from rmlab.metrics.comparisons import grouped
+from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.metrics.numbers import Reading, overall, read
+from rmlab.stats.difference import Difference, differences, holm
+from rmlab.stats.simultaneous import adjusted_p
 from rmlab.tables import DataError
 
-__all__ = ["Options", "compare", "compare_all", "flips", "paired"]
+__all__ = ["WAY_OUT", "compare", "compare_all", "flips", "read_models"]
 
-Mask = NDArray[np.bool_]
-
-_BLOCK = 512  # pairs of models worked on at once
-_COLUMNS = [
-    "accuracy_a", "accuracy_b", "difference", "se", "low", "high", "p", "p_holm", "agreement",
-    "n_prompts", "n_pairs", "ties_a", "ties_b", "missing", "test", "reason",
-]  # fmt: skip
+WAY_OUT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
 
 def compare(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     a: str,
     b: str,
     *,
     by: str | Sequence[str] | None = None,
     average: Average = "benchmark",
-    ties: metrics.Ties = "loss",
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
+    ties: str | None = None,
     common: bool = False,
+    confidence: float = 0.95,
+    **options: str,
 ) -> pd.DataFrame:
-    """Model `a` against model `b` on the same comparisons: one row, or one per combination of the `by` columns.
+    """Model `a` against model `b`: one row, or one per combination of the `by` columns (as in `rmlab.accuracy`).
 
-    Columns: model_a, model_b, those of `by`, accuracy_a, accuracy_b, difference (a minus b), se (clustered by
-    prompt), low, high, p, p_holm (Holm over the rows), agreement (share of comparisons with the same outcome),
-    n_prompts, n_pairs, ties_a, ties_b, missing (comparisons that either model left blank: counted, used for
-    nothing), test, reason (why there is no interval, else empty).
-    `test` is "mcnemar" (exact) where every prompt has one comparison, all count alike and ties are no half wins,
-    else "sign-flip" by prompt with `resamples` flips. `by` may hold domain, subset, level, chosen_style,
-    rejected_style; rows that are not of one domain or subset average their domains as `average` says (see
-    `intervals`; pairs of one domain only are compared on that domain).
-    Raises DataError where the models were scored on different comparisons, unless `common=True`.
+    Columns: model_a, model_b, those of `by`, value_a, value_b (the overall scores of `summary`, or the numbers of
+    `accuracy`), difference (a minus b: each model on its own answers, nothing deleted pairwise), se (clustered by
+    prompt), low, high, p (two-sided, unadjusted: the interval excludes zero exactly where p < 1 - confidence), p_holm
+    (Holm over the rows; no interval belongs to it), agreement (share of items with the same outcome), n_prompts,
+    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average,
+    reason. `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else
+    "t" (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says
+    why and names the way out. Raises DataError where the models were scored on different comparisons, unless
+    `common=True`.
     """
-    table = grid(_models(pairs, a, b), common=common)
-    worth = credit(table.outcome, ties)
-    options = Options(confidence, resamples, seed, ties != "half")
+    if a == b:
+        raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
-    one, other = np.array([table.models.index(a)]), np.array([table.models.index(b)])
-    rows = [
-        pd.DataFrame(paired(table, worth, target, chosen, one, other, options)).assign(**key)
-        for key, chosen, target in groups(table, columns, average)
-    ]
-    frame = pd.concat(rows, ignore_index=True).assign(model_a=a, model_b=b)
-    typed = {c: frame[c].astype(table.items[c].dtype) for c in columns}
-    return _finished(frame.assign(**typed), columns)
+    reading = read_models(_chosen(table, [a, b]), average, ties, common, options)
+    first, second = (np.array([reading.items.models.index(name)]) for name in (a, b))
+    rows = []
+    for key, counted, need in grouped(reading, columns):
+        number = reading.number(counted, need)
+        one = estimate(reading.items, number, confidence=confidence)
+        found = differences(one, first, second, confidence=confidence)
+        rows.append(pd.DataFrame(_row(reading, number, one, found, first, second)).assign(**key))
+    frame = pd.concat(rows, ignore_index=True)
+    typed = {c: frame[c].astype(tables.CLOSED.get(c, "str")) for c in columns}
+    frame = frame.assign(**typed, p_holm=holm(frame["p"].to_numpy(float)))
+    if not columns:
+        frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(d) else r for r, d in frame[["reason", "difference"]].values]
+    return _ordered(frame, columns)
 
 
 def compare_all(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     *,
     average: Average = "benchmark",
-    ties: metrics.Ties = "loss",
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
+    ties: str | None = None,
     common: bool = False,
+    confidence: float = 0.95,
+    **options: str,
 ) -> pd.DataFrame:
-    """Every model against every other: one row per pair of models, in the order of the rows of `pairs`.
+    """Every model against every other: one row per pair of models, in the order of the rows of `table`.
 
-    The columns of `compare` without `by`; p_holm is Holm's adjustment over all pairs of models.
+    The columns of `compare` without `by`, and p_adjusted behind p_holm: adjusted over all pairs by the largest
+    statistic (max-t, step-down), which knows how the pairs hang together and so costs less than Holm; two models share
+    a letter in `rank` exactly where it is not below `1 - confidence` (among the models; baselines have no letters).
     """
-    table = grid(pairs, common=common, fewest_models=2)
-    worth = credit(table.outcome, ties)
-    target = target_of(table, [], average)
-    options = Options(confidence, resamples, seed, ties != "half")
-    everything = np.ones(len(table.prompt), bool)
-    first, second = np.triu_indices(len(table.models), 1)
-    parts = []
-    for start in range(0, len(first), _BLOCK):
-        a, b = first[start : start + _BLOCK], second[start : start + _BLOCK]
-        parts.append(pd.DataFrame(paired(table, worth, target, everything, a, b, options)))
-    names = np.array(table.models, dtype=object)
-    frame = pd.concat(parts, ignore_index=True)
-    return _finished(frame.assign(model_a=names[first], model_b=names[second]), [])
+    reading = read_models(table, average, ties, common, options)
+    number = overall(reading)
+    one = estimate(reading.items, number, confidence=confidence)
+    first, second = np.triu_indices(len(reading.items.models), 1)
+    found = differences(one, first, second, confidence=confidence)
+    frame = pd.DataFrame(_row(reading, number, one, found, first, second))
+    frame = frame.assign(
+        p_holm=holm(found.p), p_adjusted=adjusted_p(one.influence, found.p, found.value, first, second)
+    )
+    return _ordered(frame, [], ["p_adjusted"])
 
 
-def flips(pairs: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
+def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
     """Comparisons that two models judge differently: one row per comparison whose outcomes differ.
 
     Columns: benchmark, domain, id, chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
     outcome_a, outcome_b, margin_a, margin_b. A comparison that either model left blank is no flip.
     """
-    pairs = _models(pairs, a, b)
-    grid(pairs, common=common)  # raises where the models' comparisons differ
+    pairs = as_pairs(_chosen(table, [a, b]))
+    items = comparison_items(pairs)
+    if not common:
+        require_same_items(items, table="pairs")
     describing = ["subset", "chosen_style", "rejected_style", "level"]
     one, other = (
         pairs.loc[pairs["model"] == name, [*ITEM, *describing, "outcome", "margin"]].dropna(subset=["outcome"])
@@ -111,82 +112,77 @@ def flips(pairs: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     return both.loc[differ, order].reset_index(drop=True)
 
 
-class Options(NamedTuple):
-    """How a comparison is made."""
+def read_models(
+    table: pd.DataFrame, average: Average, ties: str | None, common: bool, options: dict[str, str], fewest: int = 2
+) -> Reading:
+    """`read` for tables of several models, which must have been scored on the same items."""
+    reading = read(table, average, ties, common, options)
+    models = reading.items.models
+    if len(models) < fewest:
+        raise DataError(
+            f"table: {len(models)} model {models}; a comparison needs {fewest}: "
+            "add another model's rows with pd.concat([table, others])"
+        )
+    require_same_items(reading.items, weighs(reading.items, reading.weighting))
+    return reading
 
-    confidence: float
-    resamples: int
-    seed: int
-    exact: bool  # McNemar's test is allowed: no half credit
+
+def _chosen(table: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """The rows of some models, which must be there."""
+    tables.require_columns(table, ["model"], "pairs")
+    models = list(table["model"].unique())
+    if not models:
+        raise DataError("table: no rows; nothing to compare")
+    for argument, name in zip("ab", names, strict=True):
+        if name not in models:
+            raise DataError(f"{argument}: no model {name!r} in table; {tables.nearest(name, models)}")
+    return table[table["model"].isin(names)]
 
 
-def paired(
-    table: Grid, worth: Floats, target: Target, chosen: Mask, first: Codes, second: Codes, options: Options
+def _row(
+    reading: Reading, number: Number, one: Estimate, found: Difference, first: Codes, second: Codes
 ) -> dict[str, object]:
-    """The columns of `compare` for some pairs of models on some comparisons."""
-    cells, prompt = target.cells[chosen], table.prompt[chosen]
-    a, b = worth[np.ix_(first, chosen)], worth[np.ix_(second, chosen)]
-    blank = np.where(np.isnan(a) | np.isnan(b), np.nan, 0.0)
-    gap = intervals.weighted_mean(a - b + blank, cells, target.weights, prompt, table.n_prompts)
-    used = target.weights != 0
-    of_a, of_b = (intervals.cell_means(x + blank, cells, len(used))[0][:, used] @ target.weights[used] for x in (a, b))
-    single = len(np.unique(prompt)) == len(prompt) and len(target.weights) == 1 and options.exact
+    names = np.array(reading.items.models, object)
     return {
-        "accuracy_a": of_a,
-        "accuracy_b": of_b,
-        **_interval(gap, target, options.confidence),
-        "p": np.where(np.isnan(gap.value), np.nan, _p(gap.contribution, target, single, options)),
-        "n_prompts": (~np.isnan(gap.influence)).sum(axis=1),
-        "n_pairs": (blank == 0).sum(axis=1),
-        **_tallies(table.outcome[np.ix_(first, chosen)], table.outcome[np.ix_(second, chosen)]),
-        "test": "mcnemar" if single else "sign-flip",
+        "model_a": names[first],
+        "model_b": names[second],
+        "value_a": one.value[first],
+        "value_b": one.value[second],
+        "difference": found.value,
+        "se": found.se,
+        "low": found.low,
+        "high": found.high,
+        "p": found.p,
+        **_tallies(reading.items, number, one, first, second),
+        "test": np.where(found.exact, "mcnemar", "t"),
+        "average": reading.weighting.label,
+        "reason": found.reason,
     }
 
 
-def _interval(gap: intervals.WeightedMean, target: Target, confidence: float) -> dict[str, object]:
-    few = too_few(gap.influence, target)
-    reason = ["no comparisons" if np.isnan(v) else r for v, r in zip(gap.value, few, strict=True)]
-    se, freedom = intervals.stratified_error(gap.influence, target.strata)
-    se = se + np.where([r == "" for r in reason], 0.0, np.nan)
-    low, high = intervals.difference_interval(gap.value, se, freedom + 1, confidence=confidence)
-    return {"difference": gap.value, "se": se, "low": low, "high": high, "reason": reason}
-
-
-def _p(contribution: Floats, target: Target, single: bool, options: Options) -> Floats:
-    if single:
-        return mcnemar((contribution > 0).sum(axis=1), (contribution < 0).sum(axis=1))
-    return sign_flip(contribution, target.strata, resamples=options.resamples, seed=options.seed)
-
-
-def _tallies(a: NDArray[np.int8], b: NDArray[np.int8]) -> dict[str, object]:
-    answered = (a >= 0) & (b >= 0)
+def _tallies(items: Items, number: Number, one: Estimate, first: Codes, second: Codes) -> dict[str, object]:
+    """How often both say the same, and what was counted: from the outcomes of all models by matrix products."""
+    outcome = items.outcome[:, number.pool >= 0]
+    answered = (outcome > BLANK).astype(np.float32)
+    same = sum(np.asarray(own @ own.T) for own in ((outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)))
+    both = answered @ answered.T
     with np.errstate(invalid="ignore"):
-        agreement = ((a == b) & answered).sum(axis=1) / answered.sum(axis=1)
+        agreement = (same / both)[first, second].astype(np.float64)
+    n_pairs = both[first, second].astype(np.intp)
     return {
         "agreement": agreement,
-        "ties_a": (a == 1).sum(axis=1),
-        "ties_b": (b == 1).sum(axis=1),
-        "missing": (~answered).sum(axis=1),
+        "n_prompts": np.minimum(one.n_prompts[first], one.n_prompts[second]),
+        "n_pairs": n_pairs,
+        "n_ties_a": one.n_ties[first],
+        "n_ties_b": one.n_ties[second],
+        "missing": outcome.shape[1] - n_pairs,
     }
 
 
-def _models(pairs: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
-    """The rows of two models, which must be there and differ."""
-    pairs = tables.check_pairs(pairs)
-    if pairs.empty:
-        raise DataError("pairs: no rows; nothing to compare")
-    models = list(pairs["model"].unique())
-    for argument, name in (("a", a), ("b", b)):
-        if name not in models:
-            raise DataError(f"{argument}: no model {name!r} in pairs; {tables.nearest(name, models)}")
-    if a == b:
-        raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
-    return pairs[pairs["model"].isin([a, b])]
-
-
-def _finished(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    frame = frame.assign(
-        p_holm=holm(frame["p"].to_numpy(float)),
-        **{c: frame[c].astype("str") for c in ("model_a", "model_b", "test", "reason")},
-    )
-    return frame[["model_a", "model_b", *by, *_COLUMNS]]
+def _ordered(frame: pd.DataFrame, by: list[str], further: Sequence[str] = ()) -> pd.DataFrame:
+    strings = {c: frame[c].astype("str") for c in ("model_a", "model_b", "test", "average", "reason")}
+    columns = [
+        "model_a", "model_b", *by, "value_a", "value_b", "difference", "se", "low", "high", "p", "p_holm", *further,
+        "agreement", "n_prompts", "n_pairs", "n_ties_a", "n_ties_b", "missing", "test", "average", "reason",
+    ]  # fmt: skip
+    return frame.assign(**strings)[columns]

@@ -5,9 +5,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics
-from rmlab.stats.grid import ITEM, Floats, Grid, allowed, credit, grid
-from rmlab.tables import PROMPT
+from rmlab.items.columns import allowed
+from rmlab.items.comparisons import ITEM, Ties, comparison_items
+from rmlab.items.grid import Floats, Items, common_items, require_same_items
+from rmlab.tables import PROMPT, DataError
 
 __all__ = ["error_clusters", "error_correlation", "item_difficulty"]
 
@@ -16,7 +17,7 @@ def item_difficulty(
     pairs: pd.DataFrame,
     *,
     unit: Literal["comparison", "prompt"] = "comparison",
-    ties: metrics.Ties = "loss",
+    ties: Ties = "loss",
     common: bool = False,
 ) -> pd.DataFrame:
     """Difficulty and discrimination of every item: one row per comparison, or per prompt, in the order of `pairs`.
@@ -30,14 +31,15 @@ def item_difficulty(
     Most telling items: `item_difficulty(pairs).nlargest(20, "discrimination")`; failed by all: `.query("none_right")`.
     """
     allowed("unit", unit, ("comparison", "prompt"))
-    table = grid(pairs, common=common, fewest_models=2)
-    worth = credit(table.outcome, ties)
+    table = several(pairs, ties, common)
+    worth, appearance = table.credit, table.appearance
     keys = [*ITEM, "level", "subset"]
-    frame = table.items[keys]
+    frame = table.frame[keys]
     if unit == "prompt":
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
         worth = _by_prompt(worth, table, first)
         frame = frame.iloc[first][[*PROMPT, "subset"]]
+        appearance = table.appearance[first]
     answered = ~np.isnan(worth)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -50,17 +52,17 @@ def item_difficulty(
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
-    return described.sort_index().reset_index(drop=True)
+    return described.iloc[np.argsort(appearance, kind="stable")].reset_index(drop=True)
 
 
-def error_correlation(pairs: pd.DataFrame, *, ties: metrics.Ties = "loss", common: bool = False) -> pd.DataFrame:
+def error_correlation(pairs: pd.DataFrame, *, ties: Ties = "loss", common: bool = False) -> pd.DataFrame:
     """How alike the errors of two models are: a square frame, models by models.
 
     The correlation over comparisons of what two models earn (the phi coefficient where all is won or lost), on the
     comparisons that both answered: 1 is the same errors, 0 no relation. NaN where a model has no spread.
     """
-    table = grid(pairs, common=common, fewest_models=2)
-    worth = credit(table.outcome, ties)
+    table = several(pairs, ties, common)
+    worth = table.credit
     known = (~np.isnan(worth)).astype(float)
     filled = np.nan_to_num(worth)
     n, total, squares = known @ known.T, filled @ known.T, filled**2 @ known.T
@@ -73,7 +75,7 @@ def error_correlation(pairs: pd.DataFrame, *, ties: metrics.Ties = "loss", commo
 
 
 def error_clusters(
-    pairs: pd.DataFrame, *, n_clusters: int = 4, ties: metrics.Ties = "loss", common: bool = False
+    pairs: pd.DataFrame, *, n_clusters: int = 4, ties: Ties = "loss", common: bool = False
 ) -> pd.DataFrame:
     """Models grouped by their errors: one row per model, those of a cluster together.
 
@@ -99,7 +101,21 @@ def error_clusters(
     return frame.iloc[leaves_list(tree)].sort_values("cluster", kind="stable").reset_index(drop=True)
 
 
-def _by_prompt(worth: Floats, table: Grid, first: np.ndarray) -> Floats:
+def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
+    """Comparisons of two models or more, which must be the same for all of them."""
+    items = comparison_items(pairs, ties)
+    if len(items.models) < 2:
+        raise DataError(
+            f"pairs: {len(items.models)} model {items.models}; a comparison needs 2: "
+            "add another model's pairs with pd.concat([pairs, others])"
+        )
+    if common:
+        return common_items(items)
+    require_same_items(items, table="pairs")
+    return items
+
+
+def _by_prompt(worth: Floats, table: Items, first: np.ndarray) -> Floats:
     answered = ~np.isnan(worth)
     with np.errstate(invalid="ignore"):
         mean: Floats = np.add.reduceat(np.where(answered, worth, 0.0), first, axis=1) / np.add.reduceat(

@@ -1,80 +1,107 @@
-"""Ranks with intervals, and groups of models that the data cannot tell apart."""
+"""Ranks with confidence sets, the models that may be the best, and groups that the data cannot tell apart."""
 
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import metrics
-from rmlab.stats.comparing import compare_all
-from rmlab.stats.grid import Floats, credit, grid
-from rmlab.stats.reported import estimate
-from rmlab.stats.targets import Average, target_of
-from rmlab.tables import DataError
+from rmlab.baselines import is_baseline
+from rmlab.items.columns import allowed
+from rmlab.items.grid import Codes, Floats
+from rmlab.items.weighting import Average
+from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.metrics.numbers import Reading, overall
+from rmlab.metrics.summaries import counts
+from rmlab.stats.comparing import WAY_OUT, read_models
+from rmlab.stats.difference import differences
+from rmlab.stats.simultaneous import adjusted_p, critical_values, signed_z
 
-__all__ = ["letters", "rank", "rank_columns"]
+__all__ = ["Family", "letters", "rank", "rank_columns"]
 
-_DECIMALS = 7  # scores that differ by less are equal: far below the worth of one comparison
-_SHARE = 0.8  # of the half-width of a difference's interval: see `rank` and benchmarks/rank_rules.py
+Family = Literal["all pairs", "model"]
+Mask = NDArray[np.bool_]
+
+_DECIMALS = 12  # values that differ by less are equal: sums in another order
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def rank(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     *,
     average: Average = "benchmark",
-    ties: metrics.Ties = "loss",
-    confidence: float = 0.95,
-    alpha: float = 0.05,
-    resamples: int = 10_000,
-    seed: int = 0,
+    ties: str | None = None,
     common: bool = False,
+    confidence: float = 0.95,
+    family: Family = "all pairs",
+    **options: str,
 ) -> pd.DataFrame:
-    """Rank the models by their overall score: one row per model, best first.
+    """Rank the models by their overall score: one row per model, best first, in the order of `summary`'s overall.
 
-    Columns: model, value (overall as `average` says, see `intervals`; pairs of one domain only are ranked on that
-    domain), se, low, high (of the value), rank (1 is best; equal values share the better rank), rank_low, rank_high,
-    group, n_prompts, ties, missing, reason.
-    The interval of the rank leaves out every place that the paired comparisons rule out (Mogstad and others 2024):
-    rank_low is 1 + the number of models that are clearly better, rank_high the number of models without those that
-    are clearly worse. Clearly: the difference is more than four fifths of the half-width of its interval in
-    `compare_all`. With the whole half-width 98 to 99 % of the ranks would be covered, as most false findings are made
-    up for by missed ones; four fifths cover 93 to 98 % on average over the models (`benchmarks/coverage.py`), and more
-    only where models lie so far apart that nearly every interval is one rank. Equal models share all their places.
-    `group`: two models share a letter unless `compare_all` finds them different at `alpha` after Holm.
-    A model without an overall score (a domain is blank) stands last, without rank or group. With all prompts alike
-    a model that left comparisons blank is scored on those it answered: see `missing`; pairs of models are
-    always compared on the comparisons that both answered. Compact letters: Piepho (2004), Gramm et al. (2007).
+    Columns: model, value (overall, see `summary`), se, low, high (of the value), rank (1 is best; equal values share
+    the better rank), rank_low, rank_high, best (False where some model is clearly better, so this one is not the best),
+    group, family, n_prompts, n_ties, missing, average, reason.
+    [rank_low, rank_high] leaves out the places that paired comparisons rule out: rank_low is 1 + the number of models
+    clearly better, rank_high the number of models without those clearly worse (Mogstad, Romano, Shaikh and Wilhelm
+    2024). What is clear is decided by the largest of all statistics (max-t; see `rmlab.stats.simultaneous`):
+
+    - `family="all pairs"`: all sets hold at once with the confidence; `group` letters follow the same decisions: two
+      models share a letter exactly unless they are clearly different (`compare_all`'s p_adjusted);
+    - `family="model"`: the set of any one model holds with the confidence. Narrower, and without letters.
+
+    In either, a clear difference is significant in `compare`. Models that are equal in truth share all their places.
+    `best` holds for the best model with the confidence. Content-blind baselines have a value but no rank. A model
+    without an overall score stands last, without rank or group, and `reason` names the way out. Compact letters:
+    Piepho (2004).
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha: {alpha!r}; allowed: a probability between 0 and 1, for example 0.05")
-    table = grid(pairs, common=common, fewest_models=2)
-    target = target_of(table, [], average)
-    one = estimate(credit(table.outcome, ties), table, target, confidence=confidence)
-    if np.isnan(one.value).all():
-        raise DataError("pairs: no model has an overall score, every one left a domain blank; use average='prompts'")
-    contests = compare_all(
-        pairs, average=average, ties=ties, confidence=confidence, resamples=resamples, seed=seed, common=common
+    allowed("family", family, ("all pairs", "model"))
+    reading = read_models(table, average, ties, common, options)
+    one = estimate(reading.items, overall(reading), confidence=confidence)
+    frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(
+        value=one.value, **counts(one, reading), **rank_columns(reading, one, confidence=confidence, family=family)
     )
-    difference = _square(table.models, contests, contests["difference"], -contests["difference"])
-    least = _square(table.models, contests, contests["low"], -contests["high"])
-    frame = pd.DataFrame({"model": pd.Series(table.models, dtype="str")}).assign(
-        value=one.value,
-        se=one.se,
-        low=one.low,
-        high=one.high,
-        **rank_columns(one.value, difference, least, ~np.isnan(one.se)),
-        group=_groups(table.models, one.value, contests, alpha),
-        n_prompts=one.n_prompts,
-        ties=(table.outcome == 1).sum(axis=1),
-        missing=(table.outcome == -1).sum(axis=1),
-        reason=pd.Series(one.reason, dtype="str"),
-    )
-    return frame.sort_values("value", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
+    frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(frame["reason"], one.value, strict=True)]
+    order = ["model", "value", "se", "low", "high", "rank", "rank_low", "rank_high", "best", "group", "family"]
+    frame = frame.sort_values("value", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
+    return frame[[*order, "n_prompts", "n_ties", "missing", "average", "reason"]]
 
 
-def letters(names: Sequence[str], differ: NDArray[np.bool_]) -> list[str]:
+def rank_columns(
+    reading: Reading, one: Estimate, *, confidence: float = 0.95, family: Family = "all pairs"
+) -> dict[str, pd.Series]:
+    """rank, rank_low, rank_high, best, group and family of every model of a reading; missing for baselines."""
+    from scipy.stats import rankdata
+
+    names = reading.items.models
+    scored = ~np.isnan(one.value) & ~np.array([is_baseline(name) for name in names])
+    sure = scored & ~np.isnan(one.se)
+    places = np.full(len(names), 0)
+    places[scored] = rankdata(-np.round(one.value[scored], _DECIMALS), method="min")
+    low, high, best, group = (
+        np.zeros(len(names), int),
+        np.zeros(len(names), int),
+        np.zeros(len(names), bool),
+        [""] * len(names),
+    )
+    models = np.flatnonzero(sure)
+    if len(models):
+        found = _decisions(one, models, confidence, family)
+        low[models] = np.minimum(1 + found.better, places[models])
+        high[models] = np.maximum(scored.sum() - found.worse, places[models])
+        best[models] = found.best
+        for model, shown in zip(models, _letters(one.value[models], found.apart), strict=True):
+            group[model] = shown if family == "all pairs" else ""
+    ranks = {"rank": (places, scored), "rank_low": (low, sure), "rank_high": (high, sure)}
+    return {
+        **{name: pd.Series(found).astype("Int64").where(mask) for name, (found, mask) in ranks.items()},
+        "best": pd.Series(best).astype("boolean").where(sure),
+        "group": pd.Series(group, dtype="str"),
+        "family": pd.Series([family] * len(names), dtype="str"),
+    }
+
+
+def letters(names: Sequence[str], differ: Mask) -> list[str]:
     """Compact letters: two names share a letter exactly if they do not `differ` (a symmetric square).
 
     Groups are grown greedily, in the order of the names, until every pair that does not differ stands in one.
@@ -98,7 +125,48 @@ def letters(names: Sequence[str], differ: NDArray[np.bool_]) -> list[str]:
     return shown
 
 
-def _grow(start: int, open_: NDArray[np.bool_], alike: NDArray[np.bool_]) -> list[int]:
+class _Decisions(NamedTuple):
+    """What is clear: how many models are better and worse than each, which may be the best, which pairs are apart."""
+
+    better: Codes
+    worse: Codes
+    best: Mask
+    apart: Mask
+
+
+def _decisions(one: Estimate, models: Codes, confidence: float, family: Family) -> _Decisions:
+    size = len(models)
+    a, b = np.triu_indices(size, 1)
+    found = differences(one, models[a], models[b], confidence=confidence, limits=False)
+    influence = one.influence[models]
+    z = _square(size, a, b, signed_z(found.value, found.p))  # above 0: the row's model is ahead of the column's
+    critical = critical_values(influence, confidence=confidence)
+    best = ~(z > critical.above).any(axis=0)
+    if family == "model":  # every model is judged by its own critical value, so there are no pairs to speak of
+        better, worse = (z > critical.both).sum(axis=0), (z < -critical.both).sum(axis=0)
+        return _Decisions(better, worse, best, np.zeros((size, size), bool))
+    clear = adjusted_p(influence, found.p, found.value, a, b) < 1 - confidence
+    ahead = _square(size, a, b, np.where(clear, np.sign(found.value), 0.0))
+    return _Decisions((ahead > 0).sum(axis=0), (ahead < 0).sum(axis=0), best, ahead != 0)
+
+
+def _square(size: int, a: np.ndarray, b: np.ndarray, of: Floats) -> Floats:
+    """A number of each pair of models as an antisymmetric square, rows against columns."""
+    square = np.zeros((size, size))
+    square[a, b], square[b, a] = of, -of
+    return square
+
+
+def _letters(value: Floats, apart: Mask) -> list[str]:
+    order = np.argsort(-value, kind="stable")
+    shown = letters([str(i) for i in order], apart[np.ix_(order, order)])
+    found = [""] * len(value)
+    for place, symbol in zip(order, shown, strict=True):
+        found[place] = symbol
+    return found
+
+
+def _grow(start: int, open_: Mask, alike: Mask) -> list[int]:
     """A largest-as-can-be group of names that do not differ, around the next uncovered pair of `start`."""
     uncovered = np.flatnonzero(open_[start])
     clique = [start, *uncovered[-1:]] if len(uncovered) else [start]
@@ -108,41 +176,3 @@ def _grow(start: int, open_: NDArray[np.bool_], alike: NDArray[np.bool_]) -> lis
         clique.append(nearest)
         fits &= alike[nearest]
     return sorted(clique)
-
-
-def _square(models: list[str], contests: pd.DataFrame, of: pd.Series, mirrored: pd.Series) -> Floats:
-    """A number of each pair of models as a square, rows against columns; NaN on the diagonal."""
-    place = {name: i for i, name in enumerate(models)}
-    a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))
-    square = np.full((len(models), len(models)), np.nan)
-    square[a, b], square[b, a] = of, mirrored
-    return square
-
-
-def _groups(models: list[str], value: Floats, contests: pd.DataFrame, alpha: float) -> list[str]:
-    differ = _square(models, contests, contests["p_holm"], contests["p_holm"]) < alpha
-    order = [i for i in np.argsort(-value, kind="stable") if not np.isnan(value[i])]
-    shown = letters([models[i] for i in order], differ[np.ix_(order, order)])
-    by_model = dict(zip(order, shown, strict=True))
-    return [by_model.get(i, "") for i in range(len(models))]
-
-
-def rank_columns(value: Floats, difference: Floats, least: Floats, known: NDArray[np.bool_]) -> dict[str, pd.Series]:
-    """Rank and the limits of its interval: rank, rank_low, rank_high, missing for models without a value.
-
-    `value` (models,); `difference` and `least`, its lower limit, (models, models), row minus column, NaN where two
-    models were not compared: then neither is better. `known`: the models whose value has an interval; the others
-    have a rank without one.
-    """
-    from scipy.stats import rankdata
-
-    scored = ~np.isnan(value)
-    with np.errstate(invalid="ignore"):
-        better = difference + _SHARE * (least - difference) > 0
-    better &= scored & scored[:, None]
-    own = np.zeros(len(value), int)
-    own[scored] = rankdata(-np.round(value[scored], _DECIMALS), method="min")
-    low = np.minimum(1 + better.sum(axis=0), own)  # a blank in one of two models can turn their difference round
-    high = np.maximum(scored.sum() - better.sum(axis=1), own)
-    shown = {"rank": (own, scored), "rank_low": (low, scored & known), "rank_high": (high, scored & known)}
-    return {name: pd.Series(ranks).astype("Int64").where(mask) for name, (ranks, mask) in shown.items()}

@@ -1,14 +1,17 @@
-"""How far a ranking depends on choices that are rarely reported: tie policy, averaging of Safety, rounding noise."""
+"""How far a ranking depends on choices that are rarely reported: tie policy, averaging, rounding noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from rmlab import metrics
-from rmlab.stats.grid import Floats, Grid, credit, grid
-from rmlab.stats.reported import estimate
-from rmlab.stats.targets import Average, target_of
+from rmlab.items.comparisons import ITEM, as_pairs
+from rmlab.items.grid import BLANK, TIE, Codes, Floats, Items, common_items, spread
+from rmlab.items.weighting import Average
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.numbers import Reading, overall
+from rmlab.stats.comparing import read_models
 from rmlab.tables import PROMPT
 
 __all__ = ["sensitivity"]
@@ -17,7 +20,7 @@ BF16_NOISE = 0.035
 
 
 def sensitivity(
-    pairs: pd.DataFrame,
+    table: pd.DataFrame,
     *,
     average: Average = "benchmark",
     noise: float = BF16_NOISE,
@@ -27,40 +30,57 @@ def sensitivity(
 ) -> pd.DataFrame:
     """How the ranking moves with the choices behind it: one row per model and variant.
 
-    Variants: "as reported" (ties lose, Safety pooled), "ties half", "ties dropped", "safety split" (mean of refuse
-    and response prompts instead of their pool; RM-Bench only) and "bf16 noise" (where there are margins).
-    Columns: model, variant, value (overall; the mean over the repeats for noise), rank (1 is best), shift (rank minus
-    the reported rank: above 0 is worse), rank_low, rank_high (extremes over the repeats of
-    noise, else the rank), tau
-    (Kendall's rank correlation of the whole variant with the reported ranking), flipped (comparisons that the
-    variant counts differently, mean over the repeats; ties stay ties under noise).
+    Variants: "as reported" (the benchmark's own rules), its other rules (ties half, ties dropped, safety split and so
+    on, as `rmlab.benchmarks` names them; with `average` other than "benchmark" those of ties only) and "bf16 noise"
+    (where there are margins). Columns: model, variant, value (overall; the mean over the repeats for noise), rank (1 is
+    best), shift (rank minus the reported rank: above 0 is worse), rank_low, rank_high (extremes over the repeats of
+    noise, else the rank), tau (Kendall's rank correlation of the whole variant with the reported ranking), flipped
+    (items that the variant credits differently, mean over the repeats; ties stay ties under noise).
     `noise` is the standard deviation added to each answer's score, as a share of the model's own spread of scores
     (that of its margins over the root of 2). The default, 0.035, was measured on small models between float32 and
     bfloat16 (largest of 200 differences: a tenth of the spread). Needs two models; no randomness but the noise.
     """
     if noise < 0 or repeats < 1:
         raise ValueError(f"noise, repeats: {noise!r}, {repeats!r}; allowed: noise from 0, repeats from 1")
-    table = grid(pairs, common=common, fewest_models=2)
-    lost = _values(table, credit(table.outcome, "loss"), average)
-    reported = _ranks(lost)
-    none = np.zeros(len(table.models))
-    tied = (table.outcome == 1).sum(axis=1).astype(float)
-    parts = [_variant(table.models, "as reported", lost[None], reported, none)]
-    policies: dict[str, metrics.Ties] = {"ties half": "half", "ties dropped": "drop"}
-    for name, ties in policies.items():
-        worth = credit(table.outcome, ties)
-        parts.append(_variant(table.models, name, _values(table, worth, average)[None], reported, tied))
-    if average == "benchmark" and {"safety-refuse", "safety-response"} <= set(table.items["subset"]):
-        split = _split_safety(pairs, common)
-        parts.append(_variant(table.models, "safety split", split[None], reported, none))
-    if not np.isnan(table.margin).all():
-        drawn, flipped = zip(*_noisy(table, average, noise, repeats, seed), strict=True)
-        parts.append(_variant(table.models, "bf16 noise", np.array(drawn), reported, np.mean(flipped, axis=0)))
+    reading = read_models(table, average, None, common, {})
+    models = reading.items.models
+    own = _values(reading)
+    reported = _ranks(own)
+    parts = [_variant(models, "as reported", own[None], reported, np.zeros(len(models)))]
+    for words, choices in reading.benchmark.variants.items() or _OWN_VARIANTS.items():
+        if average == "benchmark" or set(choices) == {"ties"}:
+            other = _other(table, reading, average, common, choices)
+            parts.append(_variant(models, words, _values(other)[None], reported, _changed(reading.items, other.items)))
+    if reading.benchmark.needs == "pairs":
+        margin = _margins(table, common)
+        if not np.isnan(margin).all():
+            drawn, flipped = zip(*_noisy(reading, margin, noise, repeats, seed), strict=True)
+            parts.append(_variant(models, "bf16 noise", np.array(drawn), reported, np.mean(flipped, axis=0)))
     return pd.concat(parts, ignore_index=True)
 
 
-def _values(table: Grid, worth: Floats, average: Average) -> Floats:
-    return estimate(worth, table, target_of(table, [], average)).value
+_OWN_VARIANTS: dict[str, Mapping[str, str]] = {
+    "ties count half": {"ties": "half"},
+    "ties are left out": {"ties": "drop"},
+}
+
+
+def _other(
+    table: pd.DataFrame, reading: Reading, average: Average, common: bool, choices: Mapping[str, str]
+) -> Reading:
+    options = {name: value for name, value in choices.items() if name not in ("ties", "average")}
+    other = choices.get("average", average)
+    return read_models(table, other, choices.get("ties"), common, options)  # type: ignore[arg-type]
+
+
+def _values(reading: Reading) -> Floats:
+    return estimate(reading.items, overall(reading)).value
+
+
+def _changed(items: Items, other: Items) -> Floats:
+    """Number of items that each model is credited differently for."""
+    same = (items.credit == other.credit) | (np.isnan(items.credit) & np.isnan(other.credit))
+    return (~same).sum(axis=1).astype(float)
 
 
 def _ranks(values: Floats) -> Floats:
@@ -91,27 +111,33 @@ def _variant(models: list[str], name: str, values: Floats, reported: Floats, fli
     return frame.assign(value=values.mean(axis=0), **typed, tau=tau, flipped=flipped)
 
 
-def _split_safety(pairs: pd.DataFrame, common: bool) -> Floats:
-    """Overall with Safety as the mean of its two files."""
-    named = pairs["domain"].where(pairs["domain"] != "safety", pairs["subset"])
-    table = grid(pairs.assign(domain=named), common=common)
-    weights = dict.fromkeys(table.domains, 1.0) | {"safety-refuse": 0.5, "safety-response": 0.5}
-    return _values(table, credit(table.outcome, "loss"), weights)
+def _margins(table: pd.DataFrame, common: bool) -> Floats:
+    """Margin of every model on every comparison, in the order of the items."""
+    pairs = as_pairs(table)
+    items = spread(
+        pairs, key=ITEM, outcome=np.zeros(len(pairs), np.int8), credit=pairs["margin"].to_numpy(float),
+        describing=["subset", "chosen_style", "rejected_style"],
+    )  # fmt: skip
+    return (common_items(items) if common else items).credit
 
 
-def _noisy(table: Grid, average: Average, noise: float, repeats: int, seed: int) -> Iterator[tuple[Floats, Floats]]:
+def _noisy(reading: Reading, margin: Floats, noise: float, repeats: int, seed: int) -> Iterator[tuple[Floats, Floats]]:
     """Values and flipped comparisons of every model, once per draw of noise on each answer's score."""
     rng = np.random.default_rng(seed)
-    chosen, rejected = (
-        table.items.groupby([*PROMPT, side]).ngroup().to_numpy() for side in ("chosen_slot", "rejected_slot")
-    )
-    scale = noise * np.array([row[~np.isnan(row)].std() if (~np.isnan(row)).any() else 0.0 for row in table.margin])
+    items = reading.items
+    chosen, rejected = (_answers(items.frame, side) for side in ("chosen_slot", "rejected_slot"))
+    scale = noise * np.array([row[~np.isnan(row)].std() if (~np.isnan(row)).any() else 0.0 for row in margin])
     scale = scale[:, None] / np.sqrt(2)
-    own = np.argsort(np.argsort(table.models))  # a model's noise goes by its name, not by the order of the rows
+    own = np.argsort(np.argsort(items.models))  # a model's noise goes by its name, not by the order of the rows
+    number = overall(reading)
     for _ in range(repeats):
-        up = rng.standard_normal((len(table.models), chosen.max() + 1))[own][:, chosen]
-        down = rng.standard_normal((len(table.models), rejected.max() + 1))[own][:, rejected]
-        sign = np.sign(table.margin + scale * (up - down))
-        kept = np.isnan(sign) | (table.outcome == 1) | (table.outcome == -1)
-        outcome = np.where(kept, table.outcome, 1 + np.nan_to_num(sign)).astype(np.int8)
-        yield _values(table, credit(outcome, "loss"), average), (outcome != table.outcome).sum(axis=1).astype(float)
+        up = rng.standard_normal((len(items.models), chosen.max() + 1))[own][:, chosen]
+        down = rng.standard_normal((len(items.models), rejected.max() + 1))[own][:, rejected]
+        moved = margin + scale * (up - down)
+        kept = np.isnan(moved) | (items.outcome == TIE) | (items.outcome <= BLANK)
+        changed = replace(items, credit=np.where(kept, items.credit, (moved > 0).astype(float)))
+        yield estimate(changed, number).value, _changed(items, changed)
+
+
+def _answers(frame: pd.DataFrame, side: str) -> Codes:
+    return frame.groupby([*PROMPT, side], sort=False).ngroup().to_numpy().astype(np.intp)

@@ -10,7 +10,7 @@ from pandas.api.extensions import ExtensionArray
 from rmlab import tables
 from rmlab.tables import DataError
 
-__all__ = ["allowed", "codes", "factorise", "number", "positions", "sums", "tally"]
+__all__ = ["allowed", "codes", "factorise", "group_sums", "number", "positions", "sums", "tally"]
 
 
 def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, NDArray[np.intp]]:
@@ -105,3 +105,17 @@ def allowed(argument: str, value: str, values: tuple[str, ...]) -> str:
     if value not in values:
         raise ValueError(f"{argument}: {value!r}; {tables.nearest(value, values)}")
     return value
+
+
+def group_sums(values: NDArray[np.float64], group: NDArray[np.intp], size: int) -> NDArray[np.float64]:
+    """Sums of (rows, columns) over the columns of each group: (rows, size), 0 for an empty group."""
+    result = np.zeros((len(values), size))
+    if len(group) == 0:
+        return result
+    if np.all(np.diff(group) > 0):  # every column a group of its own
+        result[:, group] = values
+        return result
+    order = np.argsort(group, kind="stable")
+    found, start = np.unique(group[order], return_index=True)
+    result[:, found] = np.add.reduceat(values[:, order], start, axis=1)
+    return result

@@ -1,0 +1,120 @@
+"""Comparisons as items: scores to pairs, and what each comparison earns."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import tables
+from rmlab.items.columns import allowed, codes, number
+from rmlab.items.grid import BLANK, Items, spread
+from rmlab.tables import PAIR_KEY, PROMPT, DataError
+
+__all__ = ["ITEM", "Ties", "comparison_items", "credit", "pairs"]
+
+Ties = Literal["loss", "half", "drop"]
+
+ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
+_CREDIT = {"loss": 0.0, "half": 0.5, "drop": np.nan}
+_DESCRIBING = ["subset", "chosen_style", "rejected_style", "level"]
+
+
+def pairs(scores: pd.DataFrame) -> pd.DataFrame:
+    """Compare every chosen with every rejected answer of a prompt: one row per model, prompt, chosen and rejected.
+
+    Columns: model, benchmark, domain, id, chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
+    margin (score of the chosen minus score of the rejected) and outcome (win, tie, loss; missing where a score is).
+    A prompt with n chosen and m rejected answers gives n * m rows. Raises DataError where a prompt of a model has
+    answers of one label only.
+    """
+    scores = tables.check_scores(scores, allow_missing=True)
+    group, _ = number(scores, ["model", *PROMPT])
+    chosen = (scores["label"] == "chosen").to_numpy()
+    left, right = _cross(group, chosen, scores)
+    first, second = scores.iloc[left].reset_index(drop=True), scores.iloc[right].reset_index(drop=True)
+    frame = first[["model", *PROMPT]].assign(
+        chosen_slot=first["slot"],
+        rejected_slot=second["slot"],
+        subset=first["subset"],
+        chosen_style=first["style"],
+        rejected_style=second["style"],
+        level=tables.level(first["style"], second["style"]),
+    )
+    margin = first["score"].to_numpy() - second["score"].to_numpy()
+    return frame.assign(margin=margin, outcome=tables.outcome(margin))[tables.PAIRS]
+
+
+def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> NDArray[np.float64]:
+    """What each comparison earns: win 1, loss 0, tie by policy ("loss" 0, "half" 0.5, "drop" NaN), missing NaN."""
+    return _earned(ties)[codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)]
+
+
+def comparison_items(
+    table: pd.DataFrame, credit: str = "loss", *, describing: Sequence[str] = (), cluster: Sequence[str] = PROMPT
+) -> Items:
+    """Items that are comparisons, from scores or pairs: credit 1 for a win, 0 for a loss, a tie as `credit` says.
+
+    `describing` names further columns of the pairs that every model has alike, such as `source`.
+    """
+    compared = as_pairs(table)
+    outcome = codes(compared, "outcome", tables.OUTCOME, allow_missing=True)
+    return spread(
+        compared,
+        key=ITEM,
+        outcome=outcome.astype(np.int8),
+        credit=_earned(credit)[outcome],
+        cluster=cluster,
+        describing=[*_DESCRIBING, *describing],
+    )
+
+
+def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of scores or pairs as pairs; raises DataError where it has no rows."""
+    if isinstance(table, pd.DataFrame) and "score" in table.columns and "outcome" not in table.columns:
+        table = pairs(table)
+    elif not _is_typed(table):
+        table = tables.check_pairs(table)
+    if table.empty:
+        raise DataError("table: no rows, so there is nothing to measure; look at what the rows were selected by")
+    return table
+
+
+def _is_typed(table: pd.DataFrame) -> bool:
+    """Whether a table has the columns and types of pairs already, as `pairs` makes them: checks need not run again."""
+    if not isinstance(table, pd.DataFrame) or not {*tables.PAIRS} <= set(table.columns):
+        return False
+    closed = all(table[c].dtype == tables.CLOSED[c] for c in tables.PAIRS if c in tables.CLOSED)
+    strings = all(table[c].dtype == "str" and not table[c].hasnans for c in ("model", *PROMPT, "subset"))
+    return (
+        closed and strings and all(table[c].dtype == "int64" for c in PAIR_KEY[4:]) and table["margin"].dtype == float
+    )
+
+
+def _earned(ties: str) -> NDArray[np.float64]:
+    """Credit of an outcome's code: loss, tie, win, and at -1 missing."""
+    earned = np.array([0.0, _CREDIT[allowed("ties", ties, tuple(_CREDIT))], 1.0, 0.0])
+    earned[BLANK] = np.nan
+    return earned
+
+
+def _cross(
+    group: NDArray[np.intp], chosen: NDArray[np.bool_], scores: pd.DataFrame
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row numbers (chosen, rejected) of every chosen x rejected within a group, in the order of the scores."""
+    left, right = np.flatnonzero(chosen), np.flatnonzero(~chosen)
+    right = right[np.argsort(group[right], kind="stable")]
+    size = int(group.max(initial=-1)) + 1
+    n_chosen, n_rejected = np.bincount(group[left], minlength=size), np.bincount(group[right], minlength=size)
+    lonely = (n_chosen == 0) | (n_rejected == 0)
+    if lonely.any():
+        row = scores.loc[lonely[group], ["model", *PROMPT, "label"]].iloc[0].to_dict()
+        raise DataError(
+            f"scores: {int(lonely.sum())} prompts have answers of one label only, first {row}; "
+            "a comparison needs a chosen and a rejected answer: score both or drop the prompt"
+        )
+    start = np.concatenate([[0], np.cumsum(n_rejected)[:-1]]).astype(np.intp)
+    repeats = n_rejected[group[left]]
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return np.repeat(left, repeats), right[np.repeat(start[group[left]], repeats) + offset]

@@ -1,0 +1,209 @@
+"""One function from items and weights to a value, its error and interval, and what each prompt does to it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.items.columns import group_sums
+from rmlab.items.grid import ABSENT, BLANK, TIE, Codes, Floats, Items
+from rmlab.items.weighting import Number
+from rmlab.metrics import errors
+
+__all__ = ["Estimate", "estimate"]
+
+
+class Estimate(NamedTuple):
+    """One number of every model, and all that its error and that of any difference follow from.
+
+    (models,): `value`, `se`, `freedom`, `low`, `high`, `n_prompts`, `n_pairs` (items counted), `n_ties`, `missing`
+    (items left blank), `reason` (why there is no value or no interval, else ""). (models, clusters): `influence`, which
+    sums to about zero, with the CR2 factor; `contribution`, which sums to the value; `share`, the weight of a cluster.
+    `stratum` (clusters,) numbers the sets of clusters that share cells; `variance` and `stratum_freedom` are (models,
+    strata). `single` says whether every cluster is one item of one pool: then a difference of credits 0 and 1 is
+    McNemar's.
+    """
+
+    value: Floats
+    se: Floats
+    freedom: Floats
+    low: Floats
+    high: Floats
+    influence: Floats
+    contribution: Floats
+    share: Floats
+    stratum: Codes
+    variance: Floats
+    stratum_freedom: Floats
+    single: bool
+    range: float
+    n_prompts: Codes
+    n_pairs: Codes
+    n_ties: Codes
+    missing: Codes
+    reason: list[str]
+
+
+class _Blocks(NamedTuple):
+    """Items of one cluster and one pool, summed: (models, blocks)."""
+
+    cluster: Codes  # cluster of each block, in ascending order
+    pool: Codes
+    total: Floats
+    n: Floats
+
+
+def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estimate:
+    """Estimate a number for every model.
+
+    value = sum over pools of weight * mean of the credits in the pool, NaN where a pool of some weight is empty. Where
+    a part has fewer than 5 prompts there is no error and no interval. The interval joins the mid-p intervals of the
+    strata (MOVER), so it has width where all is right, and lies inside the range of the credits.
+    """
+    errors.check_confidence(confidence)
+    counted = number.pool >= 0
+    blocks = _blocks(items, number.pool, counted)
+    size = len(number.names)
+    n = group_sums(blocks.n, blocks.pool, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = group_sums(blocks.total, blocks.pool, size) / n
+    used = number.weight != 0
+    value = np.where(used, number.weight * mean, 0.0).sum(axis=1)
+    reason = [said or _empty(number.names, row) for said, row in zip(number.reason, used & (n == 0), strict=True)]
+    value = np.where([bool(r) for r in reason], np.nan, value)
+    influence, contribution, share = _by_cluster(blocks, number.weight, mean, n, items.n_clusters)
+    stratum, n_strata = _strata(blocks, size, items.n_clusters)
+    variance = group_sums(influence**2, stratum, n_strata)
+    freedom = errors.freedom_of_strata(share, stratum, n_strata)
+    few = _few(blocks, number, used)
+    reason = [r or f for r, f in zip(reason, few, strict=True)]
+    blank = np.where([r == "" for r in reason], 0.0, np.nan)
+    low, high, width = _limits(
+        items, number, blocks, value, contribution, share, stratum, variance, freedom, confidence
+    )
+    weighs = used[:, number.pool[counted]]  # a prior set that weighs nothing for a model is not counted for it
+    outcome = np.where(weighs, items.outcome[:, counted], ABSENT)
+    known = ~np.isnan(items.credit[:, counted]) & weighs
+    return Estimate(
+        value=value,
+        se=np.sqrt(variance.sum(axis=1)) + blank,
+        freedom=errors.total_freedom(variance, freedom),
+        low=low + blank,
+        high=high + blank,
+        influence=influence,
+        contribution=contribution,
+        share=share,
+        stratum=stratum,
+        variance=variance,
+        stratum_freedom=freedom,
+        single=size == 1 and len(blocks.cluster) == int(counted.sum()),
+        range=width,
+        n_prompts=_n_prompts(items.prompt[counted], known),
+        n_pairs=known.sum(axis=1),
+        n_ties=(outcome == TIE).sum(axis=1),
+        missing=(outcome == BLANK).sum(axis=1),
+        reason=reason,
+    )
+
+
+def _blocks(items: Items, pool: Codes, counted: NDArray[np.bool_]) -> _Blocks:
+    where = np.flatnonzero(counted)
+    where = where[np.lexsort((pool[where], items.cluster[where]))]
+    cluster, pools = items.cluster[where], pool[where]
+    start = np.flatnonzero((np.diff(cluster, prepend=-1) != 0) | (np.diff(pools, prepend=-1) != 0))
+    credit = items.credit[:, where]
+    known = ~np.isnan(credit)
+    if not len(start):
+        empty = np.zeros((len(credit), 0))
+        return _Blocks(cluster, pools, empty, empty)
+    if len(start) == len(where):  # one item a block: nothing to sum
+        return _Blocks(cluster, pools, np.where(known, credit, 0.0), known.astype(np.float64))
+    total = np.add.reduceat(np.where(known, credit, 0.0), start, axis=1)
+    return _Blocks(cluster[start], pools[start], total, np.add.reduceat(known.astype(np.float64), start, axis=1))
+
+
+def _by_cluster(
+    blocks: _Blocks, weight: Floats, mean: Floats, n: Floats, n_clusters: int
+) -> tuple[Floats, Floats, Floats]:
+    """Influence, contribution and share of every cluster: three arrays (models, clusters), 0 where it has no items."""
+    pool = blocks.pool
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(n > 0, weight / n, 0.0)[:, pool]
+        h = np.where(n > 0, 1 / n, 0.0)[:, pool] * blocks.n
+        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+    residual = each * (blocks.total - blocks.n * np.nan_to_num(mean)[:, pool]) * lever
+    sums = [group_sums(x, blocks.cluster, n_clusters) for x in (residual, each * blocks.total, np.abs(each) * blocks.n)]
+    return sums[0], sums[1], sums[2]
+
+
+def _strata(blocks: _Blocks, n_pools: int, n_clusters: int) -> tuple[Codes, int]:
+    """Stratum of each cluster: clusters that share a pool, directly or through others, are one stratum."""
+    if n_pools <= 1:
+        return np.zeros(n_clusters, np.intp), 1
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    # Pools are linked where one cluster has items in both; that square is small, whatever the number of prompts.
+    same = np.diff(blocks.cluster) == 0
+    links = coo_array((np.ones(same.sum()), (blocks.pool[:-1][same], blocks.pool[1:][same])), shape=(n_pools, n_pools))
+    n_strata, of_pool = connected_components(links, directed=False)
+    stratum = np.zeros(n_clusters, np.intp)
+    stratum[blocks.cluster] = of_pool[blocks.pool]
+    return stratum, int(n_strata)
+
+
+def _limits(
+    items: Items, number: Number, blocks: _Blocks, value: Floats, contribution: Floats, share: Floats, stratum: Codes,
+    variance: Floats, freedom: Floats, confidence: float,
+) -> tuple[Floats, Floats, float]:  # fmt: skip
+    """Interval of every value from those of its strata, and the widest range of an item's credit."""
+    n_strata = variance.shape[1]
+    bounds = _pool_bounds(items, number)
+    of_pool = np.zeros(len(number.names), np.intp)
+    of_pool[blocks.pool] = stratum[blocks.cluster]
+    weight = np.abs(number.weight)
+    total = group_sums(weight, of_pool, n_strata)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least, most = (group_sums(weight * bounds[:, end], of_pool, n_strata) / total for end in (0, 1))
+        shares = (group_sums(contribution, stratum, n_strata) / total - least) / (most - least)
+        se = np.sqrt(variance) / total / (most - least)
+    n_clusters = group_sums((share > 0).astype(float), stratum, n_strata)
+    n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata)
+    low, high = errors.midp_limits(shares, se, n_items, n_clusters, freedom, confidence=confidence)
+    low, high = errors.mover(value, total * (most - least), shares, low, high)
+    floor, ceiling = (np.nansum(total * end, axis=1) for end in (least, most))
+    width = float((bounds[:, 1] - bounds[:, 0]).max(initial=0.0))
+    return np.maximum(low, floor), np.minimum(high, ceiling), width
+
+
+def _pool_bounds(items: Items, number: Number) -> Floats:
+    """Least and most that an item of each pool can earn."""
+    counted = number.pool >= 0
+    bounds = np.zeros((len(number.names), 2))
+    bounds[number.pool[counted]] = items.bounds[items.cell[counted]]
+    return bounds
+
+
+def _few(blocks: _Blocks, number: Number, used: NDArray[np.bool_]) -> list[str]:
+    """For each model the parts that count with fewer than 5 clusters, as a reason; else empty."""
+    n = group_sums((blocks.n > 0).astype(float), blocks.pool, len(number.names))
+    short = used & (n < errors.FEWEST)
+    few = f"fewer than {errors.FEWEST} prompts"
+    if len(set(number.names)) == 1:
+        return [few if row.any() else "" for row in short]
+    return [
+        f"{', '.join(dict.fromkeys(np.array(number.names, object)[row]))}: {few}" if row.any() else "" for row in short
+    ]
+
+
+def _empty(names: list[str], empty: NDArray[np.bool_]) -> str:
+    if not empty.any():
+        return ""
+    return f"nothing in {', '.join(dict.fromkeys(np.array(names, object)[empty]))}"
+
+
+def _n_prompts(prompt: Codes, known: NDArray[np.bool_]) -> Codes:
+    """Number of prompts with an item that counts, for each model."""
+    if known.all():
+        return np.full(len(known), len(np.unique(prompt)), np.intp)
+    return np.array([len(np.unique(prompt[row])) for row in known], np.intp)

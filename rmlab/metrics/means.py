@@ -1,0 +1,68 @@
+"""Means of values in groups whose items come in clusters, for what is no number of a benchmark: calibration, agreement,
+preferences, probes. The same errors as `rmlab.metrics.estimate`."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.metrics import errors
+
+__all__ = ["ClusteredMean", "clustered_mean", "mean_interval", "share_interval"]
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+
+class ClusteredMean(NamedTuple):
+    """Mean of each group, all (groups,): with CR2 error and degrees of freedom, both NaN below 5 clusters."""
+
+    mean: Floats
+    se: Floats
+    freedom: Floats
+    n_items: Codes
+    n_clusters: Codes
+    reason: list[str]
+
+
+def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -> ClusteredMean:
+    """Mean of the known values of each group; `value`, `group` and `cluster` are (items,), NaN values count nowhere.
+
+    A ratio of sums over clusters, with u = (sum - n mean) / N / sqrt(1 - n / N) for a cluster of n of the N items and
+    variance sum u^2 (Miller, arXiv 2411.00640, section 2.2, with CR2's factor for few clusters).
+
+    >>> value, two = np.array([1.0, 1, 1, 0, 0, 0, 1, 0, 1, 1]), np.repeat(np.arange(5), 2)
+    >>> found = clustered_mean(value, np.zeros(10, int), two, 1)
+    >>> found.mean.item(), round(found.se.item(), 4), found.freedom.round(6).item()
+    (0.6, 0.1871, 4.0)
+    """
+    known = ~np.isnan(value)
+    size = int(cluster.max(initial=-1)) + 1
+    key, where = np.unique(group[known] * size + cluster[known], return_inverse=True)
+    total = np.bincount(where, value[known], len(key))
+    n = np.bincount(where, minlength=len(key)).astype(np.float64)
+    owner = key // max(size, 1)
+    items, clusters = np.bincount(owner, n, n_groups), np.bincount(owner, minlength=n_groups)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.bincount(owner, total, n_groups) / items
+        h = n / items[owner]
+        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+    influence = (total - n * mean[owner]) / items[owner] * lever
+    variance = np.bincount(owner, influence**2, n_groups)
+    blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
+    freedom = errors.cluster_freedom(h, owner, n_groups)
+    few = f"fewer than {errors.FEWEST} prompts"
+    reason = [few if c < errors.FEWEST else "" for c in clusters]
+    return ClusteredMean(mean, np.sqrt(variance) + blank, freedom + blank, items.astype(np.intp), clusters, reason)
+
+
+def share_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Mid-p interval of each mean of values from 0 to 1, with width at 0 and 1 too; NaN below 5 clusters."""
+    items, clusters = found.n_items.astype(float), found.n_clusters.astype(float)
+    return errors.midp_limits(found.mean, found.se, items, clusters, found.freedom, confidence=confidence)
+
+
+def mean_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Symmetric t interval of each mean, for differences and effects; NaN below 5 clusters."""
+    half = errors.t_quantile(found.freedom, confidence) * found.se
+    return found.mean - half, found.mean + half

@@ -1,0 +1,144 @@
+"""Differences of two models' numbers: one error, one test, and the interval that goes with it."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.metrics import errors
+from rmlab.metrics.estimate import Estimate
+from rmlab.stats.mcnemar import mcnemar, melded_interval
+
+__all__ = ["Difference", "differences", "holm"]
+
+Codes = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+_FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
+_ROUNDING = 1e-12
+
+
+class Difference(NamedTuple):
+    """Differences of pairs of models, all (pairs,): a minus b, its error, interval, p, and which test gave them."""
+
+    value: Floats
+    se: Floats
+    low: Floats
+    high: Floats
+    p: Floats
+    exact: NDArray[np.bool_]
+    reason: list[str]
+
+
+def differences(
+    one: Estimate, first: Codes, second: Codes, *, confidence: float = 0.95, limits: bool = True
+) -> Difference:
+    """Difference of a number between pairs of models, each on its own items: never pairwise deletion.
+
+    Where every prompt has one item in one pool, earning 0 or 1, and both models answered all: McNemar's exact test with
+    the melded interval that agrees with it (Fay and Lumbard 2021). Else Student's t of the difference over its
+    CR2 error, with degrees of freedom from the strata, at most one less than the clusters whose contributions differ;
+    where none or one differs p is 1, and the half-width is what may lie unseen in that many clusters. p and interval
+    come from one error and one df, so the interval excludes zero exactly where p < 1 - confidence.
+    `limits=False` leaves out the intervals of exact tests, which take the time where there are thousands.
+    """
+    value = one.value[first] - one.value[second]
+    variance, freedom = _variance(one, first, second)
+    differing = _differing(one.contribution, first, second)
+    freedom = np.minimum(freedom, differing - 1)
+    still = (differing <= 1) | (variance == 0)
+    se = np.sqrt(variance)
+    half = np.where(still, _unseen(one, first, second, value, confidence), errors.t_quantile(freedom, confidence) * se)
+    p = np.where(still, 1.0, _tail(value, se, freedom))
+    low, high = value - half, value + half
+    exact = _is_exact(one, first, second)
+    if exact.any():
+        p[exact], low[exact], high[exact] = _exact(one, first[exact], second[exact], confidence, limits)
+    reason = [one.reason[a] or one.reason[b] for a, b in zip(first, second, strict=True)]
+    blank = np.where([r == "" for r in reason], 0.0, np.nan)
+    low, high = np.maximum(low, -one.range), np.minimum(high, one.range)
+    return Difference(value, se + blank, low + blank, high + blank, p + blank, exact, reason)
+
+
+def holm(p: Floats) -> Floats:
+    """Holm's step-down adjustment of a family of p values; NaN stays NaN and does not count.
+
+    >>> holm(np.array([0.01, np.nan, 0.04, 0.03])).tolist()
+    [0.03, nan, 0.06, 0.06]
+    """
+    adjusted = np.full(len(p), np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+def _variance(one: Estimate, first: Codes, second: Codes) -> tuple[Floats, Floats]:
+    """Variance of each difference and its degrees of freedom: sums over strata, from the models' covariances."""
+    total, spent, plain = np.zeros(len(first)), np.zeros(len(first)), np.zeros(len(first))
+    models, place = np.unique(np.concatenate([first, second]), return_inverse=True)
+    a, b = place[: len(first)], place[len(first) :]
+    influence = one.influence[models]
+    order = np.argsort(one.stratum, kind="stable")
+    ends = np.searchsorted(one.stratum[order], np.arange(one.variance.shape[1] + 1))
+    for stratum, (start, end) in enumerate(pairwise(ends)):
+        part = influence[:, order[start:end]]
+        product = part @ part.T
+        own = np.diag(product)
+        both = own[a] + own[b]
+        variance = both - 2 * product[a, b]
+        variance = np.where(variance > _FLAT * both, variance, 0.0)
+        freedom = np.minimum(*(one.stratum_freedom[side, stratum] for side in (first, second)))
+        total += variance
+        plain += freedom
+        spent += np.divide(variance**2, freedom, out=np.zeros_like(variance), where=(variance > 0) & (freedom > 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return total, np.where(spent > 0, total**2 / spent, plain)
+
+
+def _differing(contribution: Floats, first: Codes, second: Codes) -> Codes:
+    """Number of clusters that give two models something different."""
+    found = np.empty(len(first), np.intp)
+    for model in np.unique(first):
+        rows = np.flatnonzero(first == model)
+        gap = np.abs(contribution[second[rows]] - contribution[model])
+        found[rows] = (gap > _ROUNDING).sum(axis=1)
+    return found
+
+
+def _unseen(one: Estimate, first: Codes, second: Codes, value: Floats, confidence: float) -> Floats:
+    """Half-width where models do not differ: the rate at which clusters may differ unseen, times the largest step."""
+    share = np.minimum(one.share[first], one.share[second]) if len(first) < 1000 else one.share[first]
+    n = (share > 0).sum(axis=1).astype(float)
+    step = share.max(axis=1) * one.range
+    return np.maximum(errors.unseen_rate(n, confidence) * n * step, np.abs(value))
+
+
+def _tail(value: Floats, se: Floats, freedom: Floats) -> Floats:
+    from scipy.special import stdtr
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Floats = 2 * stdtr(np.maximum(freedom, 1e-3), -np.abs(value) / se)
+    return found
+
+
+def _is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
+    """Whether a difference is McNemar's: one item of 0 or 1 a cluster, all answered by both."""
+    if not one.single:
+        return np.zeros(len(first), np.bool_)
+    whole = one.n_pairs == (one.share > 0).any(axis=0).sum()
+    return np.asarray(whole[first] & whole[second])
+
+
+def _exact(
+    one: Estimate, first: Codes, second: Codes, confidence: float, limits: bool
+) -> tuple[Floats, Floats, Floats]:
+    won = one.contribution > 0
+    only_a = np.array([(won[a] & ~won[b]).sum() for a, b in zip(first, second, strict=True)])
+    only_b = np.array([(won[b] & ~won[a]).sum() for a, b in zip(first, second, strict=True)])
+    p = mcnemar(only_a, only_b)
+    if not limits:
+        return p, np.full(len(p), np.nan), np.full(len(p), np.nan)
+    return p, *melded_interval(only_a, only_b, one.n_pairs[first], confidence=confidence)
