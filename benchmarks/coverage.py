@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import designs
 import ranks
 from designs import SIZES, Design
-from rmlab.stats.grid import credit
 
 from rmlab import metrics
 from rmlab.stats import comparing, permutation, reported, targets
+from rmlab.stats.grid import credit
 
 BATCH = 100
 Row = dict[str, object]

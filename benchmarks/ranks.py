@@ -14,12 +14,12 @@ from scipy.stats import rankdata
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import designs
 from designs import Design
-from rmlab.stats.grid import credit
 
 from rmlab import intervals
 from rmlab.papers import published
 from rmlab.report import standings
 from rmlab.stats import reported, targets
+from rmlab.stats.grid import credit
 
 TYPICAL = (0.3, 0.1, 0.0, 1.2)
 ERROR, SLOPE = 0.0095, 0.24  # of a paired difference; of overall by advantage

@@ -20,10 +20,10 @@ matplotlib.use("Agg")
 
 import numpy as np
 import pandas as pd
-from rmlab.subsets import REWARD_BENCH_ITEMS, reward_bench_subset
 
 from rmlab.report.html import write_report
 from rmlab.report.leaderboard import leaderboard
+from rmlab.subsets import REWARD_BENCH_ITEMS, reward_bench_subset
 from rmlab.tables import check_scores
 
 RM_BENCH = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}
