@@ -333,7 +333,7 @@ def test_a_run_that_ended_leaves_its_table_in_the_store(tmp_path):
     scores = rmlab.score(responses, [owner_model, "longest"], store=tmp_path / "scores")
     assert sorted(p.name for p in (tmp_path / "scores").glob("*.csv")) == [
         "longest.mini.csv",
-        "owner--model_ v1.mini.csv",
+        "owner--model%3a v1.mini.csv",
     ]
     back = rmlab.read_scores(tmp_path / "scores").sort_values("model", ascending=False, ignore_index=True)
     pd.testing.assert_frame_equal(back, scores)

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import baselines, scorers, tables
-from rmlab.scoring.finished import keep
+from rmlab.scoring import finished
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
 from rmlab.store import Store, merge
@@ -33,12 +33,14 @@ def score(
 
     `model`: a baseline's name ("longest"), a model id ("owner/name") or folder, a scorer, or a list of these. A scorer
     is a function of (prompts, responses), two lists, that returns one number per text, or an object with such a call
-    and a `name`. `options` go to `rmlab.classifier` where a string names a model. Identical texts are scored once.
+    and a `name`. `options` go to `rmlab.classifier` where a string names a model; `name` may be a list, one for each.
+    Identical texts are scored once.
 
     With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
     forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
-    A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports.
+    A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
+    begin where that would replace the table of another model of the same name.
     `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
 
     Raises DataError for an unknown name, for scores that are not one finite number per text (NaN is counted in the
@@ -57,7 +59,10 @@ def score(
     responses = select_shard(tables.check_responses(responses), shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
-    for name, scorer in _scorers(model, "classifier", options).items():
+    named = _scorers(model, "classifier", options)
+    if store is not None and shard is None:
+        finished.check(store, named, responses["benchmark"].unique())
+    for name, scorer in named.items():
         if not callable(scorer) and (hasattr(scorer, "prefer") or not hasattr(scorer, "stream")):
             raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
         values, provenance[name] = run(
@@ -68,7 +73,7 @@ def score(
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
     if store is not None and shard is None:
-        keep(scores, store)
+        finished.keep(scores, store)
     return scores
 
 
@@ -98,7 +103,10 @@ def prefer(
     """
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
-    for name, scorer in _scorers(model, "pairwise", options).items():
+    named = _scorers(model, "pairwise", options)
+    if store is not None and shard is None:
+        finished.check(store, named, frame["benchmark"].unique(), pairs=True)
+    for name, scorer in named.items():
         if not hasattr(scorer, "prefer"):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
         margin, provenance[name] = _margins(
@@ -108,7 +116,7 @@ def prefer(
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
     if store is not None and shard is None:
-        keep(pairs, store)
+        finished.keep(pairs, store)
     return pairs
 
 
@@ -132,23 +140,34 @@ def _scorers(model: Any, maker: str, options: dict[str, Any]) -> dict[str, Any]:
     models: Sequence[Any] = model if isinstance(model, list | tuple) else [model]
     if not models:
         raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
+    names = _names(options.get("name"), len(models))
     make = _maker(maker, options)
     if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
         raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
     named: dict[str, Any] = {}
-    for one in models:
-        scorer = make(one) if isinstance(one, str | Path) else one
+    for one, given in zip(models, names, strict=True):
+        scorer = make(one, given) if isinstance(one, str | Path) else one
         name = _name(scorer)
+        if isinstance(options.get("name"), list | tuple) and given not in (None, name):
+            raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer
     return named
 
 
-def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
-    """Scorer of a string: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
+def _names(name: str | Sequence[str] | None, models: int) -> Sequence[str | None]:
+    """The name to give each model, None for its own."""
+    names: Sequence[str | None] = [name] * models if name is None or isinstance(name, str) else name
+    if len(names) != models:
+        raise DataError(f"name: {len(names)} names for {models} models; give one for each, in their order")
+    return names
 
-    def make(model: str | Path) -> Any:
+
+def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path, str | None], Any]:
+    """Scorer of a string and a name: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
+
+    def make(model: str | Path, name: str | None) -> Any:
         if maker == "classifier" and str(model) in baselines.ALL:
             return baselines.ALL[str(model)]
         if str(model) in baselines.ALL:
@@ -158,7 +177,7 @@ def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
                 f"model: unknown name {str(model)!r}; {tables.nearest(str(model), baselines.NAMES)}; "
                 "or a model id ('owner/name'), a folder, or a scorer"
             )
-        return getattr(scorers, maker)(model, **options)
+        return getattr(scorers, maker)(model, **options | ({"name": name} if name is not None else {}))
 
     return make
 

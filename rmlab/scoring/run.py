@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.baselines import Baseline
+from rmlab.escapes import line
 from rmlab.scoring.check import LONG, SelfCheck
 from rmlab.scoring.texts import Texts
 from rmlab.scoring.work import Numbers, Stream, Work, at_once, resume, summary
@@ -17,6 +18,7 @@ from rmlab.tables import DataError
 __all__ = ["run"]
 
 Floats = NDArray[np.float64]
+_Notes = list[dict[str, Any]]
 
 
 class _Term(NamedTuple):
@@ -54,29 +56,34 @@ def run(
     check = SelfCheck(name, total)
     keys, order, terms = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
     leaders = _leaders(keys, order)
-    works, runs = [], []
+    works, runs, others = [], [], []
     for number, term in enumerate(terms):
         check.stored = stored and number > 0
         title = name if len(terms) == 1 else f"{name} (model {number + 1} of {len(terms)})"
         with _bar(len(leaders), title, progress) as bar:
             says = _about_term(term, check)
             work = Work(name, term.name, texts, keys, leaders, term.stream, says, allow_missing, bar)
-            known, earlier = _score(work, term, store if stored else None)
+            known, earlier, foreign = _score(work, term, store if stored else None)
         total += term.weight * np.array([known.get(key, np.nan) for key in keys], np.float64)
         works.append(work)
         runs += earlier
+        others += foreign
     about = _about(scorer) | _checked(check)
     before = {"runs": [_what_differs(run, about) for run in runs]} if stored else {}
+    before |= {"by_others": others} if others else {}
     return total, about | _counts(start, works) | before
 
 
-def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Score of each key, and what was noted of this and earlier runs; the term gives back its memory."""
+def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], _Notes, _Notes]:
+    """Score of each key, what was noted of this and earlier runs, and whose other ledgers were believed.
+
+    The term gives back its memory.
+    """
     try:
         if store is None:
-            return at_once(work), []
+            return at_once(work), [], []
         with store.ledger(term.scorer.fingerprint) as ledger:
-            return resume(work, ledger), ledger.runs()
+            return resume(work, ledger), ledger.runs(), ledger.others()
     finally:
         if hasattr(term.scorer, "leave"):
             term.scorer.leave()
@@ -187,4 +194,4 @@ def _bar(total: int, name: str, progress: bool | None) -> Any:
 
     often = 0.2 if sys.stderr.isatty() else 10.0
     disable = None if progress is None else not progress
-    return tqdm(total=total, desc=name, unit="text", disable=disable, mininterval=often, file=sys.stderr)
+    return tqdm(total=total, desc=line(name), unit="text", disable=disable, mininterval=often, file=sys.stderr)

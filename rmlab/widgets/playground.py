@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.widgets import charts
 from rmlab.widgets.choices import choices
 from rmlab.widgets.debounce import Debounced
 from rmlab.widgets.detail import number
-from rmlab.widgets.render import escape, markdown
+from rmlab.widgets.render import markdown
 
 __all__ = ["Playground", "playground"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
 from rmlab.scorers.trace import trace
-from rmlab.widgets.render import escape
 
 __all__ = ["sentences", "token_rewards", "tokens_html"]
 

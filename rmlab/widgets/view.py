@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
+from rmlab.escapes import visible
 from rmlab.tables import STYLES, DataError, nearest
 from rmlab.widgets import detail
 from rmlab.widgets import selection as select
 from rmlab.widgets.choices import choices
 from rmlab.widgets.controls import Controls
 from rmlab.widgets.index import Index, build, prompt_text
-from rmlab.widgets.render import clean, escape
 from rmlab.widgets.selection import Selection
 
 __all__ = ["View", "explore"]
@@ -214,7 +215,7 @@ class View:
             title.value = f'<h4>{escape(model)}</h4><span class="rmlab-quiet">{self._share(model)}{none}</span>'
             if self.index.has_styles:
                 matrix.items = self._cells(model)
-                matrix.caption = f"{clean(model)}: share won, chosen style (rows) by rejected style (columns)"
+                matrix.caption = f"{visible(model)}: share won, chosen style (rows) by rejected style (columns)"
                 matrix.value = -1 if cell is None else 3 * STYLES.index(cell[0]) + STYLES.index(cell[1])
 
     def _share(self, model: str) -> str:
@@ -241,12 +242,12 @@ class View:
     def _item(self, k: int) -> dict[str, Any]:
         found = self._found
         row = self.index.prompts.iloc[int(found.prompts[k])]
-        text = " ".join(clean(prompt_text(row["prompt"])[:300]).split())
+        text = " ".join(visible(prompt_text(row["prompt"])[:300]).split())
         both = len(self._selection.models) > 1
         margin, other = float(found.margin[k]), float(found.other[k])
         value = detail.number(margin) + (f" / {detail.number(other)}" if both else "")
         counts = f"{found.lost[k]} of {found.n[k]} lost" + (f" · {found.flips[k]} flips" if both else "")
-        place = f"{clean(row['subset'])} · {clean(row['id'])}"
+        place = f"{visible(row['subset'])} · {visible(row['id'])}"
         tint = {} if math.isnan(margin) or margin == 0 else {"tint": float(np.sign(margin))}
         return {"text": text, "value": value, "note": f"{place} · {counts}", "label": f"{text}: margin {value}"} | tint
 
