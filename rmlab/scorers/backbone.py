@@ -87,7 +87,7 @@ def encodes(config: Any) -> bool:
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "torch.dtype") -> Any:
+def load(checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: "torch.dtype") -> Any:
     """The model that transformers' `loader` (such as "AutoModel") makes of the checkpoint, ready to score.
 
     A model that does not fit on one GPU is spread over the devices by accelerate. Raises DataError where any weight of
@@ -95,9 +95,9 @@ def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "t
     """
     import transformers
 
-    options: dict[str, Any] = {"dtype": kind}
-    if place.type == "cuda":
-        options["device_map"] = {"": place} if fits(checkpoint, place, kind) else "auto"
+    options: dict[str, Any] = {"dtype": dtype}
+    if device.type == "cuda":
+        options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
     maker, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
         with _quiet():
@@ -111,7 +111,7 @@ def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "t
         ) from error
     refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
     model.eval().requires_grad_(False)
-    return model if "device_map" in options else model.to(place)
+    return model if "device_map" in options else model.to(device)
 
 
 def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
@@ -168,13 +168,13 @@ def forwarded(backbone: Any | None) -> dict[str, str | None]:
     return {"attention": backbone.config._attn_implementation, "packs": None if way is None else str(way)}
 
 
-def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:
+def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:
     """Whether the weights fill at most `share` of the memory that is free on a GPU; always true on other devices."""
     import torch
 
-    if place.type != "cuda":
+    if device.type != "cuda":
         return True
-    return bool(sum(checkpoint.sizes.values()) * kind.itemsize <= share * torch.cuda.mem_get_info(place)[0])
+    return bool(sum(checkpoint.sizes.values()) * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
 
 
 def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any]]:

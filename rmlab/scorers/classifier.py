@@ -12,6 +12,7 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.heads import Head, choose
 from rmlab.scorers.labels import head_keys, split
+from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
 from rmlab.tables import DataError, nearest
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier", "classifier"]
 
-Prompt = str | list[dict[str, str]]
 Ints = NDArray[np.intp]
 
 
@@ -62,16 +62,16 @@ def classifier(
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
         backbones.refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
-    place = backbones.device(device)
+    target = backbones.device(device)
     return Classifier(
         checkpoint,
         row,
         name=name or checkpoint.title,
         mix=_mix(weights, row, checkpoint),
-        place=place,
-        kind=backbones.dtype(dtype, place),
-        reading={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
-        budget=budget,
+        device=target,
+        dtype=backbones.dtype(dtype, target),
+        encode_options={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
+        run_options={"budget": budget},
     )
 
 
@@ -85,13 +85,14 @@ class Classifier:
         *,
         name: str,
         mix: NDArray[np.float64] | None,
-        place: "torch.device",
-        kind: "torch.dtype",
-        reading: dict[str, Any],
-        budget: int | None,
+        device: "torch.device",
+        dtype: "torch.dtype",
+        encode_options: EncodeOptions,
+        run_options: RunOptions,
     ) -> None:
         self.checkpoint, self.head, self.name = checkpoint, head, name
-        self.mix, self.place, self.kind, self.reading, self.budget = mix, place, kind, reading, budget
+        self.mix, self.device, self.dtype = mix, device, dtype
+        self.encode_options, self.run_options = encode_options, run_options
         self._encoding: dict[str, Any] = {}
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
@@ -103,9 +104,7 @@ class Classifier:
         """Token ids and content keys of the texts; needs the tokenizer, not the weights."""
         from rmlab.inference.template import encode
 
-        longest = self.reading["max_length"] or backbones.window(self.checkpoint.config)
-        room = None if longest is None else longest - (self.end is not None)
-        encoded = encode(self.tokenizer, prompts, responses, **(self.reading | {"max_length": room}))
+        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
         self._encoding = {
             "template": encoded.source,
             "template_hash": encoded.template_hash,
@@ -120,9 +119,9 @@ class Classifier:
         sequences, reads = self.places(prepared, wanted)
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
-            for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.budget):
+            for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"]):
                 texts = np.asarray(wanted)[batch.texts]
-                scores = self._scores(batch)
+                scores = self.read_head(batch)
                 yield texts, scores
 
     def alone(self, prepared: Prepared, wanted: Ints) -> NDArray[np.float64]:
@@ -133,7 +132,7 @@ class Classifier:
         found = []
         for ids, positions in zip(sequences, reads, strict=True):
             rows = alone(self.backbone, ids, positions)
-            found.append(self._scores(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
+            found.append(self.read_head(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
         return np.concatenate(found) if found else np.zeros(0)
 
     def in_float32(self) -> "Classifier":
@@ -141,9 +140,41 @@ class Classifier:
         import torch
 
         return Classifier(
-            self.checkpoint, self.head, name=self.name, mix=self.mix, place=self.place, kind=torch.float32,
-            reading=self.reading, budget=self.budget,
+            self.checkpoint, self.head, name=self.name, mix=self.mix, device=self.device, dtype=torch.float32,
+            encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def resident(self) -> list[Checkpoint]:
+        """What is on the device at once: the one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def sums_answer(self) -> bool:
+        """Whether the score is a sum over the answer's tokens: it is read by a head instead."""
+        return False
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
+        longest = self.encode_options["max_length"] or backbones.window(self.checkpoint.config)
+        return None if longest is None else longest - (self.end is not None)
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
+        return self._model[2]
+
+    @property
+    def head_title(self) -> str:
+        """The head and its weights, for people."""
+        keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
+        return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -173,11 +204,11 @@ class Classifier:
                 "content": self.checkpoint.content,
                 "head": self.head.name,
                 "mix": None if self.mix is None else self.mix.tolist(),
-                "dtype": str(self.kind),
+                "dtype": str(self.dtype),
                 "chat_template": self.tokenizer.chat_template,
                 "vocabulary": len(self.tokenizer),
             }
-            | self.reading
+            | self.encode_options
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -189,8 +220,8 @@ class Classifier:
             "content": self.checkpoint.content,
             "head": self.head.name,
             "weights": None if self.mix is None else self.mix.tolist(),
-            "dtype": str(self.kind).removeprefix("torch."),
-            "device": str(self.place),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
             "versions": versions(),
             "fingerprint": self.fingerprint,
         } | (forwarded | self._encoding)
@@ -201,10 +232,10 @@ class Classifier:
         from rmlab.inference.template import has_segments
 
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
-        model = backbones.load(self.checkpoint, loader, place=self.place, kind=self.kind)
+        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype)
         if self.head.make is None:
             backbone, run, read = split(model, self.checkpoint)
-            if has_segments(self.tokenizer, self.reading["template"]):
+            if has_segments(self.tokenizer, self.encode_options["template"]):
                 backbones.mark_segments(backbone, self.tokenizer)
             return backbone, run, (read,)
         # Code that comes with a model may give the whole reward model where the backbone was asked for.
@@ -217,7 +248,7 @@ class Classifier:
         """Token ids of the wanted texts and the positions that the head reads in each."""
         encoded = prepared.encoded
         sequences = [self._ended(encoded.ids[text]) for text in wanted]
-        looks = self._model[2] if len(wanted) else ()
+        looks = self.looks if len(wanted) else ()
         header = self._header if "header" in looks else None
         reads = []
         for text, ids in zip(wanted, sequences, strict=True):
@@ -240,7 +271,7 @@ class Classifier:
         )
         return opened[len(closed) :]
 
-    def _scores(self, batch: "Batch") -> NDArray[np.float64]:
+    def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""
         import torch
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.protocol import Prompt
 from rmlab.tables import DataError, nearest
 
 __all__ = ["FORMS", "Form", "Texts", "choose_form", "letters"]
 
-Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
 

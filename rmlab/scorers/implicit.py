@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.language_model import LanguageModel, Room, answer
+from rmlab.scorers.language_model import LanguageModel, Residency, answer
+from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather
 from rmlab.tables import DataError, nearest
 
@@ -22,7 +23,6 @@ __all__ = ["ImplicitReward", "implicit_reward"]
 
 MODES = ("sum", "mean", "norm")
 
-Prompt = str | list[dict[str, str]]
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
@@ -70,15 +70,15 @@ def implicit_reward(
     checkpoints = [find(policy, revision=revision, **trust)]
     if reference is not None:
         checkpoints.append(find(reference, revision=reference_revision, **trust))
-    place = backbones.device(device)
+    target = backbones.device(device)
     return ImplicitReward(
         checkpoints,
         name=name or checkpoints[0].title,
         mode=mode,
-        place=place,
-        kind=backbones.dtype(dtype, place),
-        reading={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
-        running={"budget": budget, "chunk": chunk, "together": together},
+        device=target,
+        dtype=backbones.dtype(dtype, target),
+        encode_options={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
+        run_options={"budget": budget, "chunk": chunk, "together": together},
     )
 
 
@@ -91,17 +91,21 @@ class ImplicitReward:
         *,
         name: str,
         mode: str,
-        place: "torch.device",
-        kind: "torch.dtype",
-        reading: dict[str, Any],
-        running: dict[str, Any],
+        device: "torch.device",
+        dtype: "torch.dtype",
+        encode_options: EncodeOptions,
+        run_options: RunOptions,
     ) -> None:
         self.checkpoints, self.name, self.mode = checkpoints, name, mode
-        self.place, self.kind, self.reading, self.running = place, kind, reading, running
-        room = Room(checkpoints, place, kind, running["together"])
-        how = {"mode": mode, "room": room, "budget": running["budget"], "chunk": running["chunk"]}
+        self.device, self.dtype, self.encode_options, self.run_options = device, dtype, encode_options, run_options
+        residency = Residency(checkpoints, device, dtype, run_options["together"])
         names = [name, *(checkpoint.title for checkpoint in checkpoints[1:])]
-        self.models = [LanguageModel(one, name=own, **how) for one, own in zip(checkpoints, names, strict=True)]
+        self.models = [
+            LanguageModel(
+                one, name=own, mode=mode, residency=residency, budget=run_options["budget"], chunk=run_options["chunk"]
+            )
+            for one, own in zip(checkpoints, names, strict=True)
+        ]
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Rewards of `responses` to `prompts`, one each, shape (n,)."""
@@ -117,9 +121,7 @@ class ImplicitReward:
         """Token ids and content keys of the texts; needs the tokenizers, not the weights."""
         from rmlab.inference.template import encode
 
-        windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
-        longest = self.reading["max_length"] or min((w for w in windows if w is not None), default=None)
-        encoded = encode(self.tokenizer, prompts, responses, **(self.reading | {"max_length": longest}))
+        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
         self._require_shared_tokens(encoded.ids)
         for model in self.models:
             model.encoding = {
@@ -153,8 +155,8 @@ class ImplicitReward:
         import torch
 
         return ImplicitReward(
-            self.checkpoints, name=self.name, mode=self.mode, place=self.place, kind=torch.float32,
-            reading=self.reading, running=self.running,
+            self.checkpoints, name=self.name, mode=self.mode, device=self.device, dtype=torch.float32,
+            encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
 
     @cached_property
@@ -168,9 +170,27 @@ class ImplicitReward:
         return self.models[0].model.base_model
 
     @property
-    def together(self) -> bool:
-        """Whether policy and reference stay on the device at once."""
-        return self.models[0].room.enough
+    def resident(self) -> list[Checkpoint]:
+        """What is on the device at once: policy and reference, or the larger of the two."""
+        both = self.models[0].residency.enough
+        return self.checkpoints if both else [max(self.checkpoints, key=lambda one: sum(one.sizes.values()))]
+
+    @property
+    def sums_answer(self) -> bool:
+        """Whether the score is a sum over the answer's tokens: it is."""
+        return True
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that policy and reference take; None where positions are only relative."""
+        windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
+        return self.encode_options["max_length"] or min((w for w in windows if w is not None), default=None)
+
+    @property
+    def head_title(self) -> str:
+        """What is summed, for people."""
+        both = "policy and reference" if len(self.checkpoints) > 1 else "policy alone"
+        return f"log-probabilities of the answer, {both}, {self.mode}"
 
     @cached_property
     def fingerprint(self) -> str:

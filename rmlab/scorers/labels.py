@@ -55,11 +55,11 @@ def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], 
     # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.
     model.config = copy.deepcopy(model.config)
     model.config.pad_token_id = 1
-    place = next((p.device for p in model.parameters()), backbone.device)
+    device = next((p.device for p in model.parameters()), backbone.device)
 
     def run(states: "Tensor") -> "Tensor":
-        stand_in.states = states.to(place)
-        ids = torch.zeros(states.shape[:2], dtype=torch.long, device=place)
+        stand_in.states = states.to(device)
+        ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
             return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 
