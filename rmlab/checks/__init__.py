@@ -112,8 +112,9 @@ def _on_sample(scorer: Inspectable[Any], rows: pd.DataFrame) -> Iterator[Row]:
     ids, reads = scorer.places(prepared, every)
     if scorer.sums_answer:
         reads = [np.array([len(text) - 1]) for text in ids]  # what the answer ends with is scored, not read
-    yield texts.beginning(scorer.tokenizer, ids)
-    yield texts.end(scorer.tokenizer, ids, reads)
+    asked = scorer.encode_options.get("convention") is not None
+    yield texts.as_asked(texts.beginning(scorer.tokenizer, ids), asked)
+    yield texts.as_asked(texts.end(scorer.tokenizer, ids, reads), asked)
     yield texts.pad(scorer.tokenizer, ids)
     sample = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
     yield from numbers.examine(scorer, sample, prepared.keys, lambda other: other.alone(prepared, every))

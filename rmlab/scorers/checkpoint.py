@@ -24,6 +24,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
 _PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_BASES = {"gpt_neox_reward_model": "gpt_neox"}
+"""Reward models with a model type of their own, and the architecture below their head."""
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -58,6 +60,9 @@ class Checkpoint:
         from transformers import AutoConfig
 
         try:
+            if self.settings.get("model_type") in _BASES:
+                settings = {key: value for key, value in self.settings.items() if key != "model_type"}
+                return AutoConfig.for_model(_BASES[self.settings["model_type"]], **settings)
             return AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
         except (ValueError, OSError, KeyError, ImportError) as error:
             raise DataError(self._config_trouble(error)) from error

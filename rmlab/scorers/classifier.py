@@ -13,7 +13,7 @@ from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.heads import Head, choose
 from rmlab.scorers.labels import head_keys, split
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention, versions
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ def classifier(
     base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | None = None,
+    template: str | Path | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -50,8 +51,10 @@ def classifier(
     weights the checkpoint has. `weights`: for a model with several labels, by label name or one per label; the reward
     is weights . labels. `base`: where configuration and tokenizer are, if not beside the weights. `dtype` ("float32",
     "bfloat16", "float16") and `device` are chosen for the machine: bfloat16 on a GPU that has it, float32 on a CPU; the
-    head always runs in float32. `template`, `eos`, `max_length` (default: the model's window) and `truncate`: see
-    `rmlab.inference.template.encode`. `budget`: tokens forwarded at once.
+    head always runs in float32. `template` (a name, Jinja text or a file), `eos`, `max_length` (default: the model's
+    window) and `truncate`: see `rmlab.inference.template.encode`. `convention="reward-bench"`: token ids as its runner
+    makes them, a doubled beginning token included, to repeat published rows; by default each stands once.
+    `budget`: tokens forwarded at once.
 
     The weights are loaded when the first text is scored, not before. Raises DataError for a model that cannot be had, a
     head that is not in the checkpoint, several labels without weights, and pickles or code that were not allowed.
@@ -59,6 +62,8 @@ def classifier(
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
+    from rmlab.inference.rendering import read_template
+
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
         backbones.refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
@@ -70,7 +75,13 @@ def classifier(
         mix=_mix(weights, row, checkpoint),
         device=target,
         dtype=backbones.dtype(dtype, target),
-        encode_options={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
+        encode_options={
+            "template": read_template(template),
+            "eos": eos,
+            "max_length": max_length,
+            "truncate": truncate,
+            "convention": _convention(convention, row, checkpoint),
+        },
         run_options={"budget": budget},
     )
 
@@ -109,6 +120,8 @@ class Classifier:
             "template": encoded.source,
             "template_hash": encoded.template_hash,
             "truncated": int(np.sum(encoded.truncated)),
+            "date_string": encoded.date,
+            "convention": self.encode_options["convention"],
         }
         return Prepared(encoded, responses, by_length=backbones.encodes(self.checkpoint.config))
 
@@ -283,6 +296,15 @@ class Classifier:
                 states = batch.rows[torch.from_numpy(np.stack(batch.where)).to(batch.rows.device)]
             found: NDArray[np.float64] = run(states).double().cpu().numpy()
         return found[:, 0] if self.mix is None else found @ self.mix
+
+
+def _convention(asked: str | None, head: Head, checkpoint: Checkpoint) -> str | None:
+    """The convention of `encode` that repeats what RewardBench does with a model of this head."""
+    require_convention(asked)
+    # InternLM's runner adds no special tokens, as the model's own code does.
+    if asked is None or "reward_token_id" in checkpoint.settings:
+        return None
+    return "reward-bench-twice" if head.bos_twice else "reward-bench"
 
 
 def _before_header(ids: NDArray[np.int32], prompt_end: int, header: list[int], name: str) -> int:

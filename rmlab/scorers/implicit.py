@@ -13,7 +13,7 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ def implicit_reward(
     mode: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | None = None,
+    template: str | Path | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -56,16 +57,23 @@ def implicit_reward(
     end of turn included.
 
     Logits exist for `chunk` tokens at a time and in float32; sums are float64. The policy runs over all texts, then
-    the reference. `together`: both models stay on the device; by default where both fit, otherwise each leaves it after
+    the reference. `convention="reward-bench"` repeats RewardBench's runner: a second beginning token, the assistant's
+    header counted as part of the answer, an end token more; by default each token stands once and the answer is the
+    answer. `together`: both models stay on the device; by default where both fit, otherwise each leaves it after
     its turn. A store keeps each model's sums by themselves, batch by batch; a reference of several policies is run
     once. Other options as for `rmlab.classifier`. Raises DataError also where reference and policy do not share the
     tokens of the texts.
     """
+    from rmlab.inference.rendering import read_template
+
     mode = mode or ("mean" if reference is None else "sum")
     if mode not in MODES:
         raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
     if reference is not None and mode != "sum":
         raise DataError(f"mode={mode!r} with a reference; allowed: 'sum' (or leave the reference out)")
+    require_convention(convention)
+    if convention is not None and eos is not None:
+        raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
     trust: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     checkpoints = [find(policy, revision=revision, **trust)]
     if reference is not None:
@@ -77,7 +85,13 @@ def implicit_reward(
         mode=mode,
         device=target,
         dtype=backbones.dtype(dtype, target),
-        encode_options={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
+        encode_options={
+            "template": read_template(template),
+            "eos": eos,
+            "max_length": max_length,
+            "truncate": truncate,
+            "convention": None if convention is None else "reward-bench-dpo",
+        },
         run_options={"budget": budget, "chunk": chunk, "together": together},
     )
 
@@ -128,6 +142,8 @@ class ImplicitReward:
                 "template": encoded.source,
                 "template_hash": encoded.template_hash,
                 "truncated": int(np.sum(encoded.truncated)),
+                "date_string": encoded.date,
+                "convention": self.encode_options["convention"],
             }
         # The same tokens with the answer beginning elsewhere have another reward.
         keys = [f"{key}-{start}" for key, start in zip(encoded.keys, encoded.response_start, strict=True)]

@@ -16,7 +16,7 @@ from rmlab.scorers.first_token import generated
 from rmlab.scorers.forms import Form, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
-from rmlab.scorers.streaming import Stream, fingerprint, gather, order, versions
+from rmlab.scorers.streaming import Stream, fingerprint, gather, order, require_convention, versions
 from rmlab.scorers.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
@@ -49,6 +49,7 @@ def pairwise(
     device: str | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -60,19 +61,21 @@ def pairwise(
     `form`: how it is asked, "pairrm", "better-pairrm", "steamshp" or "letters" (a language model that answers A or B);
     by default what its keys and configuration show. `truncate="right"` cuts long texts as PairRM's authors do; the
     other forms only refuse them. `max_length`: by default the model's window (SteamSHP: the 512 tokens it was trained
-    on). Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
+    on). `convention="reward-bench"`: asked as its runner does, where that differs (Better-PairRM).
+    Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
     """
     if truncate not in (None, "right"):
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
+    require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
     target = backbones.device(device)
     return Pairwise(
         checkpoint,
-        choose_form(checkpoint, form),
+        choose_form(checkpoint, form, convention),
         name=name or checkpoint.title,
         device=target,
         dtype=backbones.dtype(dtype, target),
-        encode_options={"max_length": max_length, "truncate": truncate},
+        encode_options={"max_length": max_length, "truncate": truncate, "convention": convention},
         run_options={"budget": budget},
     )
 
@@ -253,6 +256,7 @@ class Pairwise:
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
             "truncated": self._cut,
+            "convention": self.encode_options["convention"],
             "versions": versions(),
             "fingerprint": self.fingerprint,
         } | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)

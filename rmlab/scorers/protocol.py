@@ -171,6 +171,7 @@ class EncodeOptions(TypedDict, total=False):
     eos: bool | None
     max_length: int | None
     truncate: str | None
+    convention: str | None
 
 
 class RunOptions(TypedDict, total=False):
