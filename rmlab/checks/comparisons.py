@@ -33,6 +33,7 @@ def examine(scorer: InspectablePairwise[Any], responses: pd.DataFrame, sample: i
         return
     yield Row("head", "pass", scorer.head_title)
     yield memory.row(scorer)
+    yield texts.tokenizer(scorer.checkpoints[0])
     try:
         prompts, first, second = asked.columns
         there, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)

@@ -1,18 +1,19 @@
 """The transformer below a head: which device and number type it gets, and loading it without a random weight."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.checkpoint import Checkpoint, first_line
+from rmlab.scorers.quiet import quiet
+from rmlab.scorers.weights import refuse_new_weights, refuse_unused_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "tokenizer", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -52,26 +53,14 @@ def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dt
     return getattr(torch, name)
 
 
-def tokenizer(checkpoint: Checkpoint) -> Any:
-    """The tokenizer that lies beside the configuration; DataError where there is none."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(checkpoint.base, trust_remote_code=checkpoint.trust_remote_code)
-    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
-        raise DataError(
-            f"model={checkpoint.name!r}: no tokenizer that transformers can read in {checkpoint.base} "
-            f"({first_line(error)}); pass base=, a folder or model id that has it"
-        ) from error
-
-
 def window(config: Any) -> int | None:
     """The longest text, in tokens, that the model's positions allow; None where positions are only relative."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
         return None
     longest = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if longest is None or getattr(text, "relative_attention_num_buckets", None):
+    # XLNet says -1: its positions are relative.
+    if longest is None or longest < 1 or getattr(text, "relative_attention_num_buckets", None):
         return None
     # RoBERTa counts positions from behind the padding index, so two of its embeddings are never used.
     return int(longest) - (2 if "roberta" in text.model_type else 0)
@@ -87,11 +76,14 @@ def encodes(config: Any) -> bool:
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def load(checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: "torch.dtype") -> Any:
+def load(
+    checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: "torch.dtype", head: Iterable[str] = ()
+) -> Any:
     """The model that transformers' `loader` (such as "AutoModel") makes of the checkpoint, ready to score.
 
-    A model that does not fit on one GPU is spread over the devices by accelerate. Raises DataError where any weight of
-    the model is not in the checkpoint: it would be random.
+    A model that does not fit on one GPU is spread over the devices by accelerate. `head`: weights of the checkpoint
+    that are read apart from it. Raises DataError where any weight of the model is not in the checkpoint, as it would be
+    random, and where any weight of the checkpoint is used by nothing.
     """
     import transformers
 
@@ -100,28 +92,19 @@ def load(checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: 
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
     maker, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
-        with _quiet():
+        with quiet():
             model, report = maker.from_pretrained(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
-    except (RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
+    except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
         raise DataError(
             f"model={checkpoint.name!r}: transformers could not load it with {loader} ({first_line(error)}); check "
             "that the folder is complete and that its configuration belongs to its weights"
         ) from error
     refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
+    refuse_unused_weights(checkpoint, model, report["unexpected_keys"], head)
     model.eval().requires_grad_(False)
     return model if "device_map" in options else model.to(device)
-
-
-def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
-    """Raise DataError where weights of the model are not in the checkpoint."""
-    if missing:
-        shown = ", ".join(missing[:4]) + (" ..." if len(missing) > 4 else "")
-        raise DataError(
-            f"model={checkpoint.name!r}: {len(missing)} weights are not in the checkpoint ({shown}); they would be "
-            "random, and so would the scores: use a trained reward model, or name the head it has with head="
-        )
 
 
 def mark_segments(backbone: Any, words: Any) -> None:
@@ -198,19 +181,3 @@ def _prefix(checkpoint: Checkpoint, shape: Any) -> str:
     name = next(iter(shape.state_dict()))
     held = min((key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name)
     return held.removesuffix(name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bar and its table of weights: what matters of it is raised as an error."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

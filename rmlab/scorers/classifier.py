@@ -1,5 +1,6 @@
 """Reward models that give one text one score: a backbone, a head, and where the head is read."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,8 @@ from rmlab.scorers.heads import Head, choose
 from rmlab.scorers.labels import head_keys, split
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention, versions
+from rmlab.scorers.tokenizer_file import load_tokenizer
+from rmlab.scorers.weights import refuse_new_weights
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "classifier"]
 
 Ints = NDArray[np.intp]
+
+_STEPWISE = re.compile(r"ForTokenClassification|ForProcessReward|PRM|ForPrm")
 
 
 def classifier(
@@ -64,9 +69,10 @@ def classifier(
     )
     from rmlab.inference.rendering import read_template
 
+    _refuse_other_tasks(checkpoint)
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
-        backbones.refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
+        refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
     target = backbones.device(device)
     return Classifier(
         checkpoint,
@@ -192,7 +198,7 @@ class Classifier:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return backbones.tokenizer(self.checkpoint)
+        return load_tokenizer(self.checkpoint)
 
     @property
     def backbone(self) -> Any:
@@ -245,7 +251,8 @@ class Classifier:
         from rmlab.inference.template import has_segments
 
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
-        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype)
+        keys = [] if self.head.make is None else self.head.keys(self.checkpoint.files)
+        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=keys)
         if self.head.make is None:
             backbone, run, read = split(model, self.checkpoint)
             if has_segments(self.tokenizer, self.encode_options["template"]):
@@ -253,7 +260,7 @@ class Classifier:
             return backbone, run, (read,)
         # Code that comes with a model may give the whole reward model where the backbone was asked for.
         backbone = getattr(model, model.base_model_prefix, model) if model.base_model_prefix else model
-        held = self.checkpoint.read(self.head.keys(self.checkpoint.files), rows=self.head.rows)
+        held = self.checkpoint.read(keys, rows=self.head.rows)
         weights = {key: tensor.to(backbone.device) for key, tensor in held.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
 
@@ -296,6 +303,16 @@ class Classifier:
                 states = batch.rows[torch.from_numpy(np.stack(batch.where)).to(batch.rows.device)]
             found: NDArray[np.float64] = run(states).double().cpu().numpy()
         return found[:, 0] if self.mix is None else found @ self.mix
+
+
+def _refuse_other_tasks(checkpoint: Checkpoint) -> None:
+    """Raise DataError for a model that scores the steps of an answer and not the whole of it."""
+    named = [name for name in checkpoint.settings.get("architectures") or () if _STEPWISE.search(str(name))]
+    if named:
+        raise DataError(
+            f"model={checkpoint.name!r} is a {named[0]}: token classification, as process reward models have it, which "
+            "scores every step of an answer; rmlab scores whole answers: use an outcome reward model"
+        )
 
 
 def _convention(asked: str | None, head: Head, checkpoint: Checkpoint) -> str | None:

@@ -14,6 +14,7 @@ from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
+from rmlab.scorers.tokenizer_file import load_tokenizer
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class ImplicitReward:
     @cached_property
     def tokenizer(self) -> Any:
         """The policy's tokenizer."""
-        return backbones.tokenizer(self.checkpoints[0])
+        return load_tokenizer(self.checkpoints[0])
 
     @property
     def backbone(self) -> Any:
@@ -252,7 +253,7 @@ class ImplicitReward:
 
     @cached_property
     def _reference_tokenizer(self) -> Any:
-        return backbones.tokenizer(self.checkpoints[1])
+        return load_tokenizer(self.checkpoints[1])
 
 
 def _in_order(model: LanguageModel, prepared: Prepared, wanted: Ints) -> Floats:

@@ -17,7 +17,9 @@ from rmlab.scorers.forms import Form, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Stream, fingerprint, gather, order, require_convention, versions
+from rmlab.scorers.tokenizer_file import load_tokenizer
 from rmlab.scorers.vocabulary import Vocabulary
+from rmlab.scorers.weights import refuse_new_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -228,7 +230,7 @@ class Pairwise:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return backbones.tokenizer(self.checkpoint)
+        return load_tokenizer(self.checkpoint)
 
     @property
     def backbone(self) -> Any:
@@ -292,7 +294,8 @@ class Pairwise:
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
         """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
-        model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype)
+        head = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
+        model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=head)
         if self.form.task == "AutoModel":
             return model, self._candidates(model)
         pair = letters(self.tokenizer, self.checkpoint.name)
@@ -312,7 +315,7 @@ class Pairwise:
         import torch
 
         keys = [f"head_layer.{number}.{part}" for number in (1, 4) for part in ("weight", "bias")]
-        backbones.refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
+        refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 
