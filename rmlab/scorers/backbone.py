@@ -1,6 +1,7 @@
 """The transformer below a head: which device and number type it gets, and loading it without a random weight."""
 
 import re
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "shape", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -92,7 +93,8 @@ def load(
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
     maker, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
-        with quiet():
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters of them is raised below
             model, report = maker.from_pretrained(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
@@ -162,22 +164,34 @@ def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *
 
 def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
-    import torch
-
     code = {"trust_remote_code": checkpoint.trust_remote_code}
-    with torch.device("meta"):
-        shape = maker.from_config(checkpoint.config, **code)
-    prefix = _prefix(checkpoint, shape) if maker.__name__ == "AutoModel" else ""
+    made = shape(checkpoint, maker)
+    prefix = _prefix(checkpoint, made) if maker.__name__ == "AutoModel" else ""
     if checkpoint.pickled:
         # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
         weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
-        return type(shape), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
+        return type(made), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
     renamed = {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
     return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
 
 
-def _prefix(checkpoint: Checkpoint, shape: Any) -> str:
+def shape(checkpoint: Checkpoint, maker: Any) -> Any:
+    """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
+    import torch
+
+    try:
+        with torch.device("meta"), quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of parts without elements, which then do not fit the weights
+            return maker.from_config(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
+    except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
+        raise DataError(
+            f"model={checkpoint.name!r}: transformers can build no model of its configuration "
+            f"({type(error).__name__}: {first_line(error)}); use the configuration that was published with the weights"
+        ) from error
+
+
+def _prefix(checkpoint: Checkpoint, made: Any) -> str:
     """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
-    name = next(iter(shape.state_dict()))
+    name = next(iter(made.state_dict()))
     held = min((key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name)
     return held.removesuffix(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,12 @@ class Checkpoint:
     def settings(self) -> dict[str, Any]:
         """The configuration file as it was published, keys that transformers does not know included."""
         return _json_object(self.base / "config.json")
+
+    @property
+    def architectures(self) -> list[str]:
+        """The classes that the configuration names."""
+        named = self.settings.get("architectures")
+        return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
     @cached_property
     def content(self) -> str:
@@ -244,7 +251,7 @@ def _header(path: Path) -> dict[str, int]:
         header = file.read(length)
     try:
         tensors = {key: about for key, about in json.loads(header).items() if key != "__metadata__"}
-        sizes = {key: prod(about["shape"]) for key, about in tensors.items()}
+        sizes = {key: prod(map(index, about["shape"])) for key, about in tensors.items()}
         end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
         raise DataError(trouble) from error

@@ -211,7 +211,7 @@ class Classifier:
         settings = self.checkpoint.settings
         if self.head.name == "value" and "reward_token_id" in settings:
             return int(settings["reward_token_id"])
-        if any("Athene" in kind for kind in settings.get("architectures") or ()):
+        if any("Athene" in kind for kind in self.checkpoint.architectures):
             return int(self.tokenizer.cls_token_id)
         return None
 
@@ -307,7 +307,7 @@ class Classifier:
 
 def _refuse_other_tasks(checkpoint: Checkpoint) -> None:
     """Raise DataError for a model that scores the steps of an answer and not the whole of it."""
-    named = [name for name in checkpoint.settings.get("architectures") or () if _STEPWISE.search(str(name))]
+    named = [name for name in checkpoint.architectures if _STEPWISE.search(name)]
     if named:
         raise DataError(
             f"model={checkpoint.name!r} is a {named[0]}: token classification, as process reward models have it, which "
@@ -338,6 +338,8 @@ def _before_header(ids: NDArray[np.int32], prompt_end: int, header: list[int], n
 def _mix(weights: Any, head: Head, checkpoint: Checkpoint) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
     names = list(checkpoint.config.id2label.values()) if head.make is None else ["score"]
+    if not names:
+        raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
     if len(names) == 1:
         if weights is not None:
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")

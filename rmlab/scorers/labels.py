@@ -18,24 +18,26 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 
     Raises DataError where it has no such class, or one with an encoder and a decoder.
     """
-    import torch
     from transformers import AutoModelForSequenceClassification
+
+    from rmlab.scorers.backbone import shape
 
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         raise DataError(
             f"model={checkpoint.name!r} has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise"
         )
-    try:
-        with torch.device("meta"):
-            model = AutoModelForSequenceClassification.from_config(
-                checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
-            )
-    except ValueError as error:
+    if not _has_class(checkpoint, AutoModelForSequenceClassification):
         raise DataError(
             f"model={checkpoint.name!r}: its checkpoint has no head that rmlab knows, and transformers has no "
             f"sequence-classification class for the architecture {checkpoint.config.model_type!r}"
-        ) from error
+        )
+    model = shape(checkpoint, AutoModelForSequenceClassification)
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
+
+
+def _has_class(checkpoint: Checkpoint, maker: Any) -> bool:
+    remote = getattr(checkpoint.config, "auto_map", None) or {}
+    return type(checkpoint.config) in maker._model_mapping or maker.__name__ in remote
 
 
 def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], Tensor], str]":
