@@ -1,5 +1,6 @@
 """The transformer below a head: which device and number type it gets, and loading it without a random weight."""
 
+import inspect
 import re
 import warnings
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "shape", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_global", "mark_segments", "shape", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -106,7 +107,43 @@ def load(
     refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
     refuse_unused_weights(checkpoint, model, report["unexpected_keys"], head)
     model.eval().requires_grad_(False)
-    return model if "device_map" in options else model.to(device)
+    model = model if "device_map" in options else model.to(device)
+    _require_that_it_runs(model, checkpoint, str(dtype).removeprefix("torch."))
+    return model
+
+
+def _require_that_it_runs(model: Any, checkpoint: Checkpoint, dtype: str) -> None:
+    """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
+    import torch
+
+    from rmlab.inference.state import keep_state
+
+    if getattr(model.config, "is_encoder_decoder", False):
+        return
+    try:
+        with quiet():
+            keep_state(model.base_model)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise DataError(
+            f"model={checkpoint.name!r}: its architecture {checkpoint.config.model_type!r} does not run in {dtype} "
+            f"({first_line(error)}); "
+            + ("score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else")
+        ) from error
+
+
+def mark_global(backbone: Any) -> None:
+    """Let Longformer see its first token from everywhere, as its class for sequence classification does."""
+    if "global_attention_mask" not in inspect.signature(backbone.forward).parameters:
+        return
+
+    def mark(_: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        first = named["input_ids"].new_zeros(named["input_ids"].shape)
+        first[:, 0] = 1
+        return inputs, named | {"global_attention_mask": first}
+
+    backbone.register_forward_pre_hook(mark, with_kwargs=True)
 
 
 def mark_segments(backbone: Any, words: Any) -> None:

@@ -74,6 +74,13 @@ def _stand_in(pooler: Any) -> Any:
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
+    class States(Output):  # type: ignore[misc]
+        """What some classes ask for besides (memories, global attentions) and hand on unread is None."""
+
+        def __getattr__(self, name: str) -> None:
+            if name.startswith("_"):
+                raise AttributeError(name)
+
     class StandIn(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -82,7 +89,7 @@ def _stand_in(pooler: Any) -> Any:
 
         def forward(self, *_: Any, **__: Any) -> Any:
             pooled = None if self.pooler is None else self.pooler(self.states)
-            return Output(last_hidden_state=self.states, pooler_output=pooled)
+            return States(last_hidden_state=self.states, pooler_output=pooled)
 
     return StandIn()
 
