@@ -27,21 +27,18 @@ def row(scorer: Any) -> Row:
 def need(scorer: Any) -> tuple[float, float]:
     """Bytes of the weights and of the activations of one forward pass.
 
-    A layer holds, per token, about six vectors of the hidden size and three of the inner one; layers come one after
-    the other, so that one is counted. An implicit reward adds its chunk of logits, and its second model if both stay.
+    An implicit reward adds its chunk of logits, and its second model if both stay.
     """
-    from rmlab.inference.forward import BUDGETS
+    from rmlab.inference.budget import activation_bytes, default_budget, free_memory
 
     every = getattr(scorer, "checkpoints", None) or [scorer.checkpoint]
     running = getattr(scorer, "running", {"budget": getattr(scorer, "budget", None)})
-    budget = running["budget"] or BUDGETS.get(scorer.place.type, BUDGETS["cuda"])
-    sizes = [sum(checkpoint.sizes.values()) * scorer.kind.itemsize for checkpoint in every]
-    config = every[0].config.get_text_config()
-    width = config.hidden_size
-    inner = getattr(config, "intermediate_size", None) or 4 * width
-    logits = 2.0**29 if hasattr(scorer, "checkpoints") and scorer.place.type == "cuda" else 0.0
+    config, dtype, device = every[0].config, scorer.kind, scorer.place
+    budget = running["budget"] or default_budget(config, dtype, device, free=free_memory(device))
+    sizes = [sum(checkpoint.sizes.values()) * dtype.itemsize for checkpoint in every]
+    logits = 2.0**29 if hasattr(scorer, "checkpoints") and device.type == "cuda" else 0.0
     weights = sum(sizes) if getattr(scorer, "together", False) else max(sizes)
-    return float(weights), float(budget * (6 * width + 3 * inner) * scorer.kind.itemsize) + logits
+    return float(weights), budget * activation_bytes(config, dtype) + logits
 
 
 def _have(place: Any) -> float | None:
