@@ -352,9 +352,20 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
     assert_halved(sizes, 400, caplog)
 
 
-@pytest.mark.parametrize("words", [None, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"])
-def test_out_of_memory_halves_batches_too(caplog, words):
-    backbone = Small(400, torch.OutOfMemoryError() if words is None else RuntimeError(words))
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: 1.02 GB, max: 9.07 GB)"),
+        torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+    ],
+    ids=["torch", "cpu", "mps", "cuda", "cublas", "triton"],
+)
+def test_out_of_memory_halves_batches_too(caplog, error):
+    backbone = Small(400, error)
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
     assert not packing_support(backbone).packed
     backbone.sizes.clear()

@@ -7,10 +7,11 @@ only slower, and a warning says why.
 
 import logging
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from rmlab.inference.fitting import out_of_memory
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod
@@ -25,6 +26,9 @@ __all__ = ["OPTIONS", "Kernels", "kernels", "serves"]
 OPTIONS: tuple[Mapping[str, int], ...] = ({}, {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1})
 """What torch is told of a kernel: first nothing, then the smallest blocks, which need the least shared memory."""
 
+BACKEND = "inductor"
+"""What compiles the kernels, by its name in torch."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +41,7 @@ class _Shape(NamedTuple):
     key_heads: int
     size: int
     value_size: int
+    strides: tuple[tuple[int, ...], ...]
     dtype: "torch.dtype"
     device: "torch.device"
 
@@ -57,6 +62,7 @@ class Kernels:
     def __init__(self) -> None:
         self.trouble = ""
         self._level = 0
+        self._paused = False
         self._made: dict[_Shape, _Kernel] = {}
         self._recompiled: set[_Shape] = set()
 
@@ -71,7 +77,7 @@ class Kernels:
     @property
     def usable(self) -> bool:
         """Is there a kernel, or one left to try?"""
-        return bool(self._made) or self._level < len(OPTIONS)
+        return not self._paused and (bool(self._made) or self._level < len(OPTIONS))
 
     def attend(
         self, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", tables: Tables
@@ -82,9 +88,10 @@ class Kernels:
         """
         rows = query.shape[2]
         query, key, value = _fitted(query, key, value)
+        strides = query.stride(), key.stride(), value.stride()
         shape = _Shape(
-            kind, query.shape[2], query.shape[1], key.shape[1], query.shape[3], value.shape[3], query.dtype,
-            query.device,
+            kind, query.shape[2], query.shape[1], key.shape[1], query.shape[3], value.shape[3], strides,
+            query.dtype, query.device,
         )  # fmt: skip
         while (kernel := self._kernel(shape)) is not None:
             try:
@@ -96,6 +103,15 @@ class Kernels:
             else:
                 return (out if rows == shape.rows else out[:, :, :rows]).transpose(1, 2)
         return None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block attention goes run by run."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     def refuse(self, reason: str) -> None:
         """Use no kernel from now on."""
@@ -144,13 +160,15 @@ def compiled(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[...
 
     torch keeps what it compiles with a function's code and gives up after a few shapes: attention would then be
     computed without a kernel, rows x rows at once (34 GB a layer at 16,384 rows). So every kernel has code of its own,
-    which also frees it with the model, and `fullgraph` makes giving up an error.
+    and `fullgraph` makes giving up an error. The code is told to forget its kernel when nothing can call it any more.
     """
     import torch
+    from torch._C._dynamo.eval_frame import reset_code
 
-    made: Callable[..., torch.Tensor] = torch.compile(
-        _own_code(_attention(kind, rows, options)), dynamic=False, fullgraph=True
-    )
+    whole: Any = _attention(kind, rows, options)
+    own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
+    finalize(own, reset_code, own.__code__)
+    made: Callable[..., torch.Tensor] = torch.compile(own, dynamic=False, fullgraph=True, backend=BACKEND)
     return made
 
 
@@ -174,13 +192,6 @@ def _attention(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[.
         )  # fmt: skip
 
     return attend
-
-
-def _own_code(function: types.FunctionType | Any) -> Any:
-    """The same function with a copy of its code."""
-    return types.FunctionType(
-        function.__code__.replace(), function.__globals__, function.__name__, closure=function.__closure__
-    )
 
 
 @cache
@@ -209,7 +220,10 @@ def _fitted(query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor") -
 
     empty = filled(query.shape[2]) - query.shape[2]
     if empty:
-        query, key, value = (pad(states, (0, 0, 0, empty)) for states in (query, key, value))
+        # Laid out row by row, as most models make them of full packs too: one kernel then serves both.
+        query, key, value = (
+            pad(states.transpose(1, 2), (0, 0, 0, 0, 0, empty)).transpose(1, 2) for states in (query, key, value)
+        )
     shared = query.shape[1] // key.shape[1]
     if shared & (shared - 1):
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)

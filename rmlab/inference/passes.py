@@ -69,15 +69,13 @@ def packed_rows(
     """
     layout = _fill(backbone, layout)
     kept = rows_out(layout, np.unique(rows), shape.windows) if shape.windows else []
-    sent = upload(dict(_arrays(backbone, layout, rows, kept, shape)), backbone.device)
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
-    last = [sent["kept", number] for number in range(len(kept))]
-    with (
-        _resting(backbone, layout.positions.max() + 1),
-        paths(backbone, layout, sent) as calls,
-        narrowed(layers(backbone) or () if kept else (), shape.behind, last),
-    ):
-        found = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
+    with _resting(backbone, layout.positions.max() + 1):
+        # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
+        sent = upload(dict(_arrays(backbone, layout, rows, kept, shape)), backbone.device)
+        last = [sent["kept", number] for number in range(len(kept))]
+        with paths(backbone, layout, sent) as calls, narrowed(layers(backbone) or (), shape.behind, last):
+            found = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
         if len(found) != len(layout.ids):
             raise ValueError(f"{len(found)} rows came out of a pack of {len(layout.ids)}")
         return found[sent["rows"].to(found.device)].float(), calls

@@ -71,9 +71,7 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
         refused = next(_settings(backbone), None)
         found = Packing(refused) if refused else _tried(backbone)
         if found.refused and not refused and _has_kernels(backbone):
-            # The kernels may be to blame, which run by run will show.
-            kernels(backbone).refuse(found.refused)
-            found = _tried(backbone)
+            found = _without_kernels(backbone, found.refused) or found
         found = found if found.packed else replace(found, pads=_pads(backbone))
         _cached.setdefault(backbone, {})[_state(backbone)] = found
     return found
@@ -124,6 +122,17 @@ def _tried(backbone: "PreTrainedModel") -> Packing:
     narrow = replace(whole, windows=windows, behind=trial.behind)
     shape = narrow if all(trial.behind) and trial.run(narrow)[0] is None else whole
     return Packing(None, trial.causal, shape, half_differs=half and kernel)
+
+
+def _without_kernels(backbone: "PreTrainedModel", refused: str) -> Packing | None:
+    """What shows when packs go run by run: if they are right then, the kernels are to blame and are not used."""
+    held = kernels(backbone)
+    with held.paused():
+        found = _tried(backbone)
+    if not found.packed:
+        return None
+    held.refuse(refused)
+    return found
 
 
 def _has_kernels(backbone: "PreTrainedModel") -> bool:

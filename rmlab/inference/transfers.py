@@ -92,10 +92,12 @@ class _Download:
 
 
 def _sent(buffer: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
-    # From ordinary memory torch waits for the copy, and for all that was queued before it.
-    if device.type == "cuda":
-        return buffer.pin_memory().to(device, non_blocking=True)
-    return buffer.to(device)
+    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
+    return _pinned(buffer).to(device, non_blocking=True) if device.type == "cuda" else buffer.to(device)
+
+
+def _pinned(buffer: "torch.Tensor") -> "torch.Tensor":
+    return buffer.pin_memory()
 
 
 def _torch_dtype(values: NDArray[Any]) -> "torch.dtype":
