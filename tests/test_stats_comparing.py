@@ -6,10 +6,10 @@ import designs
 import numpy as np
 import pandas as pd
 import pytest
+from rmlab.stats.grid import credit
 
 from rmlab import metrics, stats, tables
 from rmlab.stats import comparing, permutation, targets
-from rmlab.stats.grid import credit
 from rmlab.tables import DataError
 
 

@@ -4,11 +4,11 @@ import designs
 import numpy as np
 import pandas as pd
 import pytest
+from rmlab.stats.grid import credit
 
 from rmlab import intervals, metrics, stats
 from rmlab.stats import grid as grids
 from rmlab.stats import reported, targets
-from rmlab.stats.grid import credit
 from rmlab.tables import DataError
 
 

@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rmlab.stats.grid import credit
 
 from rmlab import metrics, stats
 from rmlab.plots import plot_rank
 from rmlab.stats import comparing, ranking, targets
-from rmlab.stats.grid import credit
 from rmlab.tables import DataError
 
 

@@ -48,11 +48,20 @@ def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dt
     import torch
 
     if asked is None:
-        return torch.bfloat16 if place.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if _multiplies_bfloat16(place) else torch.float32
     name = str(asked).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
     return getattr(torch, name)
+
+
+def _multiplies_bfloat16(device: "torch.device") -> bool:
+    """Whether this very GPU computes in bfloat16; before Ampere (T4, V100) it is emulated, many times slower."""
+    import torch
+
+    if device.type != "cuda":
+        return False
+    return bool(torch.version.hip) or torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def window(config: Any) -> int | None:
@@ -182,12 +191,12 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
 
 def forwarded(backbone: Any | None) -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.forward import known
+    from rmlab.inference.forward import cached_packing
 
     if backbone is None:
         return {"attention": None, "packs": None}
-    way = known(backbone)
-    return {"attention": backbone.config._attn_implementation, "packs": None if way is None else str(way)}
+    packing = cached_packing(backbone)
+    return {"attention": backbone.config._attn_implementation, "packs": None if packing is None else str(packing)}
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:

@@ -134,14 +134,15 @@ class Classifier:
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         sequences, reads = self.places(prepared, wanted)
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
-            for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"]):
-                texts = np.asarray(wanted)[batch.texts]
-                scores = self.read_head(batch)
-                yield texts, scores
+            batches = hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"])
+            launched = ((np.asarray(wanted)[batch.texts], self._outputs(batch)) for batch in batches)
+            for texts, outputs in read_late(launched):
+                yield texts, self._mixed(outputs)
 
     def alone(self, prepared: Prepared, wanted: Ints) -> NDArray[np.float64]:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
@@ -294,16 +295,18 @@ class Classifier:
 
     def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""
+        return self._mixed(self._outputs(batch).cpu().double().numpy())
+
+    def _outputs(self, batch: "Batch") -> "torch.Tensor":
+        """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 
         _, run, looks = self._model
         with torch.inference_mode():
-            if looks == ("mean",):
-                states = torch.stack([batch.rows[positions].mean(0, keepdim=True) for positions in batch.where])
-            else:
-                states = batch.rows[torch.from_numpy(np.stack(batch.where)).to(batch.rows.device)]
-            found: NDArray[np.float64] = run(states).double().cpu().numpy()
-        return found[:, 0] if self.mix is None else found @ self.mix
+            return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
+
+    def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return outputs[:, 0] if self.mix is None else outputs @ self.mix
 
 
 def _refuse_other_tasks(checkpoint: Checkpoint) -> None:

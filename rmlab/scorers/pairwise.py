@@ -283,13 +283,14 @@ class Pairwise:
     def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
         """Logit that the answer written first is better, for each text."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         model, head = self._model
         if self.form.task == "AutoModelForSeq2SeqLM":
             yield from generated(model, head, ids, self.run_options["budget"] or 4096)
             return
-        for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.run_options["budget"]):
-            yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
+        batches = hidden(model, ids, reads, groups=groups.tolist(), budget=self.run_options["budget"])
+        yield from read_late((batch.texts, head(batch.stacked())) for batch in batches)
 
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
