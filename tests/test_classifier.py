@@ -346,12 +346,12 @@ def test_devices_and_types(llama):
 def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
     found = checkpoint.find(llama)
     need = 4 * sum(found.sizes.values())
-    place = torch.device("cuda")
+    target = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * need, 2 * need))
-    assert backbone.fits(found, place, torch.float32)
+    assert backbone.fits(found, target, torch.float32)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (need, need))
-    assert not backbone.fits(found, place, torch.float32)
-    assert backbone.fits(found, place, torch.bfloat16)
+    assert not backbone.fits(found, target, torch.float32)
+    assert backbone.fits(found, target, torch.bfloat16)
     asked = {}
 
     def from_pretrained(*_, **options):
@@ -360,7 +360,7 @@ def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch)
 
     monkeypatch.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", from_pretrained)
     with pytest.raises(DataError, match="stop here"):
-        backbone.load(found, "AutoModelForSequenceClassification", place=place, kind=torch.float32)
+        backbone.load(found, "AutoModelForSequenceClassification", device=target, dtype=torch.float32)
     assert asked["device_map"] == "auto"
     assert asked["use_safetensors"]
     assert asked["trust_remote_code"] is False

@@ -140,7 +140,9 @@ def test_calibration_draws_the_bins_and_the_error(tables_of):
     drawn = ax.lines[-1]
     np.testing.assert_allclose(drawn.get_xdata(), good["predicted"])
     np.testing.assert_allclose(drawn.get_ydata(), good["accuracy"])
-    assert ax.get_legend().get_texts()[-1].get_text() == f"good  (ECE {good['ece'].iloc[0]:.3f})"
+    error, low, high = good[["ece_debiased", "ece_low", "ece_high"]].iloc[0]
+    legend = ax.get_legend().get_texts()[-1].get_text()
+    assert legend == f"good  (ECE {max(error, 0):.3f}, {low:.3f} to {high:.3f})"
     with pytest.raises(DataError, match="pass the table of calibration"):
         margin.plot_calibration(tables_of["ranks"])
 

@@ -62,7 +62,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
     with pytest.raises(DataError, match="2 rows repeat a key"):
         metrics.rm_bench(twice)
-    with pytest.raises(DataError, match="RM-Bench's answers have styles"):
+    with pytest.raises(DataError, match="with 6: 2 easy, 2 normal, 2 hard;"):
         metrics.rm_bench(pairs.drop(columns=["chosen_style", "rejected_style"]))
 
 

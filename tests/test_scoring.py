@@ -251,7 +251,9 @@ def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
 
     def fake(model, **options):
         made.append((str(model), options))
-        return Streaming(str(model))
+        scorer = Streaming(str(model))
+        scorer.fingerprint = str(model)
+        return scorer
 
     monkeypatch.setattr("rmlab.scorers.classifier", fake)
     models = ["owner/name", "./folder", tmp_path, "longest"]

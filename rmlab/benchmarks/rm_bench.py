@@ -14,7 +14,7 @@ from rmlab.benchmarks.benchmark import Benchmark, Files
 from rmlab.benchmarks.hub import Source
 from rmlab.items.columns import positions
 from rmlab.items.comparisons import comparison_items
-from rmlab.items.grid import ABSENT, Items
+from rmlab.items.grid import ABSENT, NO_STYLE, STYLE_CODES, Items
 from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
 
@@ -80,9 +80,9 @@ def items(table: pd.DataFrame, credit: str) -> Items:
             "give data of your own another name in its column benchmark"
         )
     if not found.styled:
-        blank = int(found.frame[["chosen_style", "rejected_style"]].isna().any(axis=1).sum())
+        blank = int(found.frame["level"].isna().sum())
         raise DataError(
-            f"pairs: a style is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
+            f"pairs: level is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
             "load the texts with load('rm-bench') and score those"
         )
     return found
@@ -114,8 +114,11 @@ def check_nine(found: Items) -> None:
     """Refuse prompts that have some of their nine comparisons only: an answer without a row would count in nothing."""
     first = np.flatnonzero(np.diff(found.prompt, prepend=-1))
     rows = np.add.reduceat((found.outcome != ABSENT).astype(np.intp), first, axis=1)
-    kinds = np.unique(found.prompt * _CELLS + found.cells["styles"].to_numpy()[found.cell])
-    whole = np.bincount(kinds // _CELLS, minlength=len(first)) == _CELLS
+    kinds, n = np.unique(found.prompt * STYLE_CODES + found.cells["styles"].to_numpy()[found.cell], return_counts=True)
+    expected = np.where(
+        kinds % STYLE_CODES > NO_STYLE, len(STYLES), 1
+    )  # three comparisons a level, one a pair of styles
+    whole = np.bincount(kinds // STYLE_CODES, np.where(n == expected, n, 0), minlength=len(first)) == _CELLS
     wrong = (rows > 0) & ((rows != _CELLS) | ~whole)
     if not wrong.any():
         return
@@ -131,6 +134,8 @@ def check_nine(found: Items) -> None:
 
 def _what(found: pd.DataFrame) -> str:
     """Which of the nine comparisons (chosen > rejected) a prompt lacks, and which it has several times."""
+    if found["chosen_style"].isna().any():
+        return ", ".join(f"{n} {level}" for level, n in found["level"].value_counts(sort=False).items())
     have = list(zip(found["chosen_style"], found["rejected_style"], strict=True))
     times = {f"{chosen} > {rejected}": have.count((chosen, rejected)) for chosen in STYLES for rejected in STYLES}
     said = {

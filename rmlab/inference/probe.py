@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmlab.inference.attention import Call
 from rmlab.inference.narrowing import layers
 from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
+from rmlab.inference.state import changes
 from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def way(backbone: "PreTrainedModel") -> Way:
     if found is None:
         refused = next(_settings(backbone), None)
         found = Way(refused) if refused else _tried(backbone)
-        found = found if found.packed else replace(found, pads=_pads(backbone))
+        found = found if found.packed else replace(found, pads=not changes(backbone) and _pads(backbone))
         _found.setdefault(backbone, {})[_state(backbone)] = found
     return found
 
@@ -82,6 +83,8 @@ def _state(backbone: "PreTrainedModel") -> tuple[str, str]:
 
 def _settings(backbone: "PreTrainedModel") -> Iterator[str]:
     config = backbone.config.get_text_config()
+    if changes(backbone):
+        yield f"a pass changes the model ({', '.join(changes(backbone))})"
     if backbone.config.is_encoder_decoder:
         yield "it is an encoder with a decoder"
     if not getattr(backbone, "_supports_attention_backend", False):

@@ -20,8 +20,9 @@ Mask = NDArray[np.bool_]
 ABSENT, BLANK, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer, or lost, tied, won."""
 
-NO_STYLE = 9  # pair of styles of a comparison whose answers have none
-_CELL = ["domain", "subset", "chosen_style", "rejected_style"]
+NO_STYLE = 9  # pair of styles of a comparison whose answers have none; above it the level, where that alone is known
+STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
+_CELL = ["domain", "subset", "chosen_style", "rejected_style", "level"]
 
 
 @dataclass(frozen=True)
@@ -168,12 +169,10 @@ def _sorted(frame: pd.DataFrame, key: Sequence[str]) -> tuple[Codes, pd.DataFram
 
 
 def _cells(frame: pd.DataFrame) -> tuple[Codes, pd.DataFrame]:
-    """Cell of each item, and one row per cell: domain, subset, styles (0 to 8, or 9 where a style is missing)."""
+    """Cell of each item, and one row per cell: domain, subset, styles (see `NO_STYLE`)."""
     cell, first = number(frame, [c for c in _CELL if c in frame])
     cells = frame.iloc[first].reset_index(drop=True)
-    return cell, cells.assign(styles=_style_pair(cells))[
-        [c for c in (*_CELL, "level", "styles") if c in {*cells, "styles"}]
-    ]
+    return cell, cells.assign(styles=_style_pair(cells))[[c for c in (*_CELL, "styles") if c in {*cells, "styles"}]]
 
 
 def _style_pair(cells: pd.DataFrame) -> Codes:
@@ -182,4 +181,5 @@ def _style_pair(cells: pd.DataFrame) -> Codes:
     chosen, rejected = (
         pd.Categorical(cells[c], dtype=tables.STYLE).codes.astype(np.intp) for c in ("chosen_style", "rejected_style")
     )
-    return np.where((chosen < 0) | (rejected < 0), NO_STYLE, 3 * chosen + rejected)
+    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes if "level" in cells else -1
+    return np.where((chosen < 0) | (rejected < 0), NO_STYLE + 1 + level, 3 * chosen + rejected).astype(np.intp)

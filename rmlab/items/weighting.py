@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.items.grid import NO_STYLE, Codes, Floats, Items, Mask
+from rmlab.items.grid import STYLE_CODES, Codes, Floats, Items, Mask
 from rmlab.tables import DataError
 
 __all__ = [
@@ -111,8 +111,8 @@ def number_of(items: Items, weighting: Weighting, counted: Mask | None = None, n
     counted = np.ones(len(items.cell), bool) if counted is None else counted
     cell, inverse = np.unique(items.cell[counted], return_inverse=True)
     part, styles = weighting.part[cell], items.cells["styles"].to_numpy()[cell]
-    found, pool_of_cell = np.unique(part * (NO_STYLE + 1) + styles, return_inverse=True)
-    parts = found // (NO_STYLE + 1)
+    found, pool_of_cell = np.unique(part * STYLE_CODES + styles, return_inverse=True)
+    parts = found // STYLE_CODES
     need = np.unique(parts) if need is None else need
     share = _alike_where_nothing(weighting.weight[:, need])
     of_part = np.zeros_like(weighting.weight)

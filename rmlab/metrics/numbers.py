@@ -103,7 +103,7 @@ def _sections(reading: Reading) -> Iterator[tuple[str, str, Number]]:
 def _part(reading: Reading, column: str, values: set[str], members: set[str]) -> Number:
     """The mean of some domains or subsets; `members` are the names that their parts may have."""
     items, weighting = reading.items, reading.weighting
-    inside = items.cells[column].isin(values).to_numpy()
+    inside = np.isin(items.cells[column].to_numpy(object), [*values])
     named = [i for i, name in enumerate(weighting.names) if name in members]
     need = np.union1d(weighting.part[inside], np.array(named, np.intp)).astype(np.intp)
     return number_of(items, weighting, inside[items.cell], need)

@@ -99,7 +99,7 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
     if np.isnan(at):
         left, right = ax.get_xlim()
         where = 0.5 if left < 0.5 < right and value == "preference" else 0.0
-        ax.text(where, y, f"  {plain(row['note'])}", va="center", fontsize="x-small", color="#808080")
+        ax.text(where, y, f"  {plain(row['reason'])}", va="center", fontsize="x-small", color="#808080")
         return
     left, right = ax.get_xlim()
     if np.isinf(low) or np.isinf(high):

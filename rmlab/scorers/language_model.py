@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmlab.inference.forward import Batch
 
-__all__ = ["LanguageModel", "Room", "answer"]
+__all__ = ["LanguageModel", "Residency", "answer"]
 
 Ints = NDArray[np.intp]
 Ids = NDArray[np.int32]
@@ -27,12 +27,12 @@ Floats = NDArray[np.float64]
 
 
 @dataclass
-class Room:
+class Residency:
     """Whether models stay on the device once they are loaded. `asked`: None lets the free memory decide."""
 
     checkpoints: Sequence[Checkpoint]
-    place: "torch.device"
-    kind: "torch.dtype"
+    device: "torch.device"
+    dtype: "torch.dtype"
     asked: bool | None
 
     @cached_property
@@ -43,7 +43,7 @@ class Room:
         if self.asked is not None:
             return self.asked
         share = 0.85 / len(self.checkpoints)
-        return all(backbones.fits(checkpoint, self.place, self.kind, share=share) for checkpoint in self.checkpoints)
+        return all(backbones.fits(checkpoint, self.device, self.dtype, share=share) for checkpoint in self.checkpoints)
 
 
 class LanguageModel:
@@ -59,11 +59,11 @@ class LanguageModel:
         *,
         name: str,
         mode: str,
-        room: Room,
+        residency: Residency,
         budget: int | None = None,
         chunk: int | None = None,
     ) -> None:
-        self.checkpoint, self.name, self.mode, self.room = checkpoint, name, mode, room
+        self.checkpoint, self.name, self.mode, self.residency = checkpoint, name, mode, residency
         self.budget, self.chunk = budget, chunk
         self.encoding: dict[str, Any] = {}
         self._loaded: tuple[Any, Vocabulary] | None = None
@@ -105,18 +105,22 @@ class LanguageModel:
 
     def leave(self) -> None:
         """Free the memory, unless there is room for all the models that belong together."""
-        if not self.loaded or self.room.enough:
+        if not self.loaded or self.residency.enough:
             return
         import torch
 
         self._loaded = None
-        if self.room.place.type == "cuda":
+        if self.residency.device.type == "cuda":
             torch.cuda.empty_cache()
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a score beside the token ids and the answer's place, which are in a text's key."""
-        parts = {"content": self.checkpoint.content, "head": f"implicit {self.mode}", "dtype": str(self.room.kind)}
+        parts = {
+            "content": self.checkpoint.content,
+            "head": f"implicit {self.mode}",
+            "dtype": str(self.residency.dtype),
+        }
         return fingerprint(parts)
 
     def provenance(self) -> dict[str, Any]:
@@ -126,16 +130,18 @@ class LanguageModel:
             "revision": self.checkpoint.revision,
             "content": self.checkpoint.content,
             "head": f"implicit {self.mode}",
-            "dtype": str(self.room.kind).removeprefix("torch."),
-            "device": str(self.room.place),
+            "dtype": str(self.residency.dtype).removeprefix("torch."),
+            "device": str(self.residency.device),
             "versions": versions(),
             "fingerprint": self.fingerprint,
         } | (self._forwarded | self.encoding)
 
     def _load(self) -> tuple[Any, Vocabulary]:
         if self._loaded is None:
-            _ = self.room.enough  # Decided now, while the memory is still free.
-            model = backbones.load(self.checkpoint, "AutoModelForCausalLM", place=self.room.place, kind=self.room.kind)
+            _ = self.residency.enough  # Decided now, while the memory is still free.
+            model = backbones.load(
+                self.checkpoint, "AutoModelForCausalLM", device=self.residency.device, dtype=self.residency.dtype
+            )
             self._loaded = model, Vocabulary(model, self.checkpoint.name)
         return self._loaded
 

@@ -1,5 +1,6 @@
 """Responses to scores: any scorer, each distinct text once, resumable with a store."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import baselines, scorers, tables
+from rmlab.scorers import protocol
+from rmlab.scorers.protocol import AnyScorer, PairwiseScorer
 from rmlab.scoring import finished
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
@@ -17,10 +20,13 @@ from rmlab.tables import DataError
 
 __all__ = ["merge", "prefer", "score"]
 
+Named = str | Path | AnyScorer
+"""A model by its name, or a scorer."""
+
 
 def score(
     responses: pd.DataFrame,
-    model: Any,
+    model: Named | Sequence[Named],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -33,8 +39,8 @@ def score(
 
     `model`: a baseline's name ("longest"), a model id ("owner/name") or folder, a scorer, or a list of these. A scorer
     is a function of (prompts, responses), two lists, that returns one number per text, or an object with such a call
-    and a `name`. `options` go to `rmlab.classifier` where a string names a model; `name` may be a list, one for each.
-    Identical texts are scored once.
+    and a `name` (`rmlab.scorers.protocol`). `options` go to `rmlab.classifier` where a string names a model; `name` may
+    be a list, one for each. Identical texts are scored once.
 
     With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
     forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
@@ -59,14 +65,13 @@ def score(
     responses = select_shard(tables.check_responses(responses), shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
-    named = _scorers(model, "classifier", options)
+    named = _scorers(model, _single, options)
     if store is not None and shard is None:
         finished.check(store, named, responses["benchmark"].unique())
     for name, scorer in named.items():
-        if not callable(scorer) and (hasattr(scorer, "prefer") or not hasattr(scorer, "stream")):
-            raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
+        call = _call(name, scorer)
         values, provenance[name] = run(
-            name, scorer, scorer, texts,
+            name, scorer, call, texts,
             store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
         )  # fmt: skip
         parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
@@ -79,7 +84,7 @@ def score(
 
 def prefer(
     responses: pd.DataFrame,
-    model: Any,
+    model: Named | Sequence[Named],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -103,11 +108,11 @@ def prefer(
     """
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
-    named = _scorers(model, "pairwise", options)
+    named = _scorers(model, _comparing, options)
     if store is not None and shard is None:
         finished.check(store, named, frame["benchmark"].unique(), pairs=True)
     for name, scorer in named.items():
-        if not hasattr(scorer, "prefer"):
+        if not protocol.is_pairwise(scorer):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
         margin, provenance[name] = _margins(
             name, scorer, texts, store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress
@@ -120,9 +125,19 @@ def prefer(
     return pairs
 
 
-def _margins(name: str, scorer: Any, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
+def _call(name: str, scorer: AnyScorer) -> Callable[..., Any]:
+    """How single texts are scored by a scorer that does not stream; one that does is never called."""
+    if protocol.is_plain(scorer):
+        return scorer
+    if protocol.is_streaming(scorer) and not protocol.is_pairwise(scorer):
+        return scorer.stream
+    hint = "; it compares two answers: use rmlab.prefer" if protocol.is_pairwise(scorer) else ""
+    raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
+
+
+def _margins(name: str, scorer: PairwiseScorer, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Margin of each row of the comparisons asked for, and the provenance."""
-    if not all(hasattr(scorer, part) for part in ("prepare", "stream", "average")):
+    if not protocol.is_streaming_pairwise(scorer):
         values, about = run(name, scorer, scorer.prefer, asked, **how)
         return values[asked.rows], about
     texts = both_orders(asked)
@@ -135,24 +150,28 @@ def _store(folder: str | Path | None) -> Store | None:
     return None if folder is None else Store(folder)
 
 
-def _scorers(model: Any, maker: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Name -> scorer, in the order given."""
-    models: Sequence[Any] = model if isinstance(model, list | tuple) else [model]
+def _scorers(
+    model: Named | Sequence[Named], make: Callable[..., AnyScorer], options: dict[str, Any]
+) -> dict[str, AnyScorer]:
+    """Name -> scorer, in the order given. `make`: from a string and the options to a scorer."""
+    models: Sequence[Named] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     if not models:
         raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
     names = _names(options.get("name"), len(models))
-    make = _maker(maker, options)
     if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
         raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
-    named: dict[str, Any] = {}
+    named: dict[str, AnyScorer] = {}
     for one, given in zip(models, names, strict=True):
-        scorer = make(one, given) if isinstance(one, str | Path) else one
-        name = _name(scorer)
+        own = options | ({"name": given} if given is not None else {})
+        scorer = make(one, own) if isinstance(one, str | Path) else one
+        name = protocol.name_of(scorer)
         if isinstance(options.get("name"), list | tuple) and given not in (None, name):
             raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer
+    if len(named) > 1:
+        _warn_of_twins(named)
     return named
 
 
@@ -164,38 +183,41 @@ def _names(name: str | Sequence[str] | None, models: int) -> Sequence[str | None
     return names
 
 
-def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path, str | None], Any]:
-    """Scorer of a string and a name: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
-
-    def make(model: str | Path, name: str | None) -> Any:
-        if maker == "classifier" and str(model) in baselines.ALL:
-            return baselines.ALL[str(model)]
-        if str(model) in baselines.ALL:
-            raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
-        if not _looks_like_model(model):
-            raise DataError(
-                f"model: unknown name {str(model)!r}; {tables.nearest(str(model), baselines.NAMES)}; "
-                "or a model id ('owner/name'), a folder, or a scorer"
+def _warn_of_twins(named: dict[str, AnyScorer]) -> None:
+    """Warn where scorers of different names share a fingerprint: one model, scored and ranked as if it were two."""
+    first: dict[str, str] = {}
+    for name, scorer in named.items():
+        print_ = protocol.fingerprint_of(scorer)
+        if print_ is not None and first.setdefault(print_, name) != name:
+            warnings.warn(
+                f"scorers {first[print_]!r} and {name!r} have the same fingerprint, so they are the same model and get "
+                "the same scores; leave one of them out, or give a changed version a fingerprint of its own",
+                stacklevel=4,
             )
-        return getattr(scorers, maker)(model, **options | ({"name": name} if name is not None else {}))
-
-    return make
 
 
-def _looks_like_model(model: str | Path) -> bool:
+def _single(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+    """The baseline of that name, or the model that `rmlab.classifier` makes."""
+    if str(model) in baselines.ALL:
+        return baselines.ALL[str(model)]
+    _require_model(model)
+    return scorers.classifier(model, **options)
+
+
+def _comparing(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+    """The model that `rmlab.pairwise` makes."""
+    if str(model) in baselines.ALL:
+        raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
+    _require_model(model)
+    return scorers.pairwise(model, **options)
+
+
+def _require_model(model: str | Path) -> None:
+    """Raise DataError for a string that is neither a model id nor a folder."""
     text = str(model)
-    return isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir()
-
-
-def _name(scorer: Any) -> str:
-    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
-    if not isinstance(name, str):
-        raise TypeError(
-            f"model: {type(scorer).__name__} {scorer!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
-            "folder, a function of (prompts, responses), or an object with a name and such a call"
-        )
-    return name
-
-
-def _hint(scorer: Any, method: str) -> str:
-    return "; it compares two answers: use rmlab.prefer" if hasattr(scorer, method) else ""
+    if isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir():
+        return
+    raise DataError(
+        f"model: unknown name {text!r}; {tables.nearest(text, baselines.NAMES)}; "
+        "or a model id ('owner/name'), a folder, or a scorer"
+    )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rmlab.escapes import html as escape
 from rmlab.escapes import visible
+from rmlab.scorers.protocol import PlainScorer, is_plain
 from rmlab.tables import STYLES, DataError, nearest
 from rmlab.widgets import detail
 from rmlab.widgets import selection as select
@@ -26,7 +27,11 @@ _SHOWS = ["Rendered", "Raw", "Differences", "Style"]
 
 
 def explore(
-    scores: pd.DataFrame, responses: pd.DataFrame, *, selection: Selection | None = None, scorer: Any = None
+    scores: pd.DataFrame,
+    responses: pd.DataFrame,
+    *,
+    selection: Selection | None = None,
+    scorer: PlainScorer | None = None,
 ) -> "View":
     """Look at the answers behind the scores: a widget for JupyterLab.
 
@@ -35,7 +40,7 @@ def explore(
     code, `frame` is the table of the prompts that fit it, and the page shows the line of code that brings the same
     view back. Raises DataError where scores have no matching responses.
     """
-    if scorer is not None and not callable(scorer):
+    if scorer is not None and not is_plain(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.classifier(...)")
     return View(build(scores, responses), Selection() if selection is None else selection, scorer)
 
@@ -43,7 +48,9 @@ def explore(
 class View:
     """What `explore` returns; shows itself as the last line of a cell. `select(domain="math")` shows something else."""
 
-    def __init__(self, index: Index, selection: Selection, scorer: Any = None, *, linked: bool = False) -> None:
+    def __init__(
+        self, index: Index, selection: Selection, scorer: PlainScorer | None = None, *, linked: bool = False
+    ) -> None:
         self.index = index
         self._linked = linked
         self._scorer = scorer
@@ -274,6 +281,8 @@ class View:
     def _tokens(self, number: int) -> str:
         from rmlab.widgets.tokens import token_rewards, tokens_html
 
+        if self._scorer is None:
+            return ""
         row = int(self._answer.value)
         try:
             table = token_rewards(self._scorer, self.index.prompts["prompt"][number], self.index.texts["response"][row])
