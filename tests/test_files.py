@@ -148,7 +148,7 @@ ALLOWED = {
     "to_csv": {"escapes.py"},
     "to_html": {"report/formats.py"},
     "savefig": {"report/figures.py", "report/page.py"},
-    "write_text": {"scorers/digest.py", "widgets/page.py"},
+    "write_text": {"widgets/page.py"},
     "write_bytes": set(),
     "to_parquet": {"io/own.py"},
     "to_json": set(),

@@ -80,7 +80,7 @@ def check_suffix(path: Path) -> None:
 def check_provenance(frame: pd.DataFrame) -> None:
     """Raise DataError where `attrs["provenance"]` cannot be written as JSON."""
     try:
-        json.dumps(frame.attrs.get("provenance"))
+        json.dumps(frame.attrs.get("provenance"), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
         raise DataError(
             f"attrs['provenance']: {error}; use plain dicts, lists, strings, numbers, True, False and None"

@@ -111,10 +111,16 @@ def _refuse_other(path: Path, name: str, scorer: Any) -> None:
     found = records.read_json(beside)
     about = found.get("provenance") if isinstance(found, dict) else None
     run = about.get(name) if isinstance(about, dict) else None
-    there, here = run.get("content") if isinstance(run, dict) else None, scorer.provenance().get("content")
+    there, here = _weights(run), _weights(scorer.provenance())
     if there is not None and there != here:
         raise DataError(
             f"store: {path} holds the table of another model named {name!r}, with other weights, which this one would "
             "replace; give this one a name of its own (name=, on the command line --name), or delete that file: the "
             "scores behind it stay in the store"
         )
+
+
+def _weights(about: object) -> object:
+    """What stands for the model's own weights in a provenance: of a policy and its reference, the policy's."""
+    content = about.get("content") if isinstance(about, dict) else None
+    return content[0] if isinstance(content, list) and content else content

@@ -160,10 +160,11 @@ class Ledger:
         aside = path.with_suffix(".damaged")
         try:
             with os.fdopen(files.open_plain(path, os.O_RDWR if self.mend else os.O_RDONLY), "rb") as file:
-                if not disk.try_lock(file.fileno()) or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
-                    return False
+                ended = disk.try_lock(file.fileno()) and os.fstat(file.fileno()).st_ino == path.stat().st_ino
                 good, bad, torn = lines.parse(path, file.read(), self.fingerprint, from_start=True)
-                bad = [*bad, torn] if torn else bad
+                bad = [*bad, torn] if torn and ended else bad
+                if not bad or (self.mend and not ended):
+                    return False
                 if self.mend:
                     disk.append(aside, b"\n".join(bad) + b"\n")
                     rest = b"".join(lines.line(self.fingerprint, key, value) for key, value in good.items())
