@@ -9,7 +9,7 @@ from rmlab.metrics import errors
 from rmlab.metrics.estimate import Estimate
 from rmlab.stats.mcnemar import mcnemar, melded_interval
 
-__all__ = ["Difference", "differences", "holm"]
+__all__ = ["Difference", "differences", "holm", "is_exact"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ def differences(
     half, p = errors.t_quantile(freedom, confidence) * se, _tail(value, se, freedom)
     half[still], p[still] = _unseen(one, first[still], second[still], value[still], n_differing[still], confidence)
     low, high = value - half, value + half
-    exact = _is_exact(one, first, second)
+    exact = is_exact(one, first, second)
     if exact.any():
         p[exact], low[exact], high[exact] = _exact(one, first[exact], second[exact], confidence, limits)
     reason = [one.reason[a] or one.reason[b] for a, b in zip(first, second, strict=True)]
@@ -143,7 +143,7 @@ def _tail(value: Floats, se: Floats, freedom: Floats) -> Floats:
     return found
 
 
-def _is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
+def is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
     """Whether a difference is McNemar's: one item a cluster in one pool, earning 0 or 1, all answered by both."""
     if not one.single:
         return np.zeros(len(first), np.bool_)

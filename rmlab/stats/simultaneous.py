@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRAWS", "Chance", "adjusted_p", "best_p", "chance_of", "critical", "marginal_p", "signed_z"]
+__all__ = ["DRAWS", "Chance", "adjusted_p", "best_p", "chance_of", "largest_quantile", "lead_quantile", "marginal_p", "signed_z"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -114,13 +114,24 @@ def best_p(chance: Chance, p: Floats, z: Floats) -> Floats:
     return result
 
 
-def critical(chance: Chance, model: int, *, level: float) -> float:
+def lead_quantile(chance: Chance, model: int, *, level: float) -> float:
     """z that the largest lead of any model over this one stays below in `level` of draws, if all are equal."""
     from scipy.special import ndtri
 
     others = np.delete(np.arange(len(chance.se)), model)
     lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
     return max(float(np.quantile(lead, level, method="higher")), float(ndtri(level)))
+
+
+def largest_quantile(chance: Chance, level: float) -> float:
+    """|z| that the largest difference of all pairs stays below in `level` of draws, if all models are equal."""
+    a, b = np.triu_indices(len(chance.se), 1)
+    block = max(1, min(_BLOCK, _PAIRS // max(len(a), 1)))
+    largest = [
+        (np.abs(chance.drawn[s : s + block, a] - chance.drawn[s : s + block, b]) / chance.se[a, b]).max(axis=1, initial=0)
+        for s in range(0, DRAWS, block)
+    ]
+    return float(np.quantile(np.concatenate(largest), level, method="higher"))
 
 
 def _stepped(exceed: Floats, p: Floats) -> Floats:
