@@ -7,9 +7,10 @@ import pandas as pd
 
 from rmlab.items.grid import Floats
 from rmlab.items.weighting import Average
-from rmlab.metrics.comparisons import accuracy_reading, group_types, grouped, in_order
+from rmlab.metrics.comparisons import accuracy_reading, grouped, in_order, typed
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, style_level
+from rmlab.metrics.summaries import Part, stacked
 from rmlab.tables import LEVELS, DataError
 
 __all__ = ["style_gap"]
@@ -42,18 +43,16 @@ def style_gap(
     if not reading.items.styled:
         raise DataError("table: level is missing; this benchmark has no styles, so it has no easy and hard")
     level = style_level(reading.items)
-    types = group_types(reading, columns)
-    parts = []
+    parts: list[Part] = []
     for key, counted, need in grouped(reading, columns):
         sides = [reading.number(counted & (level == LEVELS.index(name)), need) for name in ("easy", "hard")]
         easy, hard = (estimate(reading.items, number, confidence=confidence) for number in sides)
-        frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(**key)
-        frame = frame.astype(types)
-        parts.append(frame.assign(easy=easy.value, hard=hard.value, **_gap(reading, easy, hard)))
-    return in_order(parts, by)
+        own = {"model": reading.items.models, **key, "easy": easy.value, "hard": hard.value}
+        parts.append({**own, **_gap(reading, easy, hard)})
+    return in_order([typed(stacked(parts, len(reading.items.models)), reading, columns)], by)
 
 
-def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> dict[str, object]:
+def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> Part:
     gap = easy.value - hard.value
     variance = ((easy.influence - hard.influence) ** 2).sum(axis=1)
     reason = [one or other for one, other in zip(easy.reason, hard.reason, strict=True)]
@@ -67,8 +66,8 @@ def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> dict[str, object]:
         "n_prompts": np.minimum(easy.n_prompts, hard.n_prompts),
         "n_ties": easy.n_ties + hard.n_ties,
         "missing": easy.missing + hard.missing,
-        "average": pd.Series([reading.weighting.label] * len(gap), dtype="str"),
-        "reason": pd.Series(reason, dtype="str"),
+        "average": reading.weighting.label,
+        "reason": np.array(reason, dtype=object),
     }
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.bias.prompts import columns_of, groups_of, prompt_index, spread, too_few
 from rmlab.metrics.means import clustered_mean, mean_interval
+from rmlab.scorers.protocol import PlainScorer, is_plain, name_of
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest
@@ -22,7 +23,7 @@ Change = Callable[[str], str]
 
 def probe(
     responses: pd.DataFrame,
-    scorer: Any,
+    scorer: PlainScorer,
     transforms: Sequence[str | Transform | Change] | None = None,
     *,
     by: str | Sequence[str] = ("transform", "domain"),
@@ -54,7 +55,7 @@ def probe(
 
 def probe_changes(
     responses: pd.DataFrame,
-    scorer: Any,
+    scorer: PlainScorer,
     transforms: Sequence[str | Transform | Change] | None = None,
     *,
     steps: int | None = None,
@@ -66,7 +67,7 @@ def probe_changes(
     the scores before around the mean of their prompt.
     """
     responses = tables.check_responses(responses)
-    if not callable(scorer):
+    if not is_plain(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.baselines.longest")
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
         raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")
@@ -83,8 +84,7 @@ def probe_changes(
         frames.append(frame.assign(change=np.where(altered, scores - before, np.nan)))
     table = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
     table = table[["transform", "null", *kept.columns, "before", "after", "change"]]
-    name = getattr(scorer, "name", getattr(scorer, "__name__", type(scorer).__name__))
-    table.attrs = {"model": str(name), "spread": spread(before, prompt_index(responses))}
+    table.attrs = {"model": name_of(scorer), "spread": spread(before, prompt_index(responses))}
     return table
 
 
@@ -142,7 +142,7 @@ def _changed(made: Transform, texts: list[str], steps: int | None) -> list[str]:
     return changed
 
 
-def _scored(scorer: Any, prompts: list[Any], versions: list[list[str]]) -> list[Floats]:
+def _scored(scorer: PlainScorer, prompts: list[Any], versions: list[list[str]]) -> list[Floats]:
     """Scores of every version of the texts, each different text scored once."""
     number: dict[tuple[str, str], int] = {}
     asked: list[tuple[Any, str]] = []

@@ -172,9 +172,7 @@ def _cells(frame: pd.DataFrame) -> tuple[Codes, pd.DataFrame]:
     """Cell of each item, and one row per cell: domain, subset, styles (see `NO_STYLE`)."""
     cell, first = number(frame, [c for c in _CELL if c in frame])
     cells = frame.iloc[first].reset_index(drop=True)
-    return cell, cells.assign(styles=_style_pair(cells))[
-        [c for c in (*_CELL, "styles") if c in {*cells, "styles"}]
-    ]
+    return cell, cells.assign(styles=_style_pair(cells))[[c for c in (*_CELL, "styles") if c in {*cells, "styles"}]]
 
 
 def _style_pair(cells: pd.DataFrame) -> Codes:

@@ -14,10 +14,10 @@ from rmlab.items.grid import NO_STYLE, Codes, Items, Mask, common_items
 from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import Reading, numbers, one_domain, read
-from rmlab.metrics.summaries import counts
+from rmlab.metrics.summaries import Part, counts, stacked
 from rmlab.tables import STYLES, DataError
 
-__all__ = ["accuracy", "accuracy_reading", "group_types", "grouped", "in_order", "matrix"]
+__all__ = ["accuracy", "accuracy_reading", "grouped", "in_order", "matrix", "typed"]
 
 _CELL_COLUMNS = ("level", "chosen_style", "rejected_style")
 _ITEM_COLUMNS = (*ITEM, "subset", *_CELL_COLUMNS)
@@ -92,26 +92,27 @@ def accuracy(
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [c for c in by if c != "model"]
-    parts = [
-        part
-        for rows in _by_model(table, columns)
-        for part in _accuracies(accuracy_reading(rows, columns, average, ties, common, options), columns, confidence)
-    ]
-    return in_order(parts, by)
+    return in_order([_accuracies(rows, columns, average, ties, common, confidence, options)
+                     for rows in _by_model(table, columns)], by)  # fmt: skip
 
 
-def _accuracies(reading: Reading, columns: list[str], confidence: float) -> Iterator[pd.DataFrame]:
-    types = group_types(reading, columns)
+def _accuracies(
+    table: pd.DataFrame, columns: list[str], average: Average, ties: str | None, common: bool, confidence: float,
+    options: Mapping[str, str],
+) -> pd.DataFrame:  # fmt: skip
+    reading = accuracy_reading(table, columns, average, ties, common, options)
+    parts: list[Part] = []
     for key, counted, need in grouped(reading, columns):
         one = estimate(reading.items, reading.number(counted, need), confidence=confidence)
-        frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(**key)
-        frame = frame.astype(types)
-        yield frame.assign(accuracy=one.value, **counts(one, reading, n_pairs=one.n_pairs))
+        behind = counts(one, reading, n_pairs=one.n_pairs)
+        parts.append({"model": reading.items.models, **key, "accuracy": one.value, **behind})
+    return typed(stacked(parts, len(reading.items.models)), reading, columns)
 
 
-def group_types(reading: Reading, columns: list[str]) -> dict[str, object]:
-    """Types of the grouping columns: the contract's vocabularies, else as they are in the table."""
-    return {c: _vocabulary(reading.items.frame, c) or reading.items.frame[c].dtype for c in columns}
+def typed(frame: pd.DataFrame, reading: Reading, columns: list[str]) -> pd.DataFrame:
+    """The table with the types of its grouping columns: the contract's vocabularies, else as they were given."""
+    types = {c: _vocabulary(reading.items.frame, c) or reading.items.frame[c].dtype for c in columns}
+    return frame.astype(types)
 
 
 def _by_model(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
@@ -140,13 +141,11 @@ def accuracy_reading(
 
 
 def in_order(parts: list[pd.DataFrame], by: list[str]) -> pd.DataFrame:
-    """Rows of all groups (frames of a row a model) as one table: the `by` columns first, model by model."""
+    """Tables of some models each as one: the `by` columns first; one model at a time where the groups are its own."""
     frame = pd.concat(parts, ignore_index=True)
     models = list(dict.fromkeys(frame["model"]))
     if "model" not in by and len(models) > 1:
         raise DataError(f"by: {by} has no 'model', but the table has {len(models)}; add 'model' or keep one of them")
-    place = frame["model"].map({name: i for i, name in enumerate(models)}).to_numpy()
-    frame = frame.iloc[np.argsort(place, kind="stable")].reset_index(drop=True)
     return frame[[*by, *(c for c in frame.columns if c not in {"model", *by})]]
 
 

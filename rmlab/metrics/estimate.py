@@ -79,7 +79,7 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
     reason = [r or f for r, f in zip(reason, few, strict=True)]
     blank = np.where([r == "" for r in reason], 0.0, np.nan)
     low, high, width = _limits(
-        items, number, blocks, value, contribution, share, stratum, variance, freedom, confidence
+        items, number, blocks, value, influence, contribution, share, stratum, variance, freedom, confidence
     )
     weighs = used[:, number.pool[counted]]  # a prior set that weighs nothing for a model is not counted for it
     outcome = np.where(weighs, items.outcome[:, counted], ABSENT)
@@ -153,10 +153,15 @@ def _strata(blocks: _Blocks, n_pools: int, n_clusters: int) -> tuple[Codes, int]
 
 
 def _limits(
-    items: Items, number: Number, blocks: _Blocks, value: Floats, contribution: Floats, share: Floats, stratum: Codes,
-    variance: Floats, freedom: Floats, confidence: float,
+    items: Items, number: Number, blocks: _Blocks, value: Floats, influence: Floats, contribution: Floats, share:
+    Floats, stratum: Codes, variance: Floats, freedom: Floats, confidence: float,
 ) -> tuple[Floats, Floats, float]:  # fmt: skip
-    """Interval of every value from those of its strata, and the widest range of an item's credit."""
+    """Interval of every value from those of its strata, and the widest range of an item's credit.
+
+    The wider of two ways to join strata. MOVER adds the distances of their limits as independent errors are; but where
+    each of several small strata expects less than one failure, their failures add up and their limits do not, and the
+    limits of one share on all strata's effective size hold (benchmarks/coverage.py, near the ceiling).
+    """
     n_strata = variance.shape[1]
     bounds = _pool_bounds(items, number)
     of_pool = np.zeros(len(number.names), np.intp)
@@ -165,15 +170,45 @@ def _limits(
     total = group_sums(weight, of_pool, n_strata)
     with np.errstate(divide="ignore", invalid="ignore"):
         least, most = (group_sums(weight * bounds[:, end], of_pool, n_strata) / total for end in (0, 1))
-        shares = (group_sums(contribution, stratum, n_strata) / total - least) / (most - least)
-        se = np.sqrt(variance) / total / (most - least)
-    n_clusters = group_sums((share > 0).astype(float), stratum, n_strata)
+    floor, ceiling = (np.nansum(total * end, axis=1, keepdims=True) for end in (least, most))
     n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata)
-    low, high = errors.midp_limits(shares, se, n_items, n_clusters, freedom, confidence=confidence)
-    low, high = errors.mover(value, total * (most - least), shares, low, high)
-    floor, ceiling = (np.nansum(total * end, axis=1) for end in (least, most))
+    fourths = group_sums(influence**4, stratum, n_strata)
+    whole = errors.total_freedom(variance, freedom)[:, None]  # the strata's errors add up, so their freedom does too
+    parts = group_sums(contribution, stratum, n_strata)
+    own = _share_limits(
+        parts, total * least, total * most, variance, n_items, _kish(share, stratum, n_strata),
+        errors.seen_clusters(variance, fourths), np.broadcast_to(whole, variance.shape), confidence,
+    )  # fmt: skip
+    low, high = errors.mover(value, np.ones_like(total), parts, *own)
+    if n_strata > 1:
+        sums = [x.sum(axis=1, keepdims=True) for x in (variance, fourths, n_items)]
+        one = _share_limits(
+            value[:, None], floor, ceiling, sums[0], sums[2], _kish(share, np.zeros_like(stratum), 1),
+            errors.seen_clusters(sums[0], sums[1]), whole, confidence,
+        )  # fmt: skip
+        low, high = np.minimum(low, one[0][:, 0]), np.maximum(high, one[1][:, 0])
     width = float((bounds[:, 1] - bounds[:, 0]).max(initial=0.0))
-    return np.maximum(low, floor), np.minimum(high, ceiling), width
+    return np.maximum(low, floor[:, 0]), np.minimum(high, ceiling[:, 0]), width
+
+
+def _kish(share: Floats, stratum: Codes, n_strata: int) -> Floats:
+    """Number of equal clusters that would be as unsure: where a few clusters weigh most, there are few of them."""
+    with np.errstate(divide="ignore"):
+        return 1 / group_sums(errors.stratum_share(share, stratum, n_strata) ** 2, stratum, n_strata)
+
+
+def _share_limits(
+    part: Floats, least: Floats, most: Floats, variance: Floats, n_items: Floats, n_clusters: Floats,
+    seen: Floats, freedom: Floats, confidence: float,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Limits of parts of a value that may reach from `least` to `most`, as those of a share."""
+    width = most - least
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share, se = (part - least) / width, np.sqrt(variance) / width
+    limits = errors.midp_limits(share, se, n_items, n_clusters, seen, freedom, confidence=confidence)
+    low, high = (least + width * limit for limit in limits)
+    empty = ~(width > 0)  # a stratum that weighs nothing
+    return np.where(empty, part, low), np.where(empty, part, high)
 
 
 def _pool_bounds(items: Items, number: Number) -> Floats:

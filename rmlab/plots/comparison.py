@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmlab import metrics, stats, tables
 from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
         raise DataError(f"label: {strange[0]!r} is no column; {tables.nearest(strange[0], list(rows.columns))}")
     if not columns:
         return [str(i) for i in rows.index]
-    parts = [[short(name) for name in rows[c]] if c in _MODELS else rows[c].astype(str).tolist() for c in columns]
+    parts = [[(short if c in _MODELS else plain)(name) for name in rows[c]] for c in columns]
     return ["  ".join(words) for words in zip(*parts, strict=True)]
 
 

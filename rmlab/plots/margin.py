@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import stats, tables
 from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.plots.style import LEVEL_COLOURS
 from rmlab.tables import DataError
 
@@ -37,7 +37,7 @@ def plot_margins(pairs: pd.DataFrame, *, by: str = "level", bins: int = 60, ax: 
     for number, (name, margin) in enumerate(values.items()):
         colour = LEVEL_COLOURS.get(name, _COLOURS[number % len(_COLOURS)])
         share = np.histogram(margin, edges)[0] / len(margin) / np.diff(edges)
-        label = f"{name}: {(margin > 0).mean():.0%} won of {len(margin):,}"
+        label = f"{plain(name)}: {(margin > 0).mean():.0%} won of {len(margin):,}"
         ax.stairs(share, edges, color=colour, fill=True, alpha=0.12)
         ax.stairs(share, edges, color=colour, lw=1.6, label=label)
         ax.plot(np.median(margin), 0, marker="^", color=colour, ms=7, clip_on=False, zorder=3)
