@@ -116,7 +116,6 @@ def test_bad_tables_are_named(scores):
 
 def test_a_leaderboard_of_any_table_with_an_overall_score(make_scores):
     from rmlab import metrics
-from rmlab.benchmarks import known
     from rmlab.papers.printed import published
 
     summary = metrics.rm_bench(metrics.pairs(make_scores()))
