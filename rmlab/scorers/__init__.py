@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmlab.scorers.classifier import Classifier, classifier
+from rmlab.scorers.gguf import from_gguf, smollm2
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
 from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScorer, StreamingScorer
@@ -42,6 +43,8 @@ __all__ = [
     "StreamingPairwiseScorer",
     "StreamingScorer",
     "classifier",
+    "from_gguf",
     "implicit_reward",
     "pairwise",
+    "smollm2",
 ]

@@ -192,7 +192,8 @@ class View:
         again = f"?{self._selection.query()}" if self._linked else self.code
         shown = f'<a href="{escape(again)}">{escape(again)}</a>' if self._linked else escape(again)
         self._link.value = (
-            f'<h4>This view again</h4><div class="rmlab-code" tabindex="0" aria-label="this view again">{shown}</div>'
+            "<h4>Code for this view</h4>"
+            f'<div class="rmlab-code" tabindex="0" aria-label="code for this view">{shown}</div>'
         )
         self._detail()
 
