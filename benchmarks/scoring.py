@@ -34,7 +34,7 @@ import torch
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.forward import hidden, plan, way
+from rmlab.inference.forward import hidden, packing_support, plan
 from rmlab.scorers import classifier
 
 SIZES = {
@@ -186,7 +186,7 @@ def ways_of(
     texts = render(words, sample)
     numbers = list(range(len(texts)))
     scorer = classifier(folder, dtype=options.dtype, device=options.device, budget=options.budget)
-    how = way(scorer.backbone)  # loads the weights
+    packing = packing_support(scorer.backbone)  # loads the weights
     prompts, answers = sample["prompt"].tolist(), sample["response"].tolist()
     prepared = scorer.prepare(prompts, answers)
     ways: dict[str, Callable[[], object]] = {
@@ -198,7 +198,7 @@ def ways_of(
         "rmlab": lambda: scorer(prompts, answers),
         "forward alone": forward_alone(scorer, prepared),
     }
-    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, way=how).tokens
+    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing).tokens
     weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
     return {name: run for name, run in ways.items() if name not in options.skip}, forwarded, weights
 
@@ -209,9 +209,9 @@ def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFr
     prepared = scorer.prepare(everything["prompt"].tolist(), everything["response"].tolist())
     ids, groups = prepared.encoded.ids, prepared.encoded.groups
     lengths = np.array([len(i) for i in ids])
-    how = way(scorer.backbone)
+    packing = packing_support(scorer.backbone)
     start = time.perf_counter()
-    made = plan(ids, groups, way=how)
+    made = plan(ids, groups, packing=packing)
     planned = time.perf_counter() - start
     numbers = list(range(len(ids)))
     by_characters = sorted(numbers, key=lambda i: -len(everything["prompt"].iloc[i] + everything["response"].iloc[i]))

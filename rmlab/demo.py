@@ -7,6 +7,7 @@ import pandas as pd
 from rmlab import baselines, metrics, plots, toy
 from rmlab.benchmarks import load
 from rmlab.report import save_figure
+from rmlab.scorers.protocol import PlainScorer
 from rmlab.scoring import score
 
 __all__ = ["demo"]
@@ -19,7 +20,7 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
     (one row per scorer) and the files written into `folder`: each figure as PNG with its numbers beside it as CSV.
     """
     responses = load("mini")
-    scorers = [
+    scorers: list[PlainScorer] = [
         baselines.longest,
         baselines.shortest,
         baselines.most_markdown,

@@ -114,7 +114,10 @@ def number(path: object, place: int, row: Row, column: str, value: object = ...)
 def refuse_cut(path: object, rows: Iterable[object]) -> None:
     """Raise DataError where a text holds half of a surrogate pair: such a text can be neither written nor tokenised."""
     for number, row in enumerate(rows):
-        text = _cut(row)
+        try:
+            text = _cut(row)
+        except RecursionError:
+            raise _too_deep(path) from None
         if text is not None:
             raise DataError(
                 f"{path}: row {number}: a text holds half of a surrogate pair, which is no character: {short(text)}; "
@@ -139,6 +142,8 @@ def require_file(path: Path) -> None:
         raise DataError(f"{path}: is a folder; expected a file with one of {', '.join(SUFFIXES)}")
     if path.is_file():
         return
+    if path.exists():
+        raise DataError(f"{path}: is a pipe or a device, not a file; copy what it gives to a file")
     beside = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
     hint = nearest(path.name, beside[:20]) if beside else f"the folder {path.parent} does not exist either"
     raise DataError(f"{path}: no such file; {hint.replace('allowed:', 'in that folder:')}")
@@ -152,9 +157,11 @@ def _parse(path: Path, text: str) -> Any:
             return _lines(path, text)
         raise _broken(path, text, error) from None
     except RecursionError:
-        raise DataError(f"{path}: nested too deeply; expected a JSON array of objects with lists of texts") from None
+        raise _too_deep(path) from None
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON that can be read ({error}); repair the file") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
@@ -179,9 +186,17 @@ def _lines(path: Path, text: str) -> list[Any]:
                 f"{path}: line {number} is not JSON ({error.msg}, column {error.colno}): {short(line)}; "
                 "expected one JSON object per line; if it is the last line the file may be cut off"
             ) from None
+        except RecursionError:
+            raise _too_deep(path) from None
         except DataError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
+        except ValueError as error:
+            raise DataError(f"{path}: line {number} is not JSON that can be read ({error}); repair it") from None
     return values
+
+
+def _too_deep(path: object) -> DataError:
+    return DataError(f"{path}: nested too deeply; expected a JSON array of objects with lists of texts")
 
 
 def _broken(path: Path, text: str, error: json.JSONDecodeError) -> DataError:

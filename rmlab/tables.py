@@ -210,7 +210,7 @@ def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
 
 
 def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    numbers = pd.to_numeric(frame[column], errors="coerce")
+    numbers = pd.to_numeric(frame[column], errors="coerce").astype("float64")  # of any backend: pyarrow has no %
     strange = (numbers.isna() | (numbers < 0) | (numbers % 1 != 0)).to_numpy()
     _refuse(frame, strange, table, column, "a whole number from 0", "number the answers of one label 0, 1, 2 ...")
     return numbers.astype("int64")

@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from rmlab import subsets, tables
+from rmlab import tables
+from rmlab.benchmarks.reward_bench import SECTIONS
 
 FIVE = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 
@@ -11,7 +12,7 @@ FIVE = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 def reward_bench_pairs(seed=0, models=("a", "b"), prior_sets=False, sizes=(5, 11)):
     """Every subset of RewardBench 1 with a few prompts; ties happen."""
     rng = np.random.default_rng(seed)
-    names = [*subsets.REWARD_BENCH]
+    names = [subset for section in SECTIONS.values() for subset in section]
     if prior_sets:
         names += ["anthropic_helpful", "anthropic_hhh", "shp", "summarize"]
     counts = {name: int(rng.integers(*sizes)) for name in names}

@@ -8,8 +8,12 @@ import pandas as pd
 import pytest
 
 from rmlab.benchmarks import load
-from rmlab.subsets import REWARD_BENCH, REWARD_BENCH_2, RM_BENCH, reward_bench_subset
+from rmlab.benchmarks.reward_bench import SECTIONS, subset_of_item
+from rmlab.benchmarks.reward_bench_2 import NAMES as REWARD_BENCH_2
+from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import KEY, STYLES, DataError
+
+REWARD_BENCH = [subset for section in SECTIONS.values() for subset in section]
 
 
 def row(number=1, **changes):
@@ -232,7 +236,7 @@ def test_bad_places(tmp_path, folder):
         load("reward-bench", path=tmp_path / "other")
     with pytest.raises(DataError, match=r"neither the file name nor a field 'domain'.*name the file one of chat_fil"):
         load("rm-bench", path=put(tmp_path / "mine.json", [row(1)]))
-    with pytest.raises(DataError, match=r"no benchmark 'rm_bench'; allowed: .*did you mean 'rm-bench'\?"):
+    with pytest.raises(DataError, match=r"unknown benchmark 'rm_bench'; allowed: .*did you mean 'rm-bench'\?"):
         load("rm_bench")
 
 
@@ -283,17 +287,17 @@ def test_real_samples_load(shared_data):
     assert set(ties["subset"]) == {"Ties"}
     llmbar = load("reward-bench", path=shared_data / "rewardbench" / "llmbar_419.jsonl")
     assert len(llmbar) == 2 * 419
-    known = [reward_bench_subset(name) for name in llmbar["id"]]
+    known = [subset_of_item(name) for name in llmbar["id"]]
     assert known == llmbar["subset"].tolist()
 
 
 def test_reward_bench_items_are_in_the_subsets_that_the_items_name(shared_data):
     items = pd.read_csv(shared_data / "rewardbench" / "item_content.torch_measure.csv", dtype=str)
     named = items["content"].str.extract(r"^\[(.*?)\]")[0]
-    assert [reward_bench_subset(item) for item in items["item_id"]] == named.tolist()
+    assert [subset_of_item(item) for item in items["item_id"]] == named.tolist()
     assert set(named) == set(REWARD_BENCH)
     assert np.isin(["-1", "2985", "x", ""], items["item_id"]).sum() == 0
-    assert [reward_bench_subset(item) for item in ("-1", "2985", "x", "")] == [None] * 4
+    assert [subset_of_item(item) for item in ("-1", "2985", "x", "")] == [None] * 4
 
 
 BAD_REWARD_BENCH = {
@@ -342,4 +346,4 @@ def test_a_file_of_one_benchmark_passed_as_another(tmp_path, wanted, given):
 
 def test_subset_names():
     assert len(REWARD_BENCH) == len(set(REWARD_BENCH)) == 23
-    assert REWARD_BENCH_2 == ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
+    assert tuple(REWARD_BENCH_2) == ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

@@ -198,7 +198,7 @@ def test_real_scores_stay_finite(shared_data, method):
     assert np.isfinite(cured["score"]).all()
     change = debias_change(scores, cured)
     assert change["level"].tolist() == ["all"] * 9
-    assert np.isfinite(change.drop(columns=["model", "level", "note"]).to_numpy(dtype=float)).all()
+    assert np.isfinite(change.drop(columns=["model", "level", "reason"]).to_numpy(dtype=float)).all()
     # wrong answers are twice as long in this set, so a fit inside prompts takes merit off
     best = change.set_index("model").loc["Skywork/Skywork-Reward-Llama-3.1-8B"]
     assert best["high"] < 0

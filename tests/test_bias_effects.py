@@ -126,23 +126,23 @@ def test_a_model_that_knows_nothing_has_no_bounded_rate():
     scores, _ = world(50, skill=0.0, style=1.0, seed=2)
     row = exchange_rate(scores, terms=["correct", "step"]).iloc[0]
     assert (row["low"], row["high"]) == (-np.inf, np.inf)
-    assert "may be zero" in row["note"]
+    assert "may be zero" in row["reason"]
 
 
 def test_no_estimate_comes_with_its_reason():
     scores, features = world(30, seed=7)
     flat = style_effects(scores.assign(score=scores["id"].astype(float) / 3), features)
     assert flat["effect"].isna().all()
-    assert (flat["note"] == "scores do not vary within a prompt").all()
+    assert (flat["reason"] == "scores do not vary within a prompt").all()
     still = style_effects(scores, features.assign(markdown=4)).set_index("term")
-    assert still.loc["markdown", "note"] == "markdown does not vary within a prompt"
+    assert still.loc["markdown", "reason"] == "markdown does not vary within a prompt"
     assert still.drop("markdown")["effect"].notna().all()
     twice = style_effects(scores, features.assign(words=features["characters"] * 2), terms=["characters", "words"])
-    assert twice["note"].tolist() == ["", "words cannot be told from the terms before it"]
+    assert twice["reason"].tolist() == ["", "words cannot be told from the terms before it"]
     few = style_effects(world(4)[0])
     assert few["effect"].notna().all()
     assert few[["se", "low", "high", "p"]].isna().all(axis=None)
-    assert few["note"].str.contains("4 prompts").all()
+    assert few["reason"].str.contains("fewer than 5 prompts").all()
     assert exchange_rate(world(4)[0])["low"].isna().all()
     one = style_effects(world(1)[0])
     assert one["se"].isna().all()
@@ -160,7 +160,7 @@ def test_missing_scores_are_counted_and_left_out():
     alone = scores.assign(score=scores["score"].where((scores["id"] != "5") | (scores.index == 30)))
     assert (style_effects(alone)["n_prompts"] == 39).all()
     nothing = style_effects(scores.assign(score=np.nan))
-    assert nothing["note"].eq("no prompt with two scores").all()
+    assert nothing["reason"].eq("no prompt with two scores").all()
 
 
 def test_wrong_features_and_terms_are_named():
@@ -180,6 +180,47 @@ def test_wrong_features_and_terms_are_named():
     with pytest.raises(ValueError, match="unit of the rate"):
         exchange_rate(scores, terms=["step"])
     assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
+
+
+def test_correct_holds_the_price_of_length_only_where_a_caveat_says_so():
+    scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
+    wrong = (features["label"] == "rejected").to_numpy()
+    scores = scores.assign(score=scores["score"] + wrong)  # wrong answers are twice as long, and longer is better here
+    features = features.assign(characters=features["characters"] * np.where(wrong, 2, 1))
+    assert _one(style_effects(scores, features), "correct") == pytest.approx(0, abs=0.06)
+    assert style_effects(scores, features)["caveat"].eq("").all()
+    for rows, said in (
+        (style_effects(scores), "length is not in the fit"),
+        (style_effects(scores, features, terms=["correct", "step"]), r"0\.[45]\d times as long as wrong ones"),
+    ):
+        assert _one(rows, "correct") < -0.3
+        assert rows["caveat"].str.contains(said).tolist() == [True] + [False] * (len(rows) - 1)
+    assert exchange_rate(scores)["caveat"].str.contains("length is not in the fit").all()
+    same = world(500, seed=9)[1]  # lengths that do not depend on the label
+    assert style_effects(scores, same, terms=["correct", "step"])["caveat"].eq("").all()
+    assert style_effects(scores, terms=["step"])["caveat"].eq("").all()
+
+
+def test_counting_characters_is_no_knowledge_on_the_real_texts(shared_data):
+    rows = [
+        ("rm-bench", name, str(item["id"]), label, slot, style, len(item[label][slot]))
+        for name in ("chat", "code", "safety-refuse", "safety-response")
+        for item in json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(("concise", "plain", "markdown"))
+    ]
+    features = pd.DataFrame(rows, columns=[*KEY, "style", "characters"])
+    scores = features.drop(columns="characters").assign(model="longest", score=features["characters"].astype(float))
+    without = style_effects(scores).iloc[0]
+    assert without["effect"] < -0.05
+    assert without["p"] < 0.01
+    assert without["caveat"]
+    assert abs(style_effects(scores, features)["effect"].iloc[0]) < 0.02
+    left_out = style_effects(scores, features, terms=["correct", "step"], by="domain").set_index(["domain", "term"])
+    said = left_out["caveat"].xs("correct", level="term")
+    assert said["safety-refuse"].startswith("right answers are 0.49 times as long")
+    assert said["safety-response"].startswith("right answers are 2.12 times as long")
+    assert said["code"] == ""
 
 
 def test_real_scores_give_finite_effects(shared_data):

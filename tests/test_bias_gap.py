@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from style_worlds import world
 
-from rmlab import intervals, metrics
+from rmlab import metrics
 from rmlab.bias.gap import style_gap
 from rmlab.bias.preference import style_preference
 from rmlab.tables import DataError
@@ -24,12 +24,12 @@ def test_gap_is_easy_minus_hard_of_accuracy(make_scores):
 def test_gap_over_domains_is_that_of_rm_bench(make_scores):
     pairs = metrics.pairs(make_scores(seed=4))
     summary = metrics.rm_bench(pairs).set_index("model")
-    table = style_gap(pairs, average="domains").set_index("model")
+    table = style_gap(pairs).set_index("model")
     np.testing.assert_allclose(table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15)
     partial = pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]
-    holed = style_gap(partial, average="domains").set_index("model")
+    holed = style_gap(partial).set_index("model")
     assert np.isnan(holed.loc["a", "gap"])
-    assert holed.loc["a", "note"] == "easy or hard comparisons are missing"
+    assert holed.loc["a", "reason"] == "nothing in math"
     assert holed.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
 
 
@@ -42,8 +42,8 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     difference = value["easy"] - value["hard"]
     row = style_gap(pairs).iloc[0]
     np.testing.assert_allclose([row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12)
-    low, high = intervals.normal_interval(difference.mean(), difference.sem(), np.array(40.0))
-    np.testing.assert_allclose([row["low"], row["high"]], [low, high], atol=0.02)
+    half = 2.0227 * difference.sem()  # Student's t, 39 degrees of freedom
+    np.testing.assert_allclose([row["low"], row["high"]], [row["gap"] - half, row["gap"] + half], atol=0.02)
 
 
 def test_gap_interval_covers():
@@ -67,7 +67,7 @@ def test_gap_at_its_end_still_has_width():
 def test_gap_refuses_what_it_cannot_say():
     few = style_gap(metrics.pairs(world(4)[0])).iloc[0]
     assert np.isnan(few[["se", "low", "high"]].astype(float)).all()
-    assert "4 prompts" in few["note"]
+    assert few["reason"] == "fewer than 5 prompts"
     scores, _ = world(10)
     with pytest.raises(DataError, match="no styles"):
         style_gap(metrics.pairs(scores.drop(columns="style")))
@@ -75,9 +75,8 @@ def test_gap_refuses_what_it_cannot_say():
         style_gap(metrics.pairs(scores), "domian")
     with pytest.raises(ValueError, match="average"):
         style_gap(metrics.pairs(scores), average="domain")
-    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
-        style_gap(scores)
-    with pytest.raises(TypeError, match="pairs: expected a pandas DataFrame, got NoneType"):
+    pd.testing.assert_frame_equal(style_gap(scores), style_gap(metrics.pairs(scores)))
+    with pytest.raises(TypeError, match="table: expected scores or pairs, a pandas DataFrame, got NoneType"):
         style_gap(None)
 
 
@@ -85,7 +84,7 @@ def test_gap_counts_missing_outcomes_and_scores_none_of_them():
     scores, _ = world(30, seed=5)
     holes = scores.assign(score=scores["score"].where(scores["id"] != "3"))
     table, without = style_gap(metrics.pairs(holes)), style_gap(metrics.pairs(scores[scores["id"] != "3"]))
-    assert table["missing"].item() == 9
+    assert table["missing"].item() == 6
     assert table["n_prompts"].item() == 29
     np.testing.assert_allclose(table[["gap", "se", "low", "high"]], without[["gap", "se", "low", "high"]], rtol=1e-12)
 
@@ -103,8 +102,8 @@ def test_preference_equals_the_nested_loops(make_scores):
             for d, i in prompts
         ]
         assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
-        assert row.ties == sum(a == b for a, b in sides)
-        assert row.n == row.n_prompts == len(prompts)
+        assert row.n_ties == sum(a == b for a, b in sides)
+        assert row.n_pairs == row.n_prompts == len(prompts)
 
 
 def test_preference_forgets_correctness_and_prompt_levels():
@@ -126,19 +125,19 @@ def test_preference_together_is_the_mean_of_its_parts():
     parts = style_preference(scores, ["model", "label", "plainer", "fancier"])
     whole = style_preference(scores, "model")
     assert whole["preference"].item() == pytest.approx(parts["preference"].mean())
-    assert whole["n"].item() == parts["n"].sum()
+    assert whole["n_pairs"].item() == parts["n_pairs"].sum()
 
 
 def test_preference_of_all_ties_and_of_few_prompts():
     scores, _ = world(20)
     flat = style_preference(scores.assign(score=1.0))
     assert (flat["preference"] == 0.5).all()
-    assert (flat["ties"] == flat["n"]).all()
+    assert (flat["n_ties"] == flat["n_pairs"]).all()
     assert (flat["high"] > flat["low"]).all()
-    assert (flat["note"] == "scores do not vary within a prompt").all()
+    assert (flat["reason"] == "scores do not vary within a prompt").all()
     few = style_preference(world(3)[0])
     assert few[["se", "low", "high"]].isna().all(axis=None)
-    assert few["note"].str.contains("3 prompts").all()
+    assert (few["reason"] == "fewer than 5 prompts").all()
     with pytest.raises(DataError, match="no styles"):
         style_preference(scores.drop(columns="style"))
 

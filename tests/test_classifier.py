@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rmlab import toy
-from rmlab.inference.forward import way
+from rmlab.inference.forward import packing_support
 from rmlab.scorers import backbone, checkpoint
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
@@ -83,7 +83,9 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
         own = [model.eval()(**one).logits.item() for one in coded]
     scorer = classifier(folder, template="raw")
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own, atol=1e-6)
-    assert way(scorer.backbone).packed == (architecture == "bert"), "the segments of each text of a pack are its own"
+    assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
+        "the segments of each text of a pack are its own"
+    )
     np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
 
 
@@ -346,12 +348,12 @@ def test_devices_and_types(llama):
 def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
     found = checkpoint.find(llama)
     need = 4 * sum(found.sizes.values())
-    place = torch.device("cuda")
+    target = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * need, 2 * need))
-    assert backbone.fits(found, place, torch.float32)
+    assert backbone.fits(found, target, torch.float32)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (need, need))
-    assert not backbone.fits(found, place, torch.float32)
-    assert backbone.fits(found, place, torch.bfloat16)
+    assert not backbone.fits(found, target, torch.float32)
+    assert backbone.fits(found, target, torch.bfloat16)
     asked = {}
 
     def from_pretrained(*_, **options):
@@ -360,7 +362,7 @@ def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch)
 
     monkeypatch.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", from_pretrained)
     with pytest.raises(DataError, match="stop here"):
-        backbone.load(found, "AutoModelForSequenceClassification", place=place, kind=torch.float32)
+        backbone.load(found, "AutoModelForSequenceClassification", device=target, dtype=torch.float32)
     assert asked["device_map"] == "auto"
     assert asked["use_safetensors"]
     assert asked["trust_remote_code"] is False

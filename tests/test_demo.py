@@ -11,7 +11,7 @@ def test_demo_writes_figures_with_their_numbers(tmp_path):
     assert all(file.stat().st_size > 200 for file in files)
     cells = pd.read_csv(tmp_path / "demo_matrices.csv")
     assert len(cells) == 6 * 9
-    assert cells[["n_prompts", "ties", "low", "high"]].notna().all(axis=None)
+    assert cells[["n_prompts", "n_ties", "low", "high"]].notna().all(axis=None)
     scores = table.set_index("model")
     assert scores.loc["toy: substance", "hard"] > 0.8
     assert scores.loc["toy: style lover", "hard"] < 0.4 < scores.loc["toy: style lover", "easy"]

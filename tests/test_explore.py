@@ -454,7 +454,7 @@ def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
     ids, start = prepared.encoded.ids[0], int(prepared.encoded.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
         row = alone(tiny.backbone, ids[: end + 1], np.array([end]))
-        one = tiny._scores(Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)]))
+        one = tiny.read_head(Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)]))
         assert table["reward"].iloc[k] == pytest.approx(one[0], abs=1e-5)
 
 

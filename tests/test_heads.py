@@ -69,9 +69,10 @@ def named(module, prefix):
 
 def states(folder, architecture="llama", end=None, header=False):
     """Hidden states of the reference: each conversation alone through the backbone; last token, or prompt's last."""
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-    tokens = AutoTokenizer.from_pretrained(folder)
+    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_tokenizer_file.py).
+    tokens = PreTrainedTokenizerFast.from_pretrained(folder)
     made = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
     backbone = AutoModel.from_pretrained(made, config=AutoConfig.from_pretrained(made)).eval()
     found = []

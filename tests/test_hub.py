@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +16,8 @@ import pandas as pd
 import pytest
 
 from rmlab.benchmarks import hub, load, load_pairs, rm_bench
-from rmlab.subsets import RM_BENCH
+from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import DataError
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -98,10 +100,15 @@ def rm_rows(subset, ids):
     ]  # fmt: skip
 
 
+def change_source(monkeypatch, name, **changes):
+    """A benchmark whose place on the hub is another."""
+    benchmark = known()[name]
+    monkeypatch.setitem(known(), name, replace(benchmark, hub=replace(benchmark.hub, **changes)))
+
+
 def small_rm_bench(monkeypatch):
     rows = {subset: rm_rows(subset, [3 + 10 * place, 20 * place]) for place, subset in enumerate(RM_BENCH, start=1)}
-    source = hub.SOURCES["rm-bench"]._replace(rows=dict.fromkeys(RM_BENCH, 2))
-    monkeypatch.setitem(hub.SOURCES, "rm-bench", source)
+    change_source(monkeypatch, "rm-bench", rows=dict.fromkeys(RM_BENCH, 2))
     return rows
 
 
@@ -128,7 +135,7 @@ def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, monk
     from_files = load("rm-bench", path=folder)
     pd.testing.assert_frame_equal(downloaded, from_files)
     assert downloaded.attrs == from_files.attrs == {"missing_domains": []}
-    revision = hub.SOURCES["rm-bench"].revision
+    revision = known()["rm-bench"].hub.revision
     assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
 
 
@@ -147,7 +154,7 @@ def test_the_cache_is_used_again_and_offline(server, monkeypatch):
 
 def test_offline_without_a_copy_says_how_to_point_at_a_folder(server, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in hub.SOURCES:
+    for name in ("rm-bench", "reward-bench", "reward-bench-2"):
         with pytest.raises(DataError, match=r"HF_HUB_OFFLINE is set.*load\('" + name + r"', path='<folder>'\)"):
             load(name)
     assert server.asked == []
@@ -192,15 +199,15 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
     pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
     content = (tmp_path / "file.parquet").read_bytes()
-    source = hub.SOURCES["reward-bench"]
+    source = known()["reward-bench"].hub
     server.files = {source.file: content}
     with pytest.raises(DataError, match=source.checksum):
         load("reward-bench")
-    right = source._replace(checksum=f"sha256:{hashlib.sha256(content).hexdigest()}")
-    monkeypatch.setitem(hub.SOURCES, "reward-bench", right)
+    right = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    change_source(monkeypatch, "reward-bench", checksum=right)
     with pytest.raises(DataError, match=r"holds 2 prompts, expected 2985"):
         load("reward-bench")
-    monkeypatch.setitem(hub.SOURCES, "reward-bench", right._replace(rows=2))
+    change_source(monkeypatch, "reward-bench", checksum=right, rows=2)
     responses = load("reward-bench")
     pd.testing.assert_frame_equal(responses, load("reward-bench", path=tmp_path / "file.parquet"))
     assert responses["response"].tolist() == ["Because.", "No."] * 2

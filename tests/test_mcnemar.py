@@ -34,7 +34,9 @@ def test_the_interval_excludes_zero_exactly_where_p_is_small_on_every_table_of_4
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 3000))
 def test_swapping_the_models_mirrors_the_interval(a, b, rest):
-    one, other = (np.array(melded_interval(np.array([x]), np.array([y]), np.array([a + b + rest]))) for x, y in ((a, b), (b, a)))
+    one, other = (
+        np.array(melded_interval(np.array([x]), np.array([y]), np.array([a + b + rest]))) for x, y in ((a, b), (b, a))
+    )
     np.testing.assert_allclose(one, -other[::-1], atol=1e-12)
 
 

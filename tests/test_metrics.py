@@ -5,9 +5,9 @@ import oracles
 import pandas as pd
 import pytest
 
-from rmlab import intervals, metrics, tables
-from rmlab.metrics.columns import number
-from rmlab.stats import intervals as reported
+from rmlab import metrics, tables
+from rmlab.items.columns import number
+from rmlab.metrics import errors
 from rmlab.tables import DataError
 
 ENOUGH = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 6)
@@ -49,26 +49,14 @@ def test_matrix_equals_the_nested_loops(make_scores):
     for model in ("a", "b"):
         rows = oracles.rows_of(scores, model)
         expected = oracles.matrix(rows)
-        found = metrics.matrix(pairs[pairs["model"] == model])
+        found = metrics.matrix(pairs[pairs["model"] == model], average="prompts")
         np.testing.assert_allclose(found, expected, atol=1e-15)
+        domains = [oracles.matrix([row for row in rows if row["id"].startswith(d)]) for d in oracles.DOMAINS]
+        found = metrics.matrix(pairs[pairs["model"] == model])
+        np.testing.assert_allclose(found, np.mean(domains, axis=0), atol=1e-15)
         chat = oracles.matrix([row for row in rows if row["id"].startswith("chat")])
         np.testing.assert_allclose(metrics.matrix(pairs[(pairs["model"] == model) & (pairs["domain"] == "chat")]), chat)
     assert list(found.index) == list(found.columns) == ["concise", "plain", "markdown"]
-
-
-def test_the_array_layer_equals_the_table_layer(make_scores):
-    scores = make_scores(seed=5)
-    wide = scores.sort_values([*tables.PROMPT, "model", "slot"], kind="stable")
-    chosen, rejected = (
-        wide[wide["label"] == label]
-        .sort_values(["model", "domain", "id", "slot"])["score"]
-        .to_numpy()
-        .reshape(2, -1, 3)
-        for label in ("chosen", "rejected")
-    )
-    pairs = metrics.pairs(scores)
-    for model, found in zip("ab", metrics.win_matrix(chosen, rejected), strict=True):
-        np.testing.assert_allclose(found, metrics.matrix(pairs[pairs["model"] == model]), atol=1e-15)
 
 
 def test_order_of_rows_and_increasing_maps_change_nothing(make_scores):
@@ -96,12 +84,12 @@ def test_tie_policies_are_ordered_and_a_constant_scorer_shows_them(make_scores):
     assert (by_policy["half"] == 0.5).all()
     assert by_policy["drop"].isna().all()
     table = metrics.accuracy(pairs)
-    assert (table["ties"] == table["n_pairs"]).all()
+    assert (table["n_ties"] == table["n_pairs"]).all()
 
 
 def test_accuracy_counts_prompts_and_clusters_errors(make_scores):
     pairs = metrics.pairs(make_scores(seed=9))
-    table = metrics.accuracy(pairs, by=["model", "level"])
+    table = metrics.accuracy(pairs, by=["model", "level"], average="prompts")
     assert list(table["level"].dtype.categories) == ["easy", "normal", "hard"]
     assert (table["n_pairs"] == 54).all()
     assert (table["n_prompts"] == 18).all()
@@ -132,13 +120,13 @@ def test_fewer_than_five_prompts_have_no_interval(make_scores):
     for by, short in (("domain", ["chat"]), ("subset", ["chat", "safety-refuse", "safety-response"])):
         table = metrics.accuracy(pairs, by=["model", by])
         few = table[by].isin(short)
-        assert few.equals(table["n_prompts"] < intervals.FEWEST)
+        assert few.equals(table["n_prompts"] < errors.FEWEST)
         assert table.loc[few, limits].isna().all(axis=None)
         assert table.loc[~few, limits].notna().all(axis=None)
         assert table["accuracy"].notna().all()
     # One rule for one number: the table that says why blanks the same rows.
     for kept in (pairs, pairs[pairs["id"] != "math/0"]):
-        table, why = metrics.rm_bench(kept), reported(kept).query("quantity == 'overall'")
+        table, why = metrics.rm_bench(kept), metrics.estimates(kept).query("quantity == 'overall'")
         assert table[limits].isna().all(axis=None)
         assert (why["reason"] != "").all()
         assert table["overall"].notna().all()
@@ -147,27 +135,45 @@ def test_fewer_than_five_prompts_have_no_interval(make_scores):
     assert metrics.rm_bench(enough, safety="split")[limits].isna().all(axis=None)
 
 
-def test_the_interval_is_that_of_the_comparisons_one_by_one(make_scores):
-    scores = make_scores(ENOUGH | {"math": 9}, models=("a", "b", "c"), seed=6)
-    scores.loc[np.random.default_rng(0).choice(len(scores), 40, replace=False), "score"] = np.nan
-    ragged = scores[~((scores["model"] == "b") & scores["id"].isin(["chat/0", "math/3"]))]
-    pairs = metrics.pairs(ragged)
-    model, prompt = (number(pairs, by)[0] for by in (["model"], tables.PROMPT))
-    item = 9 * prompt + 3 * pairs["chosen_slot"].to_numpy() + pairs["rejected_slot"].to_numpy()
-    domain = pd.Categorical(pairs["domain"], categories=["chat", "math", "code", "safety"]).codes.astype(int)
-    cell, stratum = (np.zeros(size, int) for size in (item.max() + 1, prompt.max() + 1))
-    cell[item], stratum[prompt] = 3 * domain + pairs["level"].cat.codes, domain
-    for ties in ("loss", "half", "drop"):
-        values = np.full((3, len(cell)), np.nan)
-        values[model, item] = metrics.credit(pairs, ties=ties)
-        mean = intervals.weighted_mean(values, cell, np.full(12, 1 / 12), np.arange(len(cell)) // 9, len(stratum))
-        low, high = intervals.stratified_interval(mean, stratum)
-        table = metrics.rm_bench(pairs, ties=ties)
-        expected = {"overall": mean.value, "se": intervals.stratified_error(mean.influence, stratum)[0]}
-        for column, value in (expected | {"low": low, "high": high}).items():
-            np.testing.assert_allclose(table[column], value, atol=1e-13, err_msg=column)
-        assert table["n_prompts"].tolist() == (~np.isnan(mean.influence)).sum(axis=1).tolist()
-        assert table["missing"].tolist() == pairs["outcome"].isna().groupby(pairs["model"]).sum().tolist()
+def test_scores_and_pairs_give_the_same_numbers(make_scores):
+    scores = make_scores(ENOUGH)
+    pairs = metrics.pairs(scores)
+    for table in (metrics.summary, metrics.estimates, metrics.accuracy):
+        pd.testing.assert_frame_equal(table(scores), table(pairs))
+
+
+def test_accuracies_estimates_and_matrix_are_the_summary(make_scores):
+    pairs = metrics.pairs(make_scores(ENOUGH, seed=8))
+    for average in ("benchmark", "domains", "prompts", {"chat": 2, "math": 1, "code": 1, "safety": 0}):
+        summary = metrics.summary(pairs, average=average).set_index("model")
+        overall = metrics.accuracy(pairs, average=average).set_index("model")
+        for column, other in {"overall": "accuracy", "se": "se", "low": "low", "high": "high"}.items():
+            np.testing.assert_array_equal(summary[column], overall[other])
+        for by, names in (("level", tables.LEVELS), ("domain", ("chat", "math", "code", "safety"))):
+            wide = metrics.accuracy(pairs, by=["model", by], average=average).pivot(
+                index="model", columns=by, values="accuracy"
+            )
+            np.testing.assert_allclose(wide[list(names)], summary[list(names)], atol=1e-15)
+        long = metrics.estimates(pairs, average=average)
+        for name in ("chat", "hard", "overall"):
+            own = long[long["name"] == name].set_index("model")["value"]
+            np.testing.assert_array_equal(own, summary[name])
+        found = metrics.matrix(pairs[pairs["model"] == "a"], average=average).to_numpy()
+        levels = [found[np.tril_indices(3, -1)].mean(), np.diag(found).mean(), found[np.triu_indices(3, 1)].mean()]
+        np.testing.assert_allclose(levels, summary.loc["a", list(tables.LEVELS)].astype(float), atol=1e-15)
+
+
+def test_one_domain_is_that_domain_and_several_need_all(make_scores):
+    pairs = metrics.pairs(make_scores(ENOUGH, models=("a",)))
+    whole = metrics.summary(pairs).iloc[0]
+    chat = pairs[pairs["domain"] == "chat"]
+    row = metrics.accuracy(chat).iloc[0]
+    assert (row["accuracy"], row["average"]) == (whole["chat"], "chat alone")
+    assert np.isnan(metrics.summary(chat)["overall"].iloc[0])
+    two = pairs[pairs["domain"].isin(["chat", "code"])]
+    assert "nothing in math" in metrics.matrix(two).attrs["reason"]
+    assert metrics.matrix(two).isna().all(axis=None)
+    assert metrics.matrix(two, average="domains").notna().all(axis=None)
 
 
 def test_rows_are_numbered_in_order_of_appearance():
@@ -201,7 +207,7 @@ def test_missing_scores_are_counted_and_never_lost(make_scores):
 def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
     pairs = metrics.pairs(make_scores())
     closed = ["chosen_style", "rejected_style", "level", "outcome"]
-    for by in ("level", ["model", "chosen_style", "rejected_style"]):
+    for by in (["model", "level"], ["model", "chosen_style", "rejected_style"]):
         expected = metrics.accuracy(pairs, by=by)
         for kind in (object, "str"):
             shuffled = pairs.astype(dict.fromkeys(closed, kind)).sort_values("model", kind="stable")
@@ -215,7 +221,7 @@ def test_plain_strings_are_read_in_the_order_of_the_vocabulary(make_scores):
     one = pairs["model"] == "a"
     pd.testing.assert_frame_equal(metrics.matrix(plain[one]), metrics.matrix(pairs[one]))
     hard = pairs[pairs["level"] == "hard"].astype({"level": "str"})
-    assert metrics.accuracy(hard, by="level")["n_pairs"].tolist() == [0, 0, len(hard)]
+    assert metrics.accuracy(hard[hard["model"] == "a"], by="level")["n_pairs"].tolist() == [0, 0, len(hard) // 2]
 
 
 def test_models_that_are_not_there_have_no_row(make_scores):
@@ -228,13 +234,15 @@ def test_models_that_are_not_there_have_no_row(make_scores):
     expected = metrics.accuracy(pairs[pairs["model"] == "b"], by=by)
     pd.testing.assert_frame_equal(metrics.accuracy(left, by=by).astype({"model": "str", "domain": "str"}), expected)
     bins = pairs.assign(size=pd.cut(pairs["margin"].abs(), [-1, 0, 1, 1000, 2000]))
-    sized = metrics.accuracy(bins, by="size")
-    assert sized["size"].is_monotonic_increasing
+    sized = metrics.accuracy(bins, by=["model", "size"])
+    assert sized["size"].iloc[: len(sized) // 2].is_monotonic_increasing
     assert sized["n_pairs"].iloc[-1] == 0
 
 
 def test_misuse_is_refused_by_name(make_scores):
     pairs = metrics.pairs(make_scores())
+    with pytest.raises(DataError, match=r"by: \['level'\] has no 'model'"):
+        metrics.accuracy(pairs, by="level")
     with pytest.raises(DataError, match="one model"):
         metrics.matrix(pairs)
     with pytest.raises(ValueError, match="did you mean 'loss'"):
@@ -244,15 +252,15 @@ def test_misuse_is_refused_by_name(make_scores):
     with pytest.raises(DataError, match="'Focus' is not one of RM-Bench"):
         metrics.rm_bench(pairs.assign(domain="Focus"))
     with pytest.raises(DataError, match="2 benchmarks"):
-        metrics.rm_bench(pd.concat([pairs, pairs.assign(benchmark="other")]))
+        metrics.summary(pd.concat([pairs, pairs.assign(benchmark="other")]))
     with pytest.raises(DataError, match="one label only"):
         metrics.pairs(make_scores().query("label == 'chosen'"))
-    for summary in (metrics.matrix, metrics.accuracy, metrics.rm_bench):
-        with pytest.raises(DataError, match=r"comes from rmlab\.pairs\(scores\)"):
-            summary(make_scores())
-        with pytest.raises(TypeError, match="pairs: expected a pandas DataFrame, got NoneType"):
+    for summary in (metrics.matrix, metrics.accuracy, metrics.rm_bench, metrics.estimates):
+        with pytest.raises(TypeError, match="table: expected scores or pairs, a pandas DataFrame, got NoneType"):
             summary(None)
-    with pytest.raises(DataError, match=r"'wins' in 54 of .*did you mean 'win'"):
+    with pytest.raises(
+        DataError, match=r"54 of 324 rows have an outcome that is not one of loss, tie, win.*has 'wins'"
+    ):
         metrics.accuracy(pairs.assign(outcome=["wins"] * 54 + ["loss"] * (len(pairs) - 54)))
     with pytest.raises(ValueError, match=r"confidence: 95; allowed: between 0 and 1"):
         metrics.accuracy(pairs, confidence=95)

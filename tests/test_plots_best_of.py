@@ -26,18 +26,20 @@ def board(n=3):
 
 
 def test_bars_are_the_subsets_scores_with_chance_lines(scores):
-    table = metrics.reward_bench_2_subsets(scores)
+    table = metrics.estimates(scores)
     ax = plot_subsets(table)
+    table = table[table["quantity"] == "subset"]
     heights = [bar.get_height() for container in ax.containers for bar in container]
-    np.testing.assert_allclose(heights, [*table[table.model == "a"].accuracy, *table[table.model == "b"].accuracy])
+    np.testing.assert_allclose(heights, [*table[table.model == "a"].value, *table[table.model == "b"].value])
     dotted = [line for line in ax.collections if line.get_linestyle()[0][1] is not None]
     assert len(dotted) == 5, "Ties has no chance line"
     assert all(segment[:, 1].tolist() == [0.25, 0.25] for line in dotted for segment in line.get_segments())
 
 
 def test_intervals_stand_on_the_bars(scores):
-    table = metrics.reward_bench_2_subsets(scores)
+    table = metrics.estimates(scores)
     ax = plot_subsets(table)
+    table = table[table["quantity"] == "subset"]
     solid = [line for line in ax.collections if line.get_linestyle()[0][1] is None]
     drawn = np.array([segment[:, 1] for line in solid for segment in line.get_segments()])
     expected = pd.concat([table[table.model == m][["low", "high"]] for m in ("a", "b")]).to_numpy()
@@ -89,7 +91,7 @@ def test_names_with_dollars_are_no_formulas():
 
 def test_an_axes_given_is_the_axes_drawn_on(scores):
     ax = plt.figure().add_subplot()
-    assert plot_subsets(metrics.reward_bench_2_subsets(scores), ax=ax) is ax
+    assert plot_subsets(metrics.estimates(scores), ax=ax) is ax
     assert plot_leaderboard(board(), ax=ax) is ax
     before = dict(plt.rcParams)
     plot_best_of(metrics.best_of_curve(scores))
@@ -97,13 +99,13 @@ def test_an_axes_given_is_the_axes_drawn_on(scores):
 
 
 def test_bad_tables_are_named(scores):
-    with pytest.raises(DataError, match="no column 'subset'; pass what reward_bench_2_subsets"):
+    with pytest.raises(DataError, match=r"no column 'quantity'; pass what rmlab.estimates\(scores\)"):
         plot_subsets(metrics.best_of_curve(scores))
     with pytest.raises(DataError, match="no column 'n'"):
         plot_best_of(metrics.best_of_curve(scores).drop(columns="n"))
     with pytest.raises(DataError, match="no column 'overall'"):
         plot_leaderboard(board().drop(columns="overall"))
-    many = pd.concat([metrics.reward_bench_2_subsets(scores).assign(model=str(i)) for i in range(9)])
+    many = pd.concat([metrics.estimates(scores).assign(model=str(i)) for i in range(9)])
     with pytest.raises(DataError, match="9 models; at most 8"):
         plot_subsets(many)
     detail = metrics.ties_detail(scores)

@@ -33,9 +33,9 @@ def pairs():
 @pytest.fixture(scope="module")
 def tables_of(pairs):
     return {
-        "intervals": stats.intervals(pairs[pairs["model"] == "good"]),
-        "contests": stats.compare_all(pairs, resamples=500),
-        "ranks": stats.rank(pairs, resamples=500),
+        "intervals": metrics.estimates(pairs[pairs["model"] == "good"]),
+        "contests": stats.compare_all(pairs),
+        "ranks": stats.rank(pairs),
         "calibration": stats.calibration(pairs),
     }
 
@@ -56,7 +56,7 @@ def test_forest_draws_every_row_of_the_table(tables_of):
 
 
 def test_forest_of_differences_has_its_line_at_zero_and_names_the_models(pairs):
-    ax = comparison.plot_forest(stats.compare(pairs, "weak", "good", by=["domain", "level"], resamples=100))
+    ax = comparison.plot_forest(stats.compare(pairs, "weak", "good", by=["domain", "level"]))
     assert len(ax.get_yticks()) == 12
     assert ax.get_yticklabels()[-1].get_text() == "chat  easy"
     assert ax.lines[0].get_xdata()[0] == 0
@@ -102,7 +102,7 @@ def test_cells_that_do_not_survive_holm_are_blank(tables_of):
     square = comparison.differences(contests)
     assert square.index[0] == "good"
     assert np.isnan(square.loc["weak", "fair"]) == (
-        contests.set_index(["model_a", "model_b"]).loc[("weak", "fair"), "p_holm"] >= 0.05
+        contests.set_index(["model_a", "model_b"]).loc[("weak", "fair"), "p_adjusted"] >= 0.05
     )
     np.testing.assert_allclose(square, -square.T)
     ax = comparison.plot_significance(contests)
@@ -140,7 +140,9 @@ def test_calibration_draws_the_bins_and_the_error(tables_of):
     drawn = ax.lines[-1]
     np.testing.assert_allclose(drawn.get_xdata(), good["predicted"])
     np.testing.assert_allclose(drawn.get_ydata(), good["accuracy"])
-    assert ax.get_legend().get_texts()[-1].get_text() == f"good  (ECE {good['ece'].iloc[0]:.3f})"
+    error, low, high = good[["ece_debiased", "ece_low", "ece_high"]].iloc[0]
+    legend = ax.get_legend().get_texts()[-1].get_text()
+    assert legend == f"good  (ECE {max(error, 0):.3f}, {low:.3f} to {high:.3f})"
     with pytest.raises(DataError, match="pass the table of calibration"):
         margin.plot_calibration(tables_of["ranks"])
 

@@ -132,14 +132,14 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
     assert changes.groupby("transform")["change"].count().tolist() == [0, 128]
     table = probe(responses, scorer, ["strip_markdown"], by=["transform", "style"]).set_index("style")
     assert table["n"].tolist() == [0, 0, 128]
-    assert "too few" in table.loc["plain", "note"]
+    assert "fewer than 5" in table.loc["plain", "reason"]
 
 
 def test_few_prompts_give_no_interval(responses):
     few = responses[(responses["domain"] == "chat") & responses["id"].isin(["0", "1"])]
     row = probe(few, baselines.random, ["padding"]).iloc[0]
     assert np.isnan(row["low"])
-    assert "2 prompts" in row["note"]
+    assert "fewer than 5 prompts" in row["reason"]
 
 
 def test_bad_input(responses):

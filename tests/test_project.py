@@ -1,5 +1,6 @@
 """The project's own files: packages agree, imports are light, names are what they should be."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -40,6 +41,33 @@ def test_every_requirement_is_pinned_once():
     asked = {re.split(r"[><=\[ ]", r)[0].lower().replace("_", "-") for r in requirements()}
     assert asked <= set(names)
     assert "torch==2.13.0" in pins
+
+
+def imported() -> set[str]:
+    """Packages of others that the package imports anywhere, also within functions."""
+    names = set()
+    for path in (ROOT / "rmlab").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names.add(node.module.split(".")[0])
+    return names - set(sys.stdlib_module_names) - {"rmlab"}
+
+
+# What comes with a package that is asked for, and what is used only where somebody installed it.
+BROUGHT = {"IPython": "ipywidgets", "traitlets": "ipywidgets", "tokenizers": "transformers", "jinja2": "torch"}
+OPTIONAL = {"itables"}
+MODULES = {"markdown-it-py": "markdown_it"}
+
+
+def test_score_and_lab_install_all_that_the_package_imports():
+    extras = project()["optional-dependencies"]
+    asked = {re.split(r"[><=\[ ]", r)[0] for r in project()["dependencies"] + extras["score"] + extras["lab"]}
+    modules = {MODULES.get(name, name.replace("-", "_")) for name in asked}
+    assert imported() - OPTIONAL - modules - set(BROUGHT) == set()
+    assert {BROUGHT[name] for name in imported() & set(BROUGHT)} <= modules
+    assert "pyarrow" in imported() & modules, "RewardBench 1 and 2 are Parquet files"
 
 
 def test_import_is_light():

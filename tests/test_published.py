@@ -1,16 +1,12 @@
 """Published tables: sources beside every row, units, and the contradictions an audit must find."""
 
-import importlib
-
 import numpy as np
 import pytest
 
-from rmlab.papers.printed import audit_leaderboard, published
+from rmlab.papers.printed import audit_leaderboard, files, published
 from rmlab.tables import DataError
 
-module = importlib.import_module("rmlab.papers.printed")  # the package gives the function of this name
-
-ALL = [(benchmark, table) for benchmark, tables in module._FILES.items() for table in tables]
+ALL = [(benchmark, table) for benchmark, tables in files().items() for table in tables]
 
 
 @pytest.mark.parametrize(("benchmark", "table"), ALL)
@@ -19,7 +15,7 @@ def test_every_row_names_source_date_and_link(benchmark, table):
     assert len(frame)
     assert (frame[["source", "date", "link"]].astype(str) != "").all(axis=None)
     assert frame["link"].str.startswith("https://").all()
-    name, percent = module._FILES[benchmark][table]
+    name, percent = files()[benchmark][table]
     present = [c for c in percent if c in frame]
     assert not percent or present, name
     values = frame[[c for c in present if not c.startswith("delta")]].to_numpy(float)

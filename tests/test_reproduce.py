@@ -8,16 +8,19 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import metrics, tables
+from rmlab.benchmarks import known
 from rmlab.io import read_pairs
 from rmlab.papers import agreement, reproduce
 from rmlab.papers.printed import published
-from rmlab.papers.rules import QUANTITIES, RULES
+from rmlab.papers.rules import counted
 from rmlab.tables import DataError
 
 
 def printed(table, digits=4):
     """A leaderboard: some columns, rounded."""
-    return table.drop(columns=["se", "low", "high", "n_prompts", "ties", "missing"], errors="ignore").round(digits)
+    return table.drop(
+        columns=["se", "low", "high", "n_prompts", "n_ties", "missing", "average", "reason"], errors="ignore"
+    ).round(digits)
 
 
 def by_number(frame, model="a"):
@@ -44,44 +47,48 @@ def test_numbers_cut_off_instead_of_rounded(make_scores):
     assert "cut off" in set(found["rule"])
 
 
-@pytest.mark.parametrize("words", [rule.words for rule in RULES["rm-bench"][1:]])
+@pytest.mark.parametrize("words", known()["rm-bench"].variants)
 def test_a_planted_rule_of_rm_bench_is_found(make_scores, words):
     scores = make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}, seed=4)
-    pairs = metrics.pairs(scores)
-    made = {rule.words: rule.make(scores, pairs) for rule in RULES["rm-bench"]}
-    numbers = made[words].reset_index()[["model", *(q for q in QUANTITIES["rm-bench"] if q in made[words])]]
+    benchmark = known()["rm-bench"]
+    made = counted(scores, benchmark, benchmark.variants[words])
+    numbers = made.dropna(axis=1, how="all").reset_index()
     found = reproduce(scores, numbers, decimals=9)
     differs = found["rule"] != "equal"
     assert set(found.loc[differs, "rule"]) == {words}
     np.testing.assert_allclose(found.loc[differs, "by_rule"], found.loc[differs, "published"])
 
 
-@pytest.mark.parametrize("words", [rule.words for rule in RULES["reward-bench"][1:]])
+@pytest.mark.parametrize("words", known()["reward-bench"].variants)
 def test_a_planted_rule_of_reward_bench_is_found(words):
     pairs = reward_bench_pairs(seed=1, prior_sets=True)
-    made = {rule.words: rule.make(None, pairs) for rule in RULES["reward-bench"]}
-    numbers = made[words].reset_index()[["model", *(q for q in QUANTITIES["reward-bench"] if q in made[words])]]
+    benchmark = known()["reward-bench"]
+    made = counted(pairs, benchmark, benchmark.variants[words])
+    numbers = made.dropna(axis=1, how="all").reset_index()
     found = reproduce(pairs, numbers, decimals=9)
     assert set(found.loc[found["rule"] != "equal", "rule"]) == {words}
 
 
-@pytest.mark.parametrize("words", [rule.words for rule in RULES["reward-bench-2"][1:]])
+@pytest.mark.parametrize("words", known()["reward-bench-2"].variants)
 def test_a_planted_rule_of_reward_bench_2_is_found(words):
     scores = reward_bench_2_scores(seed=1)
-    made = {rule.words: rule.make(scores, metrics.pairs(scores)) for rule in RULES["reward-bench-2"]}
-    numbers = made[words].reset_index()[["model", *(q for q in QUANTITIES["reward-bench-2"] if q in made[words])]]
+    benchmark = known()["reward-bench-2"]
+    made = counted(scores, benchmark, benchmark.variants[words])
+    numbers = made.dropna(axis=1, how="all").reset_index()
     found = reproduce(scores, numbers, decimals=9)
     assert set(found.loc[found["rule"] != "equal", "rule"]) == {words}
 
 
 def test_strict_best_of_four_is_what_a_plain_loop_says():
     scores = reward_bench_2_scores(seed=2)
-    strict = {rule.words: rule.make(scores, metrics.pairs(scores)) for rule in RULES["reward-bench-2"]}
+    strict = counted(
+        scores, known()["reward-bench-2"], known()["reward-bench-2"].variants["a shared best score is a loss"]
+    )
     won = []
     for _, prompt in scores[(scores["domain"] == "Math") & (scores["model"] == "a")].groupby("id"):
         chosen = prompt.loc[prompt["label"] == "chosen", "score"].item()
         won.append(chosen > prompt.loc[prompt["label"] == "rejected", "score"].max())
-    assert strict["a shared best score is a loss"].loc["a", "math"] == pytest.approx(np.mean(won))
+    assert strict.loc["a", "math"] == pytest.approx(np.mean(won))
 
 
 def test_swapped_columns_and_unexplained_numbers(make_scores):
@@ -173,8 +180,8 @@ def test_bad_input_says_what_it_is(make_scores):
         reproduce(pairs, reward_bench_2_scores(seed=0))
     with pytest.raises(DataError, match="best of four, which pairs do not say"):
         reproduce(metrics.pairs(reward_bench_2_scores(seed=0)), table)
-    with pytest.raises(DataError, match="not those of one of"):
-        reproduce(pairs.assign(subset="mine"), table)
+    with pytest.raises(DataError, match="nothing is published; pass the scores or pairs of one of RM-Bench"):
+        reproduce(pairs.assign(benchmark="mine", subset="mine"), table)
     with pytest.raises(TypeError, match="a table such as"):
         reproduce(pairs, "rm-bench")
     with pytest.raises(DataError, match="no comparison stands in both"):

@@ -9,9 +9,16 @@ import pytest
 from benchmark_worlds import reward_bench_pairs
 
 from rmlab import metrics, tables
+from rmlab.benchmarks.reward_bench import SECTIONS
 from rmlab.tables import DataError
 
 FIVE = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
+
+
+def subset_rows(scores):
+    """The six subsets with their intervals."""
+    found = metrics.estimates(scores)
+    return found[found["quantity"] == "subset"]
 
 
 def best_of_four(seed, n=6, levels=3):
@@ -110,7 +117,7 @@ def test_ties_at_the_edges():
 def test_summary_is_the_mean_of_six_with_an_interval():
     scores = whole(1)
     row = metrics.reward_bench_2(scores).iloc[0]
-    subsets = metrics.reward_bench_2_subsets(scores).set_index("subset")["accuracy"]
+    subsets = subset_rows(scores).set_index("name")["value"]
     assert row["overall"] == pytest.approx(subsets.mean())
     assert list(subsets.index) == ["factuality", "precise_if", "math", "safety", "focus", "ties"]
     assert row["ties"] == pytest.approx(ties_oracle(scores[scores["domain"] == "Ties"]))
@@ -122,8 +129,11 @@ def test_a_constant_scorer_earns_a_quarter_and_nothing_when_strict():
     scores = whole(0).assign(score=0.0)
     row = metrics.reward_bench_2(scores).iloc[0]
     assert row[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == [0.25] * 5
-    strict = metrics.accuracy(metrics.pairs(scores), by="model")
-    assert strict["accuracy"].item() == 0
+    strict = metrics.summary(scores, ties="loss").iloc[0]
+    assert strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == [0.0] * 5
+    assert (metrics.best_of(scores[scores["domain"] != "Ties"])["reciprocal_rank"] == 1 / 2.5).all()
+    with pytest.raises(DataError, match="best of four, which pairs do not say; pass the scores"):
+        metrics.accuracy(metrics.pairs(scores))
 
 
 def test_a_missing_subset_or_score_is_missing_not_zero():
@@ -132,14 +142,14 @@ def test_a_missing_subset_or_score_is_missing_not_zero():
     assert np.isnan(row["ties"])
     assert np.isnan(row["overall"])
     scores.loc[0, "score"] = np.nan
-    table = metrics.reward_bench_2_subsets(scores).set_index("subset")
+    table = subset_rows(scores).set_index("name")
     assert table.loc["factuality", ["n_prompts", "missing"]].tolist() == [5, 1]
 
 
 def test_fewer_than_five_prompts_have_no_interval():
     scores = whole(2)
     scores = scores[~((scores["domain"] == "Math") & scores["id"].isin(["4", "5"]))]
-    subsets = metrics.reward_bench_2_subsets(scores).set_index("subset")
+    subsets = subset_rows(scores).set_index("name")
     curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]).set_index("domain")
     overall = metrics.reward_bench_2(scores)
     limits = ["se", "low", "high"]
@@ -150,7 +160,7 @@ def test_fewer_than_five_prompts_have_no_interval():
     assert curve.drop("Math")[limits].notna().all(axis=None)
     assert overall[limits].isna().all(axis=None)
     assert overall["overall"].notna().all()
-    assert metrics.reward_bench_2_subsets(whole(2))[limits].notna().all(axis=None)
+    assert subset_rows(whole(2))[limits].notna().all(axis=None)
     first = reward_bench_pairs(models=("a",))
     few = first[(first["subset"] != "hep-go") | first["id"].isin(["hep-go-0", "hep-go-1"])]
     assert metrics.reward_bench(first)[limits].notna().all(axis=None)
@@ -171,7 +181,7 @@ def test_best_of_curve_is_the_mean_over_all_draws():
                 credits = [0 if max(d) > chosen else 1 / (1 + sum(x == chosen for x in d)) for d in draws]
                 earned.append(sum(credits) / len(credits))
             assert curve.loc[(domain, n), "accuracy"] == pytest.approx(sum(earned) / len(earned))
-    four = metrics.reward_bench_2_subsets(scores).set_index("subset")["accuracy"]
+    four = subset_rows(scores).set_index("name")["value"]
     assert curve.loc[("Focus", 4), "accuracy"] == pytest.approx(four["focus"])
     assert curve.loc[("Focus", 2), "chance"] == 0.5
 
@@ -191,12 +201,12 @@ def test_bad_scores_are_named():
         metrics.ties_detail(scores[scores["id"] != "ref:2"])
     with pytest.raises(DataError, match="one chosen and three rejected"):
         metrics.reward_bench_2(scores.drop(index=1))
-    with pytest.raises(DataError, match="looks like RM-Bench"):
+    with pytest.raises(DataError, match="subset 'chat' is not one of RewardBench 2's"):
         metrics.reward_bench_2(scores.assign(subset="chat"))
-    with pytest.raises(DataError, match="looks like RewardBench 2"):
+    with pytest.raises(DataError, match="results of RewardBench 2, not of RewardBench 1"):
         metrics.reward_bench(metrics.pairs(scores))
-    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
-        metrics.reward_bench(scores)
+    own = scores.assign(benchmark="mine")
+    pd.testing.assert_frame_equal(metrics.reward_bench_2(own), metrics.reward_bench_2(scores))
     with pytest.raises(DataError, match="no prompt is in RewardBench 2's domain 'Ties'"):
         metrics.ties_score(scores[scores["domain"] != "Ties"])
     with pytest.raises(DataError, match="no rows"):
@@ -207,8 +217,6 @@ def test_bad_scores_are_named():
 
 def sections_oracle(pairs, counts):
     """RewardBench 1's sections from the reference: subset accuracies, weighted by fixed counts."""
-    from rmlab.metrics.reward_bench import SECTIONS
-
     win = (pairs["outcome"] == "win").groupby(pairs["subset"]).mean()
     return {
         name: sum(win[s] * counts.get(s, n) for s, n in part.items()) / sum(counts.get(s, n) for s, n in part.items())
@@ -218,8 +226,6 @@ def sections_oracle(pairs, counts):
 
 @pytest.fixture
 def one_pair_each():
-    from rmlab.metrics.reward_bench import SECTIONS
-
     rng = np.random.default_rng(0)
     subsets = [s for part in SECTIONS.values() for s in part for _ in range(7 + len(s) % 5)]
     frame = pd.DataFrame({"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": range(len(subsets))})
@@ -300,12 +306,12 @@ def test_the_real_response_matrix_gives_the_official_leaderboard(shared_data):
 def test_nobody_is_perfectly_sure_of_a_perfect_score(right):
     scores = pd.concat([best_of_four(0), ties(0)], ignore_index=True)
     scores["score"] = np.where(scores["label"] == "chosen", 1.0, 0.0 if right else 2.0)
-    subsets = metrics.reward_bench_2_subsets(scores)
-    inside = (subsets["low"] <= subsets["accuracy"]) & (subsets["accuracy"] <= subsets["high"])
+    subsets = subset_rows(scores)
+    inside = (subsets["low"] <= subsets["value"]) & (subsets["value"] <= subsets["high"])
     assert inside.all()
     assert (subsets["high"] - subsets["low"] > 0.05).all()
     row = metrics.reward_bench_2(scores).iloc[0]
     assert row["ties"] == pytest.approx(1.01 if right else -0.01)
     assert row["low"] <= row["overall"] <= row["high"]
-    value, low = (subsets[c].to_numpy() for c in ("accuracy", "low"))
+    value, low = (subsets[c].to_numpy() for c in ("value", "low"))
     assert row["low"] == pytest.approx(value.mean() - np.sqrt(((value - low) ** 2).sum()) / 6)

@@ -251,7 +251,9 @@ def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
 
     def fake(model, **options):
         made.append((str(model), options))
-        return Streaming(str(model))
+        scorer = Streaming(str(model))
+        scorer.fingerprint = str(model)
+        return scorer
 
     monkeypatch.setattr("rmlab.scorers.classifier", fake)
     models = ["owner/name", "./folder", tmp_path, "longest"]
@@ -333,7 +335,7 @@ def test_a_run_that_ended_leaves_its_table_in_the_store(tmp_path):
     scores = rmlab.score(responses, [owner_model, "longest"], store=tmp_path / "scores")
     assert sorted(p.name for p in (tmp_path / "scores").glob("*.csv")) == [
         "longest.mini.csv",
-        "owner--model_ v1.mini.csv",
+        "owner--model%3a v1.mini.csv",
     ]
     back = rmlab.read_scores(tmp_path / "scores").sort_values("model", ascending=False, ignore_index=True)
     pd.testing.assert_frame_equal(back, scores)

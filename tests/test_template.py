@@ -63,34 +63,80 @@ def test_a_template_that_writes_bos_twice_is_cut_to_one():
     assert (encode(words, ["Hello"], ["Yes."]).ids[0] == words.bos_token_id).sum() == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("raw", ("Hi?", "Yes.")),
-        ("tulu", ("<|user|>\nHi?\n<|assistant|>\n", "Yes.EOS")),
-        ("zephyr", ("<|user|>\nHi?EOS\n<|assistant|>\n", "Yes.EOS\n")),
-        ("llama-2", ("[INST] Hi? [/INST]", " Yes. EOS")),
-        ("oasst", ("<|prompter|>Hi?EOS<|assistant|>", "Yes.EOS")),
-    ],
+VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
 )
-def test_legacy_formats(bare, name, expected):
-    encoded = encode(bare, ["Hi?"], ["Yes."], template=name)
-    before, after = (part.replace(bare.eos_token, "EOS") for part in split(bare, encoded))
-    assert (before.removeprefix(bare.bos_token), after) == expected
-    assert (encoded.ids[0] == bare.bos_token_id).sum() == 1
-    assert encoded.source == name
+# What FastChat writes for one question and its answer, and for a system message, three turns and the answer; the bar
+# stands where the prompt with the assistant's header ends.
+FASTCHAT = {
+    "raw": ("Hi?¦Yes.", None),
+    "tulu": (
+        "<|user|>\nHi?\n<|assistant|>\n¦Yes.\n",
+        "Be short.\n<|user|>\nTwo and two?\n<|assistant|>\nFour.\n"
+        "<|user|>\nAnd three and three?\n<|assistant|>\n¦Six.\n",
+    ),
+    "vicuna": (
+        f"{VICUNA} USER: Hi? ASSISTANT:¦ Yes.</s>",
+        "Be short. USER: Two and two? ASSISTANT: Four.</s>USER: And three and three? ASSISTANT:¦ Six.</s>",
+    ),
+    "zephyr": (
+        "<|system|>\n</s>\n<|user|>\nHi?</s>\n<|assistant|>\n¦Yes.</s>\n",
+        "<|system|>\nBe short.</s>\n<|user|>\nTwo and two?</s>\n<|assistant|>\nFour.</s>\n"
+        "<|user|>\nAnd three and three?</s>\n<|assistant|>\n¦Six.</s>\n",
+    ),
+    "llama-2": (
+        "[INST] Hi? [/INST]¦ Yes. </s><s>",
+        "[INST] <<SYS>>\nBe short.\n<</SYS>>\n\nTwo and two? [/INST] Four. </s><s>"
+        "[INST] And three and three? [/INST]¦ Six. </s><s>",
+    ),
+    "mistral": (
+        "[INST] Hi? [/INST]¦ Yes.</s>",
+        "[INST] Be short.\nTwo and two? [/INST] Four.</s>[INST] And three and three? [/INST]¦ Six.</s>",
+    ),
+    "oasst": (
+        "<|prompter|>Hi?<|endoftext|><|assistant|>¦Yes.<|endoftext|>",
+        "Be short.<|prompter|>Two and two?<|endoftext|><|assistant|>Four.<|endoftext|>"
+        "<|prompter|>And three and three?<|endoftext|><|assistant|>¦Six.<|endoftext|>",
+    ),
+    "pku-align": (
+        "BEGINNING OF CONVERSATION: USER: Hi? ASSISTANT: ¦Yes. ",
+        "Be short. USER: Two and two? ASSISTANT: Four. USER: And three and three? ASSISTANT: ¦Six. ",
+    ),
+    "ziya": (
+        "\n\nHuman: Hi?\n\nAssistant: ¦Yes.\n\n",
+        "Be short.\n\nHuman: Two and two?\n\nAssistant: Four.\n\nHuman: And three and three?\n\nAssistant: ¦Six.\n\n",
+    ),
+    "openbmb": (
+        "User: Hi?\n\nAssistant: ¦Yes.\n\n",
+        "Be short.User: Two and two?\n\nAssistant: Four.\n\nUser: And three and three?\n\nAssistant: ¦Six.\n\n",
+    ),
+}
 
 
-def test_vicuna_and_its_system_message(bare):
-    assert split(bare, encode(bare, ["Hi?"], ["Yes."], template="vicuna"))[0].endswith(
-        "questions. USER: Hi? ASSISTANT:"
-    )
-    before, after = split(bare, encode(bare, [CHAT], ["Six."], template="vicuna"))
-    assert before == (
-        f"{bare.bos_token}Be short. USER: Two and two? ASSISTANT: Four.{bare.eos_token}"
-        "USER: And three and three? ASSISTANT:"
-    )
-    assert after == f" Six.{bare.eos_token}"
+@pytest.mark.parametrize("name", FASTCHAT)
+def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
+    for expected, prompt, answer in zip(FASTCHAT[name], ("Hi?", CHAT), ("Yes.", "Six."), strict=True):
+        if expected is None:
+            continue
+        encoded = encode(bare, [prompt], [answer], template=name)
+        before, after = split(bare, encoded)
+        header, _, rest = expected.rpartition("¦")
+        assert before.removeprefix(bare.bos_token) + after == header + rest
+        # A token that holds characters of both sides belongs to the answer.
+        assert header.startswith(before.removeprefix(bare.bos_token))
+        assert len(after) - len(rest) <= 2
+        assert (encoded.ids[0] == bare.bos_token_id).sum() == 1
+        assert encoded.source == name
+
+
+def test_open_instruct_ends_with_the_tokenizer_s_end_token(bare):
+    before, after = split(bare, encode(bare, ["Hi?"], ["Yes."], template="open-instruct"))
+    assert (before.removeprefix(bare.bos_token), after) == ("<|user|>\nHi?\n<|assistant|>\n", f"Yes.{bare.eos_token}")
+
+
+def test_every_named_format_is_compared():
+    assert {*FASTCHAT, "open-instruct"} == set(FORMATS)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -118,7 +164,7 @@ def test_raw_gives_encoders_two_segments():
 
 def test_without_a_template_the_formats_are_named(bare):
     with pytest.raises(
-        DataError, match=r"no chat template.*'raw' \| 'tulu' \| 'vicuna' \| 'zephyr' \| 'llama-2' \| 'oasst'"
+        DataError, match=r"no chat template.*'raw' \| 'tulu' .* 'vicuna' .* 'openbmb', a Jinja template, or a file"
     ):
         encode(bare, ["Hi?"], ["Yes."])
     with pytest.raises(ValueError, match=r"template='tulip'.*did you mean 'tulu'"):
@@ -261,3 +307,136 @@ def test_two_segments_keep_their_special_tokens_when_cut(truncate):
     assert (cut.ids[0][0], cut.ids[0][-1]) == (cls[1], sep[1])
     assert len(cut.ids[0]) == len(whole.ids[0]) - 3
     assert cut.truncated.all()
+
+
+def test_a_template_may_be_given_as_jinja_or_as_a_file(bare, tmp_path):
+    jinja = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+    path = tmp_path / "mine.jinja"
+    path.write_text(jinja)
+    first, second, third = (encode(bare, ["Hi?"], ["Yes."], template=given) for given in (jinja, path, str(path)))
+    assert text_of(bare, first.ids[0]) == f"{bare.bos_token}<user>Hi?<assistant>Yes."
+    assert first.keys == second.keys == third.keys
+    assert first.template_hash == second.template_hash
+    assert first.source == "given"
+    with pytest.raises(DataError, match=r"template='nowhere\.jinja'.*or a file that holds one"):
+        encode(bare, ["Hi?"], ["Yes."], template="nowhere.jinja")
+
+
+def encoder_words(order="bert", chat_template="chatml"):
+    """A tokenizer that writes [CLS] before a text and [SEP] behind it; XLNet's writes both behind it."""
+    from tokenizers import processors
+
+    words = toy.tokenizer(chat_template=chat_template)
+    words.bos_token = None
+    words.add_special_tokens({"cls_token": "[CLS]", "sep_token": "[SEP]"})
+    marks = [("[CLS]", words.cls_token_id), ("[SEP]", words.sep_token_id)]
+    single = {"bert": "[CLS] $A [SEP]", "xlnet": "$A [SEP] [CLS]"}[order]
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=f"{single} $B [SEP]", special_tokens=marks
+    )
+    return words
+
+
+@pytest.mark.parametrize("order", ["bert", "xlnet"])
+@pytest.mark.parametrize("template", [None, "vicuna"])
+def test_encoders_get_their_special_tokens_around_what_the_template_writes(order, template):
+    words = encoder_words(order)
+    encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template=template)
+    for i, (prompt, answer) in enumerate([("Hi?", "Yes."), (CHAT, "Six.")]):
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        text = words.apply_chat_template(
+            [*messages, {"role": "assistant", "content": answer}],
+            tokenize=False,
+            chat_template=None if template is None else FORMATS[template],
+        )
+        assert encoded.ids[i].tolist() == words(text)["input_ids"]
+        assert split(words, encoded, i)[1].lstrip().startswith(answer)
+
+
+def test_special_tokens_that_a_template_writes_too_stand_once():
+    words = encoder_words(chat_template="{{ cls_token }}" + toy.CHAT_TEMPLATES["chatml"] + "{{ sep_token }}")
+    twice = encode(words, ["Hi?"], ["Yes."])
+    once = encode(encoder_words(), ["Hi?"], ["Yes."])
+    assert twice.ids[0].tolist() == once.ids[0].tolist()
+    assert twice.response_start[0] == once.response_start[0]
+
+
+@pytest.mark.parametrize("order", ["bert", "xlnet"])
+@pytest.mark.parametrize("truncate", ["left", "right"])
+def test_special_tokens_survive_truncation(order, truncate):
+    words = encoder_words(order)
+    texts = ["A long question about France."], ["Paris, a city on the river Seine."]
+    whole = encode(words, *texts)
+    cut = encode(words, *texts, max_length=len(whole.ids[0]) - 3, truncate=truncate)
+    assert len(cut.ids[0]) == len(whole.ids[0]) - 3
+    ends = {"bert": (0, -1), "xlnet": (-1, -2)}[order]
+    assert [cut.ids[0][end] for end in ends] == [words.cls_token_id, words.sep_token_id]
+
+
+def test_the_clock_is_pinned_however_a_template_reads_it():
+    clock = "{{ strftime_now('%Y-%m-%d') }} {{ strftime_now('%d %b %Y') }}"
+    words = toy.tokenizer(chat_template=clock + toy.CHAT_TEMPLATES["chatml"])
+    encoded = encode(words, ["Hi?"], ["Yes."])
+    assert "2024-07-26 26 Jul 2024" in text_of(words, encoded.ids[0])
+    assert encoded.date == "26 Jul 2024"
+    assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
+
+
+@pytest.mark.parametrize("draw", ["{{ ['a', 'b'] | random }}", "{{ lipsum(n=1) }}"])
+def test_templates_that_draw_are_refused(draw):
+    words = toy.tokenizer(chat_template=draw + toy.CHAT_TEMPLATES["chatml"])
+    with pytest.raises(DataError, match="draws random text"):
+        encode(words, ["Hi?"], ["Yes."])
+    with pytest.raises(DataError, match="draws random text"):
+        encode(toy.tokenizer(), ["Hi?"], ["Yes."], template=draw)
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (LOOP, "does not come to an end"),
+        ("{% include 'other.jinja' %}", "the chat template fails on conversation 0"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
+        ("{{ messages[9]['content'] }}", "refuses conversation 0"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{% for m in", "refuses conversation 0"),
+        ("{{ 'a' * 10 ** 15 }}", "MemoryError"),
+    ],
+)
+def test_templates_that_fail_are_reported(broken, message):
+    words = toy.tokenizer(chat_template=broken + toy.CHAT_TEMPLATES["chatml"])
+    with pytest.raises(DataError, match=message):
+        encode(words, ["Hi?"], ["Yes."])
+
+
+def test_the_limit_leaves_long_conversations_and_tracing_alone(words):
+    import sys
+
+    before = sys.gettrace()
+    long = [{"role": ("user", "assistant")[i % 2], "content": "Seven times eight? " * 20} for i in range(2001)]
+    assert len(encode(words, [long], ["Fifty-six."]).ids[0]) > 50_000
+    assert sys.gettrace() is before
+
+
+def test_the_conventions_of_reward_bench():
+    """What its runners hand to the model: the tokenizer's own call on the rendered text, and the DPO runner's rows."""
+    words = toy.tokenizer()
+    chat = [{"role": "user", "content": "Hi?"}]
+    prompt = words.apply_chat_template(chat, tokenize=False)
+    text = words.apply_chat_template([*chat, {"role": "assistant", "content": "Yes."}], tokenize=False)
+    twice = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-twice")
+    assert twice.ids[0].tolist() == words(text)["input_ids"]
+    assert twice.ids[0][:2].tolist() == [words.bos_token_id] * 2
+    once = encode(words, ["Hi?"], ["Yes."], convention="reward-bench")
+    assert once.ids[0].tolist() == words(text)["input_ids"][1:]
+    dpo = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
+    start = len(words(prompt, add_special_tokens=False)["input_ids"])
+    body = words(text, add_special_tokens=False)["input_ids"]
+    assert dpo.ids[0].tolist() == [words.bos_token_id, *body, words.eos_token_id]
+    assert dpo.response_start[0] == 1 + start
+    assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
+    with pytest.raises(DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"):
+        encode(words, ["Hi?"], ["Yes."], convention="rewardbench")

@@ -57,6 +57,7 @@ class Benchmark:
     - `folder_files`, `read`, `hub`: which files of a folder are its own; rows of files to responses; its place on the
       hub.
     - `is_row`: whether a row of a file looks like one of this benchmark.
+    - `check_whole`: raises DataError where a prompt has some of its items only: an overall score would not be one.
     - `published`: tables of printed numbers: name -> (file in data/published, columns printed in per cent).
     - `variants`: other rules by which its numbers are counted: words -> options of `summary`.
     """
@@ -78,6 +79,7 @@ class Benchmark:
     hub: Source | None = None
     is_row: Callable[[Row], bool] = lambda row: False
     make_items: MakeItems = comparison_items
+    check_whole: Callable[[Items], None] = lambda items: None
     make_weighting: MakeWeighting = lambda items, options: pooled(items, "benchmark")
     published: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

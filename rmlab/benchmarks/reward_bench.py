@@ -133,7 +133,7 @@ def subset_of(file: Path, number: int, row: records.Row, benchmark: Benchmark) -
 
 
 def items(table: pd.DataFrame, credit: str) -> Items:
-    """One comparison a prompt; a task that stands in several subsets (hep-*, alpacaeval-*, mt-bench-*) is one cluster."""
+    """One comparison a prompt; a task in several subsets (hep-*, alpacaeval-*, mt-bench-*) is one cluster."""
     found = comparison_items(table, credit)
     refuse_strange_subsets(found.cells["subset"].tolist(), REWARD_BENCH)
     return replace(found, cluster=_tasks(found))
@@ -162,7 +162,7 @@ def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
         for subset, n in share.items():
             weight[:, names.index(subset)] = n / sum(share.values())
     prior = [names.index(s) for s in PRIOR_SETS]
-    has = (counted[:, prior] > 0).all(axis=1)
+    has = np.asarray((counted[:, prior] > 0).all(axis=1))
     weight[:, prior] = _PRIOR_WEIGHT[options["prior_sets"]] * has[:, None] / len(prior)
     weight /= weight.sum(axis=1, keepdims=True)
     return weighted_parts(found, found.cells["subset"].tolist(), weight, names, words="benchmark")
@@ -179,7 +179,7 @@ def _pooled_sections(found: Items, prior_sets: str) -> Weighting:
     counted = _answered(found, place, len(subsets) + 1)
     weight = np.zeros((len(found.models), len(names)))
     weight[:, : len(SECTIONS)] = 1.0
-    has = (counted[:, [subsets.index(s) for s in PRIOR_SETS]] > 0).all(axis=1)
+    has = np.asarray((counted[:, [subsets.index(s) for s in PRIOR_SETS]] > 0).all(axis=1))
     weight[:, [names.index(s) for s in PRIOR_SETS]] = _PRIOR_WEIGHT[prior_sets] * has[:, None] / len(PRIOR_SETS)
     weight /= weight.sum(axis=1, keepdims=True)
     parts = weighted_parts(found, label, weight, names, words="benchmark")

@@ -12,7 +12,7 @@ from rmlab.benchmarks import rows as checks
 from rmlab.benchmarks.benchmark import Benchmark, Files
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.reward_bench import answer_rows, refuse_strange_subsets
-from rmlab.items.best_of import SHARED_CREDIT, best_of, best_of_outcome
+from rmlab.items.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
 from rmlab.items.grid import BLANK, LOSS, WIN, Items, spread
 from rmlab.items.ties import WEIGHTS, ties_score
 from rmlab.items.weighting import Weighting, weighted_parts

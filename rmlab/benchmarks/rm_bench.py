@@ -14,7 +14,7 @@ from rmlab.benchmarks.benchmark import Benchmark, Files
 from rmlab.benchmarks.hub import Source
 from rmlab.items.columns import positions
 from rmlab.items.comparisons import comparison_items
-from rmlab.items.grid import ABSENT, Items
+from rmlab.items.grid import ABSENT, NO_STYLE, STYLE_CODES, Items
 from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
 
@@ -71,7 +71,7 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
 
 
 def items(table: pd.DataFrame, credit: str) -> Items:
-    """The nine comparisons of every prompt; DataError for a strange domain, or where a prompt has some of them only."""
+    """The nine comparisons of every prompt; DataError for a strange domain, or one without styles."""
     found = comparison_items(table, credit)
     strange = [d for d in found.cells["domain"] if d not in DOMAINS]
     if strange:
@@ -85,7 +85,6 @@ def items(table: pd.DataFrame, credit: str) -> Items:
             f"pairs: level is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
             "load the texts with load('rm-bench') and score those"
         )
-    _check_nine(found)
     return found
 
 
@@ -111,12 +110,15 @@ def _split_safety(found: Items, subsets: list[str], domains: list[str]) -> Weigh
     return weighted_parts(found, files, weight, words="benchmark")
 
 
-def _check_nine(found: Items) -> None:
+def check_nine(found: Items) -> None:
     """Refuse prompts that have some of their nine comparisons only: an answer without a row would count in nothing."""
     first = np.flatnonzero(np.diff(found.prompt, prepend=-1))
     rows = np.add.reduceat((found.outcome != ABSENT).astype(np.intp), first, axis=1)
-    kinds = np.unique(found.prompt * _CELLS + found.cells["styles"].to_numpy()[found.cell])
-    whole = np.bincount(kinds // _CELLS, minlength=len(first)) == _CELLS
+    kinds, n = np.unique(found.prompt * STYLE_CODES + found.cells["styles"].to_numpy()[found.cell], return_counts=True)
+    expected = np.where(
+        kinds % STYLE_CODES > NO_STYLE, len(STYLES), 1
+    )  # three comparisons a level, one a pair of styles
+    whole = np.bincount(kinds // STYLE_CODES, np.where(n == expected, n, 0), minlength=len(first)) == _CELLS
     wrong = (rows > 0) & ((rows != _CELLS) | ~whole)
     if not wrong.any():
         return
@@ -126,12 +128,14 @@ def _check_nine(found: Items) -> None:
     raise DataError(
         f"pairs: {int(wrong.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "
         f"{int(has.sum())}: {_what(found.frame[has])}; score all six answers of a prompt (interrupted runs of "
-        "rmlab.score resume) or drop the prompt"
+        "rmlab.score resume) or drop the prompt; accuracy(pairs, by=...) takes any selection of comparisons"
     )
 
 
 def _what(found: pd.DataFrame) -> str:
     """Which of the nine comparisons (chosen > rejected) a prompt lacks, and which it has several times."""
+    if found["chosen_style"].isna().any():
+        return ", ".join(f"{n} {level}" for level, n in found["level"].value_counts(sort=False).items())
     have = list(zip(found["chosen_style"], found["rejected_style"], strict=True))
     times = {f"{chosen} > {rejected}": have.count((chosen, rejected)) for chosen in STYLES for rejected in STYLES}
     said = {
@@ -234,6 +238,7 @@ RM_BENCH = Benchmark(
     ),
     make_items=items,
     make_weighting=weighting,
+    check_whole=check_nine,
     published={
         "leaderboard": ("rm_bench_leaderboard.csv", _PERCENT),
         "paper": ("rm_bench_paper.csv", _PERCENT),

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import intervals, metrics, tables
-from rmlab.bias.effects import doublings
-from rmlab.bias.within import MIN_PROMPTS, columns_of, demean, groups_of, interval_note, lookup, prompt_index
+from rmlab import metrics, tables
+from rmlab.bias.prompts import MIN_PROMPTS, columns_of, demean, exponent, groups_of, prompt_index, too_few
+from rmlab.bias.regressors import doublings, lookup
+from rmlab.metrics.means import clustered_mean, difference_interval
 from rmlab.tables import LEVELS, PAIR_KEY, PROMPT, STYLE, DataError
 
 __all__ = ["debias", "debias_change"]
@@ -68,20 +69,43 @@ def debias(
     for rows in groups_of(scores, ["model"]):
         own = scores.iloc[rows]
         fold = _deal(own, folds, seed)
-        y, prompt = own["score"].to_numpy(), prompt_index(own)
-        if np.isnan(y).all():
-            continue
-        for number in range(folds):
-            away = (fold != number) & ~np.isnan(y)
-            here = fold == number
-            index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
-            _check_varies(demean(x[rows][away], index), on, own["model"].iloc[0])
-            if method == "linear":
-                removed[rows[here]] = x[rows][here] @ _slopes(y[away], x[rows][away], index)
-            else:
-                curve = _curve(y[away], x[rows][away][:, 0], index, frac)
-                removed[rows[here]] = np.interp(x[rows][here][:, 0], *curve)
-    return scores.assign(model=scores["model"] + suffix, score=scores["score"] - removed, removed=removed)
+        if own["score"].notna().any():
+            removed[rows] = _effect_of(own, x[rows], fold, on, method if method == "linear" else frac, within)
+    return scores.assign(model=scores["model"] + suffix, score=_less(scores, removed), removed=removed)
+
+
+def _effect_of(
+    own: pd.DataFrame, x: Floats, fold: NDArray[np.intp], on: list[str], method: Literal["linear"] | float, within: bool
+) -> Floats:
+    """What goes off each score of one model: fitted on the other folds; a number as `method` is LOWESS's window."""
+    y, prompt = own["score"].to_numpy(), prompt_index(own)
+    effect: Floats = np.zeros(len(own))
+    power = exponent(y)
+    y = np.ldexp(y, -power)  # so that the squares of the largest floats are floats
+    for number in np.unique(fold):
+        away, here = (fold != number) & ~np.isnan(y), fold == number
+        index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
+        _check_varies(demean(x[away], index), on, own["model"].iloc[0])
+        if method == "linear":
+            effect[here] = x[here] @ _slopes(y[away], x[away], index)
+        else:
+            effect[here] = np.interp(x[here][:, 0], *_curve(y[away], x[away][:, 0], index, float(method)))
+    with np.errstate(over="ignore"):
+        scaled: Floats = np.ldexp(effect, power)
+    return scaled
+
+
+def _less(scores: pd.DataFrame, removed: Floats) -> Floats:
+    """Scores less what goes off them; raises DataError where that is no float any more."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        left: Floats = scores["score"].to_numpy(np.float64) - removed
+    beyond = ~np.isfinite(left) & scores["score"].notna().to_numpy()
+    if beyond.any():
+        model = scores["model"].iloc[int(beyond.argmax())]
+        raise DataError(
+            f"scores: the scores of {model!r} less their effect are beyond the floats; divide its scores by 1000"
+        )
+    return left
 
 
 def debias_change(
@@ -98,8 +122,8 @@ def debias_change(
     `before` and `after`: scores and what `debias` made of them (same keys; model names with `suffix`). `by`: columns
     that make the rows instead of the model alone, such as ["model", "domain"]. Columns: those of `by`, level (text),
     before, after, change, se, low, high (of the change: the same comparisons twice, clustered by prompt; never of zero
-    width, see `rmlab.intervals.difference_interval`), flipped (share of comparisons whose outcome is another one),
-    n_pairs (with an outcome in both), n_prompts, note.
+    width, see `rmlab.metrics.means.difference_interval`), flipped (share of comparisons whose outcome is another one),
+    n_pairs (with an outcome in both), n_prompts, reason.
     Raises DataError where the two tables do not hold the same comparisons.
     """
     old = metrics.pairs(before)
@@ -135,22 +159,20 @@ def _change(
     prompt = np.unique(prompt_index(pairs)[there], return_inverse=True)[1]
     n_prompts = int(prompt.max(initial=-1)) + 1
     difference = after[there] - before[there]
-    sums, counts = np.bincount(prompt, difference).astype(float), np.bincount(prompt).astype(float)
-    change, se, clusters = intervals.clustered_se(sums, counts, np.zeros(n_prompts, np.intp), 1)
-    se = np.where(clusters < MIN_PROMPTS, np.nan, se)
-    low, high = intervals.difference_interval(change, se, clusters, confidence=confidence)
+    found = clustered_mean(difference, np.zeros(len(difference), np.intp), prompt, 1)
+    low, high = difference_interval(found, confidence=confidence)
     some = len(difference) > 0
     return {
         "before": float(before[there].mean()) if some else np.nan,
         "after": float(after[there].mean()) if some else np.nan,
-        "change": float(change[0]),
-        "se": float(se[0]),
+        "change": float(found.mean[0]),
+        "se": float(found.se[0]),
         "low": float(low[0]),
         "high": float(high[0]),
         "flipped": float(flipped[there].mean()) if some else np.nan,
         "n_pairs": len(difference),
         "n_prompts": n_prompts,
-        "note": str(interval_note(np.array([n_prompts]))[0]),
+        "reason": too_few(n_prompts),
     }
 
 

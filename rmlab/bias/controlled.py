@@ -1,22 +1,28 @@
-"""Accuracy with the length or the style of both answers held equal, by a logistic model per model."""
+"""Accuracy at equal length or equal style: a logistic curve per model, read off where the two answers do not differ."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics, tables
-from rmlab.bias.within import columns_of, groups_of, interval_note, lookup, prompt_index, repeats, t_quantile
+from rmlab.bias import logistic
+from rmlab.bias.designs import Design, length_design, style_design
+from rmlab.bias.prompts import columns_of, groups_of, prompt_index, t_quantile, too_few
+from rmlab.bias.regressors import lookup
+from rmlab.items.columns import allowed
 from rmlab.tables import PROMPT, STYLE, DataError
 
 __all__ = ["length_controlled", "style_controlled"]
 
 Floats = NDArray[np.float64]
 
-_NEWTON_STEPS = 100
-_SMALL_STEP = 1e-9
+_ENDINGS = {0.0: "lost or tied", 1.0: "won"}
+_OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each degree of freedom of a curve needs
+_DOUBTFUL = 0.01  # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by chance
+_ALIKE, _FEWEST_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
 
 
 def length_controlled(
@@ -24,34 +30,46 @@ def length_controlled(
     features: pd.DataFrame,
     *,
     measure: str = "characters",
+    form: Literal["spline", "tanh"] = "spline",
+    penalty: logistic.Penalty = 1.0,
     by: str | Sequence[str] = "model",
     ties: metrics.Ties = "loss",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Accuracy with the difference in length set to zero, one row per combination of the `by` columns.
+    """P(win at equal length): how often the chosen answer wins where both answers are equally long; a row per `by`.
 
-    logit P(chosen wins) = a + b * tanh(d / sd(d)), with d the length (`measure`, a column of `features`) of the chosen
-    minus that of the rejected answer, and sd(d) taken in the group; at d = 0 the accuracy is the inverse logit of a.
-    The form is that of length-controlled AlpacaEval (Dubois and others, arXiv 2404.04475), without its term for the
-    difficulty of a prompt, which one model's outcomes cannot give.
+    A logistic curve of winning against the difference in length (`measure`, a column of `features`), read off at zero.
+    That is a statement about comparisons of equal length, not an accuracy "without length bias": where longer answers
+    are better or worse, the curve holds merit as well as taste, and no outcome can tell the two apart. A model that
+    ignores length altogether moves here if right answers win more often when they are short.
 
-    Columns after those of `by`: accuracy (as it is), controlled, se, low, high (of controlled; errors clustered by
-    prompt), effect (b: log-odds per unit of the tanh), effect_low, effect_high, n_pairs, n_prompts, ties, missing and
-    note. Where length alone decides every comparison (perfect separation) no maximum exists: controlled and effect are
-    then those with a standard normal prior on b (a ridge of b^2 / 2), they have no interval, and `note` says so. NaN
-    with the reason in `note` where every comparison ends the same way. Fewer than 5 prompts give no interval. Raises
-    DataError for features of other responses.
+    `form`: "spline" puts natural cubic splines on the log ratio and on the difference of the lengths, with the effect
+    of the log ratio free to change with their size; it follows tastes for log length or for a middle length, too.
+    "tanh" is the form of length-controlled AlpacaEval (Dubois and others, arXiv 2404.04475), b * tanh(d / sd(d)),
+    without its term for the difficulty of a prompt, which one model's outcomes cannot give: narrower, and wrong where
+    the taste has another shape. `penalty`: weight of the squared slopes; the intercept is free. 1 is a standard normal
+    prior; "cv" chooses by cross-validation over prompts, as AlpacaEval does, which predicts best but leaves more bias
+    at zero; 0 is none.
+
+    Columns after those of `by`: accuracy (as it is), controlled, se, low, high (of controlled; clustered by prompt),
+    effect (what a chosen answer twice as long as the rejected one adds in log-odds, at the typical length), effect_low,
+    effect_high, fit_p (test whether the form fits; NaN with few prompts), penalty, n_pairs, n_prompts, n_ties, missing,
+    caveat (fit_p below 0.01, or hardly a comparison near equal length), reason (why a number is not there). Where
+    length alone decides every comparison (perfect separation) no maximum exists: controlled and effect are then
+    penalised estimates of straight lines, without an interval. Fewer than 5 prompts give no interval. Raises DataError
+    for features of other responses.
     """
-    pairs = tables.check_pairs(pairs)
-    by = columns_of(pairs, by, "pairs")
-    difference = _difference(pairs, features, [measure])[0]
-    value = metrics.credit(pairs, ties=ties)
+    allowed("form", form, ("spline", "tanh"))
+    pairs, by, value = _checked(pairs, by, ties, penalty)
+    chosen, rejected = (side[:, 0] for side in _sides(pairs, features, [measure]))
     rows = []
     for index in groups_of(pairs, by):
-        scale = _scale(difference[index][~np.isnan(value[index])])
-        fit = _fit(pairs.iloc[index], value[index], np.tanh(difference[index] / scale), [measure], confidence)
-        effect = {"effect": fit.effect[0], "effect_low": fit.effect_low[0], "effect_high": fit.effect_high[0]}
-        rows.append(_row(pairs.iloc[index], by, fit, effect))
+        counted = index[~np.isnan(value[index])]
+        design = length_design(chosen[counted], rejected[counted], form, _rarer(pairs, value, counted), measure)
+        result = _fitted(pairs.iloc[counted], value[counted], design, penalty, confidence)
+        caveat = _far_apart(pairs.iloc[counted], chosen[counted], rejected[counted])
+        effect = {name: float(limit[0]) for name, limit in zip(_EFFECT, result.effects, strict=True)}
+        rows.append(_row(pairs.iloc[index], by, result, effect, caveat))
     return pd.DataFrame(rows)
 
 
@@ -60,192 +78,180 @@ def style_controlled(
     features: pd.DataFrame | None = None,
     *,
     controls: Sequence[str] = ("characters", "headings", "bold", "list_items"),
+    form: Literal["spline", "linear"] = "spline",
+    penalty: logistic.Penalty = 1.0,
     by: str | Sequence[str] = "model",
     ties: metrics.Ties = "loss",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Accuracy with several differences in style set to zero at once, one row per combination of the `by` columns.
+    """P(win at equal style): how often the chosen answer wins where the answers do not differ in any of the controls.
 
-    As `length_controlled`, with one term per control: (c - r) / (c + r + 1) over its standard deviation, for the counts
-    c and r of the chosen and the rejected answer. Form and default controls are those of Chatbot Arena's style control
-    (Li and others 2024), but no mean is taken off, so that zero stays "no difference". The control "style" is the
-    difference in steps (concise 0, plain 1, markdown 2) and needs no features. Columns as there, with effect_<control>
-    for each control in place of effect and its limits; a control that does not vary, or repeats the ones before it, is
-    left out of the fit, its effect NaN, and `note` says so.
+    As `length_controlled`, with every control at once: the logit of winning is a sum of curves, one per control, of
+    (c - r) / (c + r + 1) for the counts c and r of the chosen and the rejected answer. The control "style" is the
+    difference in steps (concise 0, plain 1, markdown 2) and needs no features. `form`: "spline" (each step of style
+    has its own effect, so "style" alone gives the accuracy where both styles are equal, whatever the rest), or
+    "linear", one slope per control, the form of Chatbot Arena's style control (Li and others 2024); no mean is taken
+    off, so that zero stays "no difference".
+    The controls that Arena itself uses are `rmlab.styles.ARENA` of `rmlab.styles.arena_features(responses)`: length
+    in tokens, code left out. The default counts characters, code included.
+
+    Columns as there, with effect_<control> for each control in place of effect and its limits: what a difference of
+    one standard deviation adds in log-odds. A control that does not vary, or repeats the ones before it, is left out of
+    the fit, its effect NaN, and `reason` says so.
     """
-    pairs = tables.check_pairs(pairs)
-    by = columns_of(pairs, by, "pairs")
+    allowed("form", form, ("spline", "linear"))
+    pairs, by, value = _checked(pairs, by, ties, penalty)
     controls = [controls] if isinstance(controls, str) else list(controls)
-    relative = _relative(pairs, features, controls)
-    value = metrics.credit(pairs, ties=ties)
+    relative, total = _relative(pairs, features, controls)
     rows = []
     for index in groups_of(pairs, by):
-        counted = ~np.isnan(value[index])
-        scale = np.array([_scale(column) for column in relative[index][counted].T])
-        fit = _fit(pairs.iloc[index], value[index], relative[index] / scale, controls, confidence)
-        effects = {f"effect_{name}": effect for name, effect in zip(controls, fit.effect, strict=True)}
-        rows.append(_row(pairs.iloc[index], by, fit, effects))
+        counted = index[~np.isnan(value[index])]
+        freedom = _rarer(pairs, value, counted) // len(controls)
+        design = style_design(relative[counted], total[counted], form, freedom, controls)
+        result = _fitted(pairs.iloc[counted], value[counted], design, penalty, confidence)
+        effects = {f"effect_{name}": float(e) for name, e in zip(controls, result.effects[0], strict=True)}
+        rows.append(_row(pairs.iloc[index], by, result, effects, ""))
     return pd.DataFrame(rows)
 
 
-class _Fit(NamedTuple):
+_EFFECT = ("effect", "effect_low", "effect_high")
+
+
+class _Result(NamedTuple):
     accuracy: float
     controlled: float
     se: float
     low: float
     high: float
-    effect: Floats
-    effect_low: Floats
-    effect_high: Floats
+    effects: tuple[Floats, Floats, Floats]
+    fit_p: float
+    penalty: float
     n_pairs: int
     n_prompts: int
-    note: str
+    caveat: str
+    reason: str
 
 
-def _fit(pairs: pd.DataFrame, value: Floats, x: Floats, names: list[str], confidence: float) -> _Fit:
+def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Penalty, confidence: float) -> _Result:
     """Logistic fit of one group; the intercept is the log-odds at zero difference."""
-    counted = ~np.isnan(value)
-    x = x.reshape(len(value), -1)[counted]
-    y, prompt = value[counted], np.unique(prompt_index(pairs)[counted], return_inverse=True)[1]
+    prompt = prompt_index(pairs)
     n_prompts = int(prompt.max(initial=-1)) + 1
-    notes = repeats(np.column_stack([np.ones(len(x)), x]), ["", *names])[1:]
-    kept = [0, *[i + 1 for i, note in enumerate(notes) if not note]]
-    estimate, error = np.full(1 + len(names), np.nan), np.full(1 + len(names), np.nan)
-    if np.ptp(y) if len(y) else False:
-        design = np.column_stack([np.ones(len(x)), x])[:, kept]
-        estimate[kept], error[kept], trouble = _logit(y, design, prompt)
+    found, fit_p, caveat, trouble = None, np.nan, "", ""
+    if not len(y):
+        trouble = "no outcome"
+    elif not np.ptp(y):
+        trouble = f"every comparison is {_ENDINGS.get(float(y[0]), 'a tie')}: nothing to fit"
+    elif design.outside:
+        trouble = design.outside
+    elif design.columns.shape[1] and logistic.separated(y, _with_intercept(design.plain)):
+        trouble = "perfect separation: the differences alone decide every comparison; penalised estimate, no interval"
+        design = design._replace(columns=design.plain, steps=design.plain_steps)
+        found = logistic.fit(y, _with_intercept(design.plain), prompt, penalty if penalty else 1.0)
     else:
-        trouble = (
-            f"every comparison is {_ENDINGS.get(float(y[0]), 'a tie')}: nothing to fit" if len(y) else "no outcome"
-        )
-    few = str(interval_note(np.array([n_prompts]))[0])
-    error = np.full_like(error, np.nan) if few else error
-    low, high = _limits(estimate, error, n_prompts, confidence)
-    at_zero = _sigmoid(estimate[:1])[0]
-    return _Fit(
-        accuracy=float(y.mean()) if len(y) else np.nan,
-        controlled=at_zero,
-        se=at_zero * (1 - at_zero) * error[0],
-        low=_sigmoid(low[:1])[0],
-        high=_sigmoid(high[:1])[0],
-        effect=estimate[1:],
-        effect_low=low[1:],
-        effect_high=high[1:],
-        n_pairs=len(y),
-        n_prompts=n_prompts,
-        note="; ".join(note for note in (trouble, *notes, few) if note) if len(y) else trouble,
-    )
+        x = _with_intercept(design.columns)
+        found = logistic.fit(y, x, prompt, penalty)
+        fit_p = logistic.misfit(y, x, design.others, prompt, found)
+        caveat = f"the form does not fit (p = {fit_p:.1g})" if fit_p < _DOUBTFUL else ""
+    few = too_few(n_prompts) if len(y) else ""
+    reason = "; ".join(text for text in (trouble, *design.reasons, few) if text)
+    quantile = np.nan if trouble else t_quantile(confidence, n_prompts)
+    at_zero, se, low, high = _at_zero(found, quantile)
+    accuracy = float(y.mean()) if len(y) else np.nan
+    used = found.penalty if found else np.nan
+    effects = _effects(found, design, quantile)
+    return _Result(
+        accuracy, at_zero, se, low, high, effects, fit_p, used, len(y), n_prompts, caveat, reason
+    )  # fmt: skip
 
 
-_ENDINGS = {0.0: "lost or tied", 1.0: "won"}
+def _at_zero(found: "logistic.Logistic | None", quantile: float) -> tuple[float, float, float, float]:
+    """Probability at zero difference, its error and limits."""
+    from scipy.special import expit
+
+    if found is None:
+        return (np.nan,) * 4
+    odds, error = float(found.estimate[0]), float(np.sqrt(max(found.covariance[0, 0], 0.0)))
+    share = float(expit(odds))
+    se = share * (1 - share) * error if quantile == quantile else np.nan
+    return share, se, float(expit(odds - quantile * error)), float(expit(odds + quantile * error))
 
 
-def _logit(y: Floats, x: Floats, prompt: NDArray[np.intp]) -> tuple[Floats, Floats, str]:
-    """Estimates, clustered errors and a note; ridge estimates without errors where the outcomes are separated."""
-    if _separated(y, x):
-        note = "perfect separation: the differences alone decide every comparison; ridge estimate, no interval"
-        return _ridge(y, x), np.full(x.shape[1], np.nan), note
-    import statsmodels.api as sm
-
-    model = sm.GLM(y, x, family=sm.families.Binomial())
-    if prompt.max() < 1:
-        return model.fit().params, np.full(x.shape[1], np.nan), ""
-    found = model.fit(cov_type="cluster", cov_kwds={"groups": prompt, "use_correction": True})
-    return found.params, found.bse, ""
+def _effects(found: "logistic.Logistic | None", design: Design, quantile: float) -> tuple[Floats, Floats, Floats]:
+    """Estimates and limits of the reported effects; NaN where a control was left out."""
+    steps = design.steps
+    if found is None or not steps.shape[1]:
+        return (np.full(len(steps), np.nan),) * 3
+    effect = steps @ found.estimate[1:]
+    variance = np.einsum("ei,ij,ej->e", steps, found.covariance[1:, 1:], steps)
+    half = quantile * np.sqrt(np.maximum(variance, 0.0))
+    return effect, effect - half, effect + half
 
 
-def _separated(y: Floats, x: Floats) -> bool:
-    """Whether some direction puts all wins on one side and all losses on the other (boundary allowed): no maximum.
-
-    A linear programme: the largest sum of signed distances with none negative (Konis 2007). Ties that count half must
-    lie on the boundary.
-    """
-    from scipy.optimize import linprog
-
-    rows, counts = np.unique(np.column_stack([np.sign(y - 0.5), x]), axis=0, return_counts=True)
-    sign, points = rows[:, 0], rows[:, 1:]
-    signed, tied = points[sign != 0] * sign[sign != 0, None], points[sign == 0]
-    found = linprog(
-        -(counts[sign != 0, None] * signed).sum(axis=0),
-        A_ub=-signed,
-        b_ub=np.zeros(len(signed)),
-        A_eq=tied if len(tied) else None,
-        b_eq=np.zeros(len(tied)) if len(tied) else None,
-        bounds=(-1, 1),
-    )
-    return bool(found.status == 0 and -found.fun > 1e-6)
-
-
-def _ridge(y: Floats, x: Floats) -> Floats:
-    """Logistic estimates with a standard normal prior on every effect, none on the intercept: finite if both outcomes
-    occur. Newton's method, steps halved while they make the objective worse."""
-    penalty = np.r_[0.0, np.ones(x.shape[1] - 1)]
-
-    def loss(b: Floats) -> float:
-        return float(np.logaddexp(0, x @ b).sum() - y @ (x @ b) + 0.5 * penalty @ b**2)
-
-    estimate = np.zeros(x.shape[1])
-    for _ in range(_NEWTON_STEPS):
-        p = _sigmoid(x @ estimate)
-        hessian = x.T @ (x * (p * (1 - p))[:, None]) + np.diag(penalty)
-        step = np.linalg.solve(hessian, x.T @ (y - p) - penalty * estimate)
-        while loss(estimate + step) > loss(estimate) and np.abs(step).max() > _SMALL_STEP:
-            step = step / 2
-        estimate = estimate + step
-        if np.abs(step).max() <= _SMALL_STEP:
-            break
-    return estimate
-
-
-def _limits(estimate: Floats, error: Floats, n_prompts: int, confidence: float) -> tuple[Floats, Floats]:
-    quantile = t_quantile(confidence, n_prompts)
-    return estimate - quantile * error, estimate + quantile * error
-
-
-def _row(pairs: pd.DataFrame, by: list[str], fit: _Fit, effects: dict[str, Any]) -> dict[str, Any]:
-    of_zero = {name: getattr(fit, name) for name in ("accuracy", "controlled", "se", "low", "high")}
-    counts = {"n_pairs": fit.n_pairs, "n_prompts": fit.n_prompts, "ties": int((pairs["outcome"] == "tie").sum())}
-    missing = int(pairs["outcome"].isna().sum())
+def _row(pairs: pd.DataFrame, by: list[str], result: _Result, effects: dict[str, float], caveat: str) -> dict[str, Any]:
     group: dict[str, Any] = pairs.iloc[0][by].to_dict()
-    return group | of_zero | effects | counts | {"missing": missing, "note": fit.note}
+    values = {name: getattr(result, name) for name in ("accuracy", "controlled", "se", "low", "high")}
+    about = {name: getattr(result, name) for name in ("fit_p", "penalty", "n_pairs", "n_prompts")}
+    outcome = pairs["outcome"]
+    counts = {"n_ties": int((outcome == "tie").sum()), "missing": int(outcome.isna().sum())}
+    caveats = "; ".join(text for text in (result.caveat, caveat) if text)
+    return group | values | effects | about | counts | {"caveat": caveats, "reason": result.reason}
 
 
-def _difference(pairs: pd.DataFrame, features: pd.DataFrame, columns: list[str]) -> tuple[Floats, Floats]:
-    """Chosen minus rejected, and chosen plus rejected; one column as a flat array, several as (rows, columns)."""
-    sides = []
-    for label in ("chosen", "rejected"):
-        keys = pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"])
-        sides.append(lookup(keys, features, columns, "pairs"))
-    chosen, rejected = (side[:, 0] if len(columns) == 1 else side for side in sides)
-    return chosen - rejected, chosen + rejected
+def _checked(
+    pairs: pd.DataFrame, by: str | Sequence[str], ties: metrics.Ties, penalty: logistic.Penalty
+) -> tuple[pd.DataFrame, list[str], Floats]:
+    """The pairs, the columns that make rows, and what each comparison earns."""
+    if penalty != "cv" and not (isinstance(penalty, int | float) and penalty >= 0):
+        raise ValueError(f"penalty: {penalty!r}; allowed: a number from 0, or 'cv'")
+    pairs = tables.check_pairs(pairs)
+    return pairs, columns_of(pairs, by, "pairs"), metrics.credit(pairs, ties=ties)
 
 
-def _relative(pairs: pd.DataFrame, features: pd.DataFrame | None, controls: list[str]) -> Floats:
+def _rarer(pairs: pd.DataFrame, value: Floats, rows: NDArray[np.intp]) -> int:
+    """Degrees of freedom that the outcomes can bear: prompts of the rarer ending over six."""
+    prompt = prompt_index(pairs.iloc[rows])
+    won, lost = (len(np.unique(prompt[side])) for side in (value[rows] > 0, value[rows] < 1))
+    return min(won, lost) // _OUTCOMES_PER_COLUMN
+
+
+def _far_apart(pairs: pd.DataFrame, chosen: Floats, rejected: Floats) -> str:
+    """A caveat where hardly a prompt has answers of nearly equal length: the curve is then read off far from data."""
+    alike = np.abs(np.log((chosen + 1) / (rejected + 1))) <= _ALIKE
+    n = pairs.loc[alike, PROMPT].drop_duplicates().shape[0]
+    if n >= _FEWEST_ALIKE or not len(pairs):
+        return ""
+    return f"{n} prompts have answers whose lengths are within a quarter of each other: equal length is hardly observed"
+
+
+def _sides(pairs: pd.DataFrame, features: pd.DataFrame, columns: list[str]) -> tuple[Floats, Floats]:
+    """The counts of the chosen and of the rejected answer of each comparison, (rows, columns)."""
+    keys = [pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"]) for label in ("chosen", "rejected")]
+    return lookup(keys[0], features, columns, "pairs"), lookup(keys[1], features, columns, "pairs")
+
+
+def _relative(pairs: pd.DataFrame, features: pd.DataFrame | None, controls: list[str]) -> tuple[Floats, Floats]:
+    """Relative difference and sum of each control, (rows, controls) both."""
     if not controls or len(set(controls)) < len(controls):
         raise ValueError(f"controls: {controls}; name at least one, each once")
     columns = {}
-    counted = [c for c in controls if c != "style"]
-    if counted and features is None:
-        raise DataError(f"features: None, but {counted[0]!r} is asked for; pass rmlab.styles.features(responses)")
-    for name in counted:
-        assert features is not None
-        difference, total = _difference(pairs, features, [name])
-        columns[name] = difference / (total + 1)
-    if "style" in controls:
-        steps = [pd.Categorical(pairs[c], dtype=STYLE).codes.astype(float) for c in ("chosen_style", "rejected_style")]
-        if min(steps[0].min(initial=0), steps[1].min(initial=0)) < 0:
-            raise DataError("controls: 'style' needs styles, but some are missing in pairs; leave it out")
-        columns["style"] = steps[0] - steps[1]
-    return np.column_stack([columns[name] for name in controls])
+    for name in controls:
+        if name == "style":
+            chosen, rejected = (_steps(pairs, f"{label}_style") for label in ("chosen", "rejected"))
+            columns[name] = chosen - rejected, chosen + rejected
+            continue
+        if features is None:
+            raise DataError(f"features: None, but {name!r} is asked for; pass rmlab.styles.features(responses)")
+        chosen, rejected = (side[:, 0] for side in _sides(pairs, features, [name]))
+        columns[name] = (chosen - rejected) / (chosen + rejected + 1), np.log1p(chosen + rejected)
+    return np.column_stack([columns[c][0] for c in controls]), np.column_stack([columns[c][1] for c in controls])
 
 
-def _scale(values: Floats) -> float:
-    """Standard deviation, or 1 where there is none to divide by."""
-    return float(values.std()) if len(values) and values.std() > 0 else 1.0
+def _steps(pairs: pd.DataFrame, column: str) -> Floats:
+    steps: Floats = pd.Categorical(pairs[column], dtype=STYLE).codes.astype(np.float64)
+    if steps.min(initial=0) < 0:
+        raise DataError("controls: 'style' needs styles, but some are missing in pairs; leave it out")
+    return steps
 
 
-def _sigmoid(x: Floats) -> Floats:
-    from scipy.special import expit
-
-    result: Floats = expit(x)
-    return result
+def _with_intercept(x: Floats) -> Floats:
+    return np.column_stack([np.ones(len(x)), x])

@@ -8,18 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.bias.within import (
-    columns_of,
-    counts_of,
-    demean,
-    groups_of,
-    interval_note,
-    lookup,
-    prompt_index,
-    repeats,
-    spread,
-    t_quantile,
-)
+from rmlab.bias.prompts import columns_of, demean, groups_of, prompt_index, spread, t_quantile, too_few, unit_scores
+from rmlab.bias.regressors import counts_of, doublings, lookup, repeats
 from rmlab.tables import PROMPT, STYLE, DataError
 
 __all__ = ["exchange_rate", "style_effects"]
@@ -27,6 +17,7 @@ __all__ = ["exchange_rate", "style_effects"]
 Floats = NDArray[np.float64]
 
 _USUAL = ("characters", "markdown")
+_LENGTHS = ("characters", "tokens", "words", "sentences")
 _OWN = ("correct", "step", "step_plain", "step_markdown")
 
 
@@ -48,12 +39,17 @@ def style_effects(
     `features` have them (all their counts where they have neither). Without features a step has its whole price; with
     them, what is left at equal length and marks; style, length and marks rise together, so with few prompts these
     parts have wide intervals.
+    What is not among the terms goes to those it comes with: where wrong answers are longer than right ones and length
+    is left out, "correct" holds the price of that length too, even for a model that only counts characters. So give
+    `features`; `caveat` says where length is left out although it differs, or may differ, between right and wrong.
+    Length counts as a straight line in doublings; a taste for it that bends leaves a little in "correct".
 
-    Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, note. Errors are robust
-    and clustered by prompt (CR1; the prompt intercepts lie inside the clusters and cost no degrees of freedom), t with
-    n_prompts - 1 degrees of freedom (Cameron and Miller 2015, section III.B). No estimate (NaN, with the reason in
-    `note`): scores that do not vary within a prompt, a term that does not vary, or one that repeats the terms before
-    it. Fewer than 5 prompts give no interval. Raises DataError for unknown terms and for features of other responses.
+    Columns after those of `by`: term, effect, se, low, high, p, n_prompts, n (scores), missing, caveat (of the row of
+    "correct"), reason (why a number is not there). Errors are robust and clustered by prompt (CR1; the prompt
+    intercepts lie inside the clusters and cost no degrees of freedom), t with n_prompts - 1 degrees of freedom (Cameron
+    and Miller 2015, section III.B). No estimate: scores that do not vary within a prompt, a term that does not vary, or
+    one that repeats the terms before it. Fewer than 5 prompts give no interval. Raises DataError for unknown terms and
+    for features of other responses.
     """
     return _table(_fits(scores, features, terms, by), _effect_rows, confidence)
 
@@ -70,9 +66,11 @@ def exchange_rate(
 
     rate = effect of the term / effect of "correct", of the same fit as `style_effects` (same arguments). 0.5: two steps
     of style buy as much reward as being right; a negative rate: the two pull in opposite directions.
-    Columns after those of `by`: term, rate, low, high, n_prompts, n, missing, note. Fieller's interval (Fieller 1954):
-    exact for a ratio of two normal estimates. Where the effect of correctness may be zero the ratio has no bounded
-    interval: low and high are -inf and inf, and `note` says so, with the stretch that is excluded, if any.
+    The denominator is the "correct" of that fit: where length differs between right and wrong answers and is not among
+    the terms, it is not the worth of being right alone, and `caveat` says so in every row.
+    Columns after those of `by`: term, rate, low, high, n_prompts, n, missing, caveat, reason. Fieller's interval
+    (Fieller 1954): exact for a ratio of two normal estimates. Where the effect of correctness may be zero the ratio has
+    no bounded interval: low and high are -inf and inf, and `reason` says so, with the stretch that is excluded, if any.
     """
     if terms is not None and "correct" not in terms:
         raise ValueError(f"terms: {list(terms)} must hold 'correct', the unit of the rate")
@@ -86,13 +84,14 @@ class _Fit(NamedTuple):
     terms: list[str]
     effect: Floats
     covariance: Floats
-    notes: list[str]
+    reasons: list[str]
     n_prompts: int
     n: int
     missing: int
+    caveat: str = ""
 
 
-_Rows = Callable[[_Fit, float], Iterator[tuple[dict[str, Any], str]]]
+_Rows = Callable[[_Fit, float], Iterator[tuple[dict[str, Any], str, str]]]
 
 
 def _fits(
@@ -105,10 +104,36 @@ def _fits(
     score, inside, cluster = scores["score"].to_numpy(), prompt_index(scores, ["model", *PROMPT]), prompt_index(scores)
     y = np.full(len(scores), np.nan)
     for rows in groups_of(scores, ["model"]):
-        unit = spread(score[rows], inside[rows])
-        y[rows] = score[rows] / unit if unit > 0 else score[rows] * 0
-    groups = [(rows, scores[by].iloc[rows[0]].to_dict()) for rows in groups_of(scores, by)]
-    return [_fit(y[rows], design[rows], inside[rows], cluster[rows], terms, group) for rows, group in groups]
+        y[rows] = unit_scores(score[rows], inside[rows])
+    right, length = (scores["label"] == "chosen").to_numpy(dtype=float), _length(scores, features, terms)
+    fits = []
+    for rows in groups_of(scores, by):
+        fit = _fit(y[rows], design[rows], inside[rows], cluster[rows], terms, scores[by].iloc[rows[0]].to_dict())
+        if "correct" in terms and not set(terms) & set(_LENGTHS):
+            own = None if length is None else length[rows]
+            fit = fit._replace(caveat=_length_by_label(own, right[rows], inside[rows], cluster[rows]))
+        fits.append(fit)
+    return fits
+
+
+def _length(scores: pd.DataFrame, features: pd.DataFrame | None, terms: list[str]) -> Floats | None:
+    """log2 of the length of each answer, from the first count of length that `features` have."""
+    name = next((name for name in _LENGTHS if features is not None and name in counts_of(features)), None)
+    return None if features is None or name is None else doublings(lookup(scores, features, [name], "scores")[:, 0])
+
+
+def _length_by_label(length: Floats | None, right: Floats, inside: NDArray[np.intp], cluster: NDArray[np.intp]) -> str:
+    """Why "correct" may hold the price of length: empty where lengths do not differ between right and wrong answers."""
+    if length is None:
+        return "length is not in the fit: 'correct' holds what it is worth where right and wrong answers differ in it"
+    fit = _fit(length, right[:, None], inside, cluster, ["correct"], {})
+    doubled, se = float(fit.effect[0]), float(np.sqrt(fit.covariance[0, 0]))
+    if not abs(doubled) > t_quantile(0.95, fit.n_prompts) * se:
+        return ""
+    return (
+        f"right answers are {2**doubled:.2f} times as long as wrong ones and length is not in the fit: "
+        "'correct' holds what that is worth"
+    )
 
 
 def _fit(
@@ -133,11 +158,11 @@ def _fit(
     if not spread(y, inside):
         return _Fit(group, terms, effect, covariance, ["scores do not vary within a prompt"] * len(terms), *counts)
     x = demean(design, inside)
-    notes = repeats(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
-    kept = np.array([i for i, note in enumerate(notes) if not note], dtype=np.intp)
+    reasons = repeats(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
+    kept = np.array([i for i, reason in enumerate(reasons) if not reason], dtype=np.intp)
     if len(kept):
         effect[kept], covariance[np.ix_(kept, kept)] = _least_squares(demean(y, inside), x[:, kept], cluster)
-    return _Fit(group, terms, effect, covariance, notes, *counts)
+    return _Fit(group, terms, effect, covariance, reasons, *counts)
 
 
 def _least_squares(y: Floats, x: Floats, cluster: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -182,53 +207,50 @@ def _design(scores: pd.DataFrame, features: pd.DataFrame | None, terms: list[str
     return np.column_stack([own[term] for term in terms])
 
 
-def doublings(count: Floats) -> Floats:
-    """log2 of counts, log2(1 + count) where a count can be 0."""
-    result: Floats = np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)
-    return result
-
-
 def _table(fits: list[_Fit], rows: _Rows, confidence: float) -> pd.DataFrame:
     """One row per fit and term, with the intervals that `rows` makes."""
     made = []
     for fit in fits:
         quantile = t_quantile(confidence, fit.n_prompts)
+        counts = {"n_prompts": fit.n_prompts, "n": fit.n, "missing": fit.missing}
         made += [
-            fit.group | row | {"n_prompts": fit.n_prompts, "n": fit.n, "missing": fit.missing, "note": note}
-            for row, note in rows(fit, quantile)
+            fit.group | row | counts | {"caveat": caveat, "reason": reason}
+            for row, caveat, reason in rows(fit, quantile)
         ]
     return pd.DataFrame(made)
 
 
-def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str]]:
+def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str, str]]:
     from scipy.stats import t
 
-    few = str(interval_note(np.array([fit.n_prompts]))[0])
+    few = too_few(fit.n_prompts)
     for i, (term, effect) in enumerate(zip(fit.terms, fit.effect, strict=True)):
-        se = np.sqrt(fit.covariance[i, i]) if not few else np.nan
+        # A variance that is nothing but rounding may come out below zero.
+        se = np.nan if few else float(np.sqrt(np.maximum(fit.covariance[i, i], 0.0)))
         p = 2 * t.sf(abs(effect) / se, fit.n_prompts - 1) if se > 0 else np.nan
         limits = {"low": effect - quantile * se, "high": effect + quantile * se}
-        yield {"term": term, "effect": effect, "se": se} | limits | {"p": p}, fit.notes[i] or few
+        caveat = fit.caveat if term == "correct" else ""
+        yield {"term": term, "effect": effect, "se": se} | limits | {"p": p}, caveat, fit.reasons[i] or few
 
 
-def _rate_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str]]:
-    few = str(interval_note(np.array([fit.n_prompts]))[0])
+def _rate_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str, str]]:
+    few = too_few(fit.n_prompts)
     unit = fit.terms.index("correct")
     for i, term in enumerate(fit.terms):
         if i == unit:
             continue
-        note, low, high = fit.notes[i] or fit.notes[unit] or few, np.nan, np.nan
-        if not note:
+        reason, low, high = fit.reasons[i] or fit.reasons[unit] or few, np.nan, np.nan
+        if not reason:
             ends = [unit, i]
-            low, high, note = fieller(fit.effect[ends], fit.covariance[np.ix_(ends, ends)], quantile)
+            low, high, reason = fieller(fit.effect[ends], fit.covariance[np.ix_(ends, ends)], quantile)
         rate = fit.effect[i] / fit.effect[unit] if fit.effect[unit] else np.nan
-        yield {"term": term, "rate": rate, "low": low, "high": high}, note
+        yield {"term": term, "rate": rate, "low": low, "high": high}, fit.caveat, reason
 
 
 def fieller(estimates: Floats, covariance: Floats, quantile: float) -> tuple[float, float, str]:
     """Interval of estimates[1] / estimates[0]: all ratios r with (e1 - r e0)^2 <= quantile^2 var(e1 - r e0).
 
-    Returns low, high and a note: empty for a bounded interval.
+    Returns low, high and the reason why they are not bounded: empty where they are.
     """
     below, above = (float(e) for e in estimates)
     square = quantile**2
@@ -239,8 +261,8 @@ def fieller(estimates: Floats, covariance: Floats, quantile: float) -> tuple[flo
     if a > 0:
         half = np.sqrt(max(root, 0.0)) / a
         return b / a - half, b / a + half, ""
-    note = "unbounded: the effect of correctness may be zero"
+    reason = "unbounded: the effect of correctness may be zero"
     if a < 0 < root:
         ends = sorted(((b - np.sqrt(root)) / a, (b + np.sqrt(root)) / a))
-        note += f"; only rates between {ends[0]:.3g} and {ends[1]:.3g} are excluded"
-    return -np.inf, np.inf, note
+        reason += f"; only rates between {ends[0]:.3g} and {ends[1]:.3g} are excluded"
+    return -np.inf, np.inf, reason

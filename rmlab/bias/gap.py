@@ -7,9 +7,10 @@ import pandas as pd
 
 from rmlab.items.grid import Floats
 from rmlab.items.weighting import Average
-from rmlab.metrics.comparisons import accuracy_reading, grouped, in_order
+from rmlab.metrics.comparisons import accuracy_reading, grouped, in_order, typed
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, style_level
+from rmlab.metrics.summaries import Part, stacked
 from rmlab.tables import LEVELS, DataError
 
 __all__ = ["style_gap"]
@@ -30,11 +31,11 @@ def style_gap(
     """Accuracy on easy minus accuracy on hard comparisons, one row per combination of the `by` columns.
 
     Columns after those of `by`: easy, hard (those of `summary`), gap (-1 to 1), se, low, high, n_prompts, n_ties,
-    missing (comparisons), average, reason. A model that style does not move has a gap of 0; one that only looks at
-    style a gap of 1. Easy and hard come from the same prompts, so the error is of the difference, clustered by prompt.
-    The interval joins the mid-p limits of both sides and their correlation (Zou and Donner 2008, "MOVER"), so it has
-    width at 1 and 0 too. The same options as `summary`; `by` as in `rmlab.accuracy`. Fewer than 5 prompts in a part that counts give no
-    interval; `reason` says so. Raises DataError where comparisons have no level.
+    missing (of the easy and hard comparisons), average, reason. A model that style does not move has a gap of 0; one
+    that only looks at style a gap of 1. Easy and hard come from the same prompts, so the error is of the difference,
+    clustered by prompt. The interval joins the mid-p limits of both sides and their correlation (Zou and Donner 2008,
+    "MOVER"), so it has width at 1 and 0 too. The same options as `summary`; `by` as in `rmlab.accuracy`. Fewer than 5
+    prompts in a part that counts give no interval; `reason` says so. Raises DataError where comparisons have no level.
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [c for c in by if c != "model"]
@@ -42,16 +43,16 @@ def style_gap(
     if not reading.items.styled:
         raise DataError("table: level is missing; this benchmark has no styles, so it has no easy and hard")
     level = style_level(reading.items)
-    parts = []
+    parts: list[Part] = []
     for key, counted, need in grouped(reading, columns):
         sides = [reading.number(counted & (level == LEVELS.index(name)), need) for name in ("easy", "hard")]
         easy, hard = (estimate(reading.items, number, confidence=confidence) for number in sides)
-        frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(**key)
-        parts.append(frame.assign(easy=easy.value, hard=hard.value, **_gap(reading, easy, hard)))
-    return in_order(parts, by, columns, reading)
+        own = {"model": reading.items.models, **key, "easy": easy.value, "hard": hard.value}
+        parts.append({**own, **_gap(reading, easy, hard)})
+    return in_order([typed(stacked(parts, len(reading.items.models)), reading, columns)], by)
 
 
-def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> dict[str, object]:
+def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> Part:
     gap = easy.value - hard.value
     variance = ((easy.influence - hard.influence) ** 2).sum(axis=1)
     reason = [one or other for one, other in zip(easy.reason, hard.reason, strict=True)]
@@ -65,8 +66,8 @@ def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> dict[str, object]:
         "n_prompts": np.minimum(easy.n_prompts, hard.n_prompts),
         "n_ties": easy.n_ties + hard.n_ties,
         "missing": easy.missing + hard.missing,
-        "average": pd.Series([reading.weighting.label] * len(gap), dtype="str"),
-        "reason": pd.Series(reason, dtype="str"),
+        "average": reading.weighting.label,
+        "reason": np.array(reason, dtype=object),
     }
 
 
@@ -77,7 +78,8 @@ def _mover(gap: Floats, easy: Estimate, hard: Estimate) -> tuple[Floats, Floats]
     correlation = np.divide(together, scale, out=np.zeros_like(scale), where=scale > _FLAT)
 
     def reach(a: Floats, b: Floats) -> Floats:
-        return np.sqrt(np.maximum(a**2 + b**2 - 2 * correlation * a * b, 0))
+        half: Floats = np.sqrt(np.maximum(a**2 + b**2 - 2 * correlation * a * b, 0))
+        return half
 
     low = gap - reach(easy.value - easy.low, hard.high - hard.value)
     high = gap + reach(easy.high - easy.value, hard.value - hard.low)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.bias.within import columns_of, prompt_index, spread
+from rmlab.bias.prompts import columns_of, prompt_index, unit_scores
 from rmlab.items.columns import number
 from rmlab.items.comparisons import Ties, credit
 from rmlab.metrics.means import clustered_mean, share_interval
@@ -67,18 +68,26 @@ def style_preference(
 def _comparisons(scores: pd.DataFrame) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
     join = ["model", *PROMPT, "label"]
-    unit = {model: spread(own["score"].to_numpy(), prompt_index(own)) for model, own in scores.groupby("model")}
-    sides = {style: scores.loc[scores["style"] == style, [*join, "subset", "score"]] for style in STYLES}
+    scores = scores.assign(unit=np.nan)
+    for _, own in scores.groupby("model"):
+        scores.loc[own.index, "unit"] = unit_scores(own["score"].to_numpy(), prompt_index(own))
+    flat = scores.groupby("model")["unit"].transform(lambda unit: not unit.any()).astype(bool)
+    sides = {style: scores.loc[scores["style"] == style, [*join, "subset", "score", "unit"]] for style in STYLES}
     found = []
     for plainer, fancier in _STEPS:
         both = sides[plainer].merge(sides[fancier].drop(columns="subset"), on=join, suffixes=("_plainer", "_fancier"))
         found.append(both.assign(plainer=plainer, fancier=fancier))
     rows = pd.concat(found, ignore_index=True)
-    difference = (rows["score_fancier"] - rows["score_plainer"]).to_numpy()
-    scale = rows["model"].map(unit).to_numpy(dtype=float)
-    return rows.drop(columns=["score_plainer", "score_fancier"]).assign(
+    won = rows["score_fancier"].to_numpy(), rows["score_plainer"].to_numpy()
+    standardised = (rows["unit_fancier"] - rows["unit_plainer"]).where(~rows["model"].isin(scores.loc[flat, "model"]))
+    return rows[[*join, "subset"]].assign(
         plainer=pd.Categorical(rows["plainer"], dtype=STYLE),
         fancier=pd.Categorical(rows["fancier"], dtype=STYLE),
-        outcome=tables.outcome(difference),
-        standardised=difference / np.where(scale > 0, scale, np.nan),
+        outcome=tables.outcome(_sign(*won)),
+        standardised=standardised,
     )
+
+
+def _sign(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 where a > b, -1 where a < b, 0 where equal, NaN where one is missing: also where a - b would overflow."""
+    return np.where(np.isnan(a) | np.isnan(b), np.nan, (a > b).astype(float) - (a < b))

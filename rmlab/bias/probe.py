@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab import intervals, tables
-from rmlab.bias.within import MIN_PROMPTS, columns_of, groups_of, interval_note, prompt_index, spread
+from rmlab import tables
+from rmlab.bias.prompts import columns_of, groups_of, prompt_index, spread, too_few
+from rmlab.metrics.means import clustered_mean, mean_interval
+from rmlab.scorers.protocol import PlainScorer, is_plain, name_of
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest
@@ -21,7 +23,7 @@ Change = Callable[[str], str]
 
 def probe(
     responses: pd.DataFrame,
-    scorer: Any,
+    scorer: PlainScorer,
     transforms: Sequence[str | Transform | Change] | None = None,
     *,
     by: str | Sequence[str] = ("transform", "domain"),
@@ -36,7 +38,7 @@ def probe(
     Columns: model, those of `by`, null (a control, which should do nothing), change (mean of after minus before), se
     (clustered by prompt), low, high (Student's t), standardised (change in standard deviations of the model's scores
     within a prompt), p (two-sided), p_holm (over the rows that are not controls), n (answers altered), untouched
-    (answers without a place for the change), n_prompts, note. Fewer than 5 prompts give no interval.
+    (answers without a place for the change), n_prompts, reason. Fewer than 5 prompts give no interval.
     A change in meaning that comes with a change in style is in the numbers, too: read the controls beside them.
     """
     changes = probe_changes(responses, scorer, transforms, steps=steps)
@@ -48,12 +50,12 @@ def probe(
     table["p_holm"] = _holm(table)
     columns = [*by, "null", "change", "se", "low", "high", "standardised", "p", "p_holm", "n", "untouched", "n_prompts"]
     table.insert(0, "model", changes.attrs["model"])
-    return table[["model", *columns, "note"]]
+    return table[["model", *columns, "reason"]]
 
 
 def probe_changes(
     responses: pd.DataFrame,
-    scorer: Any,
+    scorer: PlainScorer,
     transforms: Sequence[str | Transform | Change] | None = None,
     *,
     steps: int | None = None,
@@ -65,7 +67,7 @@ def probe_changes(
     the scores before around the mean of their prompt.
     """
     responses = tables.check_responses(responses)
-    if not callable(scorer):
+    if not is_plain(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.baselines.longest")
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
         raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")
@@ -82,8 +84,7 @@ def probe_changes(
         frames.append(frame.assign(change=np.where(altered, scores - before, np.nan)))
     table = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
     table = table[["transform", "null", *kept.columns, "before", "after", "change"]]
-    name = getattr(scorer, "name", getattr(scorer, "__name__", type(scorer).__name__))
-    table.attrs = {"model": str(name), "spread": spread(before, prompt_index(responses))}
+    table.attrs = {"model": name_of(scorer), "spread": spread(before, prompt_index(responses))}
     return table
 
 
@@ -93,15 +94,12 @@ def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, Any]
     altered = rows[rows["change"].notna()]
     prompt = prompt_index(altered)
     size = int(prompt.max(initial=-1)) + 1
-    sums = np.bincount(prompt, altered["change"].to_numpy(), size).astype(float)
-    counts = np.bincount(prompt, minlength=size).astype(float)
-    mean, se, n = intervals.clustered_se(sums, counts, np.zeros(size, np.intp), 1)
-    if size < MIN_PROMPTS:
-        se = np.full(1, np.nan)
-    low, high = intervals.normal_interval(mean, se, n, confidence=confidence)
+    found = clustered_mean(altered["change"].to_numpy(), np.zeros(len(altered), np.intp), prompt, 1)
+    mean, se = found.mean, found.se
+    low, high = mean_interval(found, confidence=confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.where((se == 0) & (mean == 0), 0.0, np.abs(mean) / se)
-    p = 2 * stdtr(np.maximum(n - 1, 1), -t)
+    p = 2 * stdtr(np.nan_to_num(found.freedom, nan=1.0), -t)
     values = {"change": mean, "se": se, "low": low, "high": high, "p": p}
     return {
         **{column: rows[column].iloc[0] for column in by},
@@ -110,7 +108,7 @@ def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, Any]
         "n": len(altered),
         "untouched": len(rows) - len(altered),
         "n_prompts": size,
-        "note": str(interval_note(np.array([size]))[0]),
+        "reason": too_few(size),
     }
 
 
@@ -144,7 +142,7 @@ def _changed(made: Transform, texts: list[str], steps: int | None) -> list[str]:
     return changed
 
 
-def _scored(scorer: Any, prompts: list[Any], versions: list[list[str]]) -> list[Floats]:
+def _scored(scorer: PlainScorer, prompts: list[Any], versions: list[list[str]]) -> list[Floats]:
     """Scores of every version of the texts, each different text scored once."""
     number: dict[tuple[str, str], int] = {}
     asked: list[tuple[Any, str]] = []

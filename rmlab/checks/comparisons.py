@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab.checks import memory, numbers, texts
 from rmlab.checks.report import Row, refusal
+from rmlab.scorers.protocol import InspectablePairwise
 from rmlab.scoring.check import alone_and_together
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
@@ -20,7 +21,7 @@ Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 
 
-def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
+def examine(scorer: InspectablePairwise[Any], responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     """The rows of a pairwise model's table; a check that a failed one makes impossible is left out."""
     pairs, asked = comparisons(responses)
     if not len(pairs):
@@ -30,18 +31,19 @@ def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     except DataError as error:
         yield refusal("head", error)
         return
-    yield Row("head", "pass", _head(scorer))
+    yield Row("head", "pass", scorer.head_title)
     yield memory.row(scorer)
+    yield texts.tokenizer(scorer.checkpoints[0])
     try:
         prompts, first, second = asked.columns
         there, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)
     except DataError as error:
         yield refusal("template", error)
         return
-    yield _template(scorer)
+    yield Row("template", "pass", scorer.asked)
     lengths = np.array([max(len(one), len(other)) for one, other in zip(there.ids, back.ids, strict=True)])
     cut = there.cut | back.cut
-    yield length(lengths, cut, scorer.longest, scorer.reading["truncate"])
+    yield length(lengths, cut, scorer.longest, scorer.encode_options["truncate"])
     fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~cut)
     if len(fitting):
         chosen = fitting[texts.spread(lengths[fitting], asked.groups[fitting], sample)]
@@ -51,13 +53,13 @@ def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
 
 
 def _on_sample(
-    scorer: Any, rows: pd.DataFrame, prompts: list[Any], first: list[str], second: list[str]
+    scorer: InspectablePairwise[Any], rows: pd.DataFrame, prompts: list[Any], first: list[str], second: list[str]
 ) -> Iterator[Row]:
     """The checks for which comparisons are made: the texts are all in the order given, then all exchanged."""
     prepared = scorer.prepare(prompts * 2, first + second, second + first)
     every = np.arange(2 * len(rows))
     ids, reads = scorer.places(prepared, every)
-    if scorer.form.task == "AutoModel":
+    if scorer.markers:
         yield markers(scorer.tokenizer, ids, reads)
     else:
         yield texts.beginning(scorer.tokenizer, ids)
@@ -119,7 +121,7 @@ def position(there: Floats, back: Floats) -> Row:
     return Row("position", "fail" if changed >= 0.5 * n else "warn", found, remedy)
 
 
-def _margins(scorer: Any, logits: Floats) -> Floats:
+def _margins(scorer: InspectablePairwise[Any], logits: Floats) -> Floats:
     """Margins from the logits of all comparisons in one order, then of all exchanged; NaN where one is not finite."""
     there, back = logits.reshape(2, -1)
     finite = np.isfinite(there) & np.isfinite(back)
@@ -131,19 +133,3 @@ def _margins(scorer: Any, logits: Floats) -> Floats:
 def _end(tokenizer: Any, ids: list[Ids]) -> Row:
     row = texts.end(tokenizer, ids, [np.array([len(one) - 1]) for one in ids])
     return row if row.status == "pass" else row._replace(remedy="look at the tokenizer and its template")
-
-
-def _template(scorer: Any) -> Row:
-    """Who wrote the words around prompt and answers."""
-    if scorer.form.task == "AutoModelForCausalLM":
-        return Row("template", "pass", f"the tokenizer's own, around the words of {scorer.form.models}")
-    return Row("template", "pass", f"the words of {scorer.form.models}, as its authors wrote them")
-
-
-def _head(scorer: Any) -> str:
-    if scorer.form.task == "AutoModel":
-        return f"{scorer.form.name}: head_layer in the checkpoint"
-    from rmlab.scorers.forms import letters
-
-    pair = letters(scorer.tokenizer, scorer.name)
-    return f"{scorer.form.name}: logits of {' and '.join(map(repr, scorer.tokenizer.convert_ids_to_tokens(pair)))}"

@@ -1,7 +1,7 @@
 """Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.checks.report import Row
+from rmlab.scorers.protocol import Inspectable, InspectablePairwise, LocalModel
 from rmlab.scoring.check import apart, tolerance
 from rmlab.tables import KEY
 
 __all__ = ["Sample", "examine", "finite", "half", "packing", "precision", "saturation"]
 
 Floats = NDArray[np.float64]
+S = TypeVar("S", Inspectable[Any], InspectablePairwise[Any])
 
 
 class Sample(NamedTuple):
@@ -36,7 +38,7 @@ class Sample(NamedTuple):
 
 
 def examine(
-    scorer: Any, sample: Sample, keys: Sequence[str], alone: Callable[[Any], Floats], *further: Callable[[], Row]
+    scorer: S, sample: Sample, keys: Sequence[str], alone: Callable[[S], Floats], *further: Callable[[], Row]
 ) -> Iterator[Row]:
     """The checks of this file; `further` ones come before the last.
 
@@ -89,19 +91,18 @@ def precision(sample: Sample, exact: Floats, dtype: str) -> Row:
     return Row("dtype", status, found, "score with dtype='float32', or report this noise with the results")
 
 
-def half(scorer: Any, sample: Sample, alone: Callable[[Any], Floats]) -> Row:
+def half(scorer: S, sample: Sample, alone: Callable[[S], Floats]) -> Row:
     """The check of precision for a scorer in half precision, where a float32 copy fits; `alone` as in `examine`."""
     from rmlab.scorers.backbone import fits
 
-    kind = _dtype(scorer)
-    if kind == "float32":
+    dtype = _dtype(scorer)
+    if dtype == "float32":
         return Row("dtype", "pass", "float32: there is nothing more exact to compare with")
     exact = scorer.in_float32()
-    every = getattr(scorer, "checkpoints", None) or [scorer.checkpoint]
-    if not all(fits(checkpoint, exact.place, exact.kind) for checkpoint in every):
-        found = f"{kind} not compared: a float32 copy does not fit on {exact.place} beside it"
+    if not all(fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints):
+        found = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
         return Row("dtype", "warn", found, "compare on a machine with more memory, or on a smaller sister model")
-    return precision(sample, alone(exact), kind)
+    return precision(sample, alone(exact), dtype)
 
 
 def saturation(sample: Sample, keys: Sequence[str]) -> Row:
@@ -116,9 +117,9 @@ def saturation(sample: Sample, keys: Sequence[str]) -> Row:
     return Row("saturation", "fail" if distinct <= n // 2 else "warn", found, remedy)
 
 
-def _dtype(scorer: Any) -> str:
+def _dtype(scorer: LocalModel) -> str:
     # The provenance says it too, but has all weights read for its hash.
-    return str(scorer.kind).removeprefix("torch.")
+    return str(scorer.dtype).removeprefix("torch.")
 
 
 def _margins(rows: pd.DataFrame, scores: Floats) -> Floats:

@@ -11,8 +11,9 @@ from rmlab.checks.report import Row
 
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
+    from rmlab.scorers.checkpoint import Checkpoint
 
-__all__ = ["beginning", "end", "length", "pad", "spread", "template"]
+__all__ = ["as_asked", "beginning", "end", "length", "pad", "spread", "template", "tokenizer"]
 
 Ids = NDArray[np.int32]
 
@@ -21,17 +22,30 @@ def template(encoded: "Encoded") -> Row:
     """Where the chat template comes from."""
     own = encoded.source == "tokenizer"
     origin = "the tokenizer's own" if own else f"{encoded.source!r}, as you asked"
-    return Row("template", "pass", f"{origin} (hash {encoded.template_hash[:8]})")
+    date = "" if encoded.date is None else f", with the date {encoded.date} instead of today's"
+    return Row("template", "pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
 
 
-def beginning(tokenizer: Any, ids: Sequence[Ids]) -> Row:
+def tokenizer(checkpoint: "Checkpoint") -> Row:
+    """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
+    from rmlab.scorers.tokenizer_file import PROBES, deviations, own_class
+
+    made = own_class(checkpoint)
+    name, differ = type(made).__name__, deviations(made, checkpoint)
+    if not differ:
+        return Row("tokenizer", "pass", f"{name}, as its file says on {len(PROBES)} texts")
+    found = f"transformers' {name} writes other tokens than tokenizer.json on {differ} of {len(PROBES)} texts"
+    return Row("tokenizer", "warn", f"{found}; the file is followed", "other runners follow the class: compare ids")
+
+
+def beginning(words: Any, ids: Sequence[Ids]) -> Row:
     """The beginning token stands once before each text, or before none."""
-    bos = tokenizer.bos_token_id
+    bos = words.bos_token_id
     if bos is None:
         return Row("bos", "pass", "the tokenizer has no beginning token")
     leading = Counter(int((np.append(text, -1) != bos).argmax()) for text in ids)
     inside = sum(int((text == bos).sum()) > 1 for text in ids)
-    shown = f"{_name(tokenizer, bos)} at the beginning: {_times(leading)}"
+    shown = f"{_name(words, bos)} at the beginning: {_times(leading)}"
     if max(leading) > 1 or len(leading) > 1:
         remedy = "prepare texts with rmlab.inference.template.encode, which writes it once"
         return Row("bos", "fail", shown, remedy)
@@ -41,14 +55,14 @@ def beginning(tokenizer: Any, ids: Sequence[Ids]) -> Row:
     return Row("bos", "pass", shown)
 
 
-def end(tokenizer: Any, ids: Sequence[Ids], reads: Sequence[NDArray[np.intp]]) -> Row:
+def end(words: Any, ids: Sequence[Ids], reads: Sequence[NDArray[np.intp]]) -> Row:
     """The head reads the same token of every text, behind at most one end token."""
     read = Counter(int(text[positions[-1]]) for text, positions in zip(ids, reads, strict=True))
     token, n = read.most_common(1)[0]
-    eos = tokenizer.eos_token_id
+    eos = words.eos_token_id
     endings = [_trailing(text, eos) for text in ids]
     if max(endings) > 1:
-        found = f"{_name(tokenizer, eos)} stands {max(endings)} times at the end of {sum(e > 1 for e in endings)} texts"
+        found = f"{_name(words, eos)} stands {max(endings)} times at the end of {sum(e > 1 for e in endings)} texts"
         return Row("read", "fail", found, "pass eos=True, which writes it once")
     if len(read) > 1:
         found = f"{len(read)} different tokens are read in {len(ids)} texts: the template writes no end token"
@@ -56,19 +70,27 @@ def end(tokenizer: Any, ids: Sequence[Ids], reads: Sequence[NDArray[np.intp]]) -
     where = "first" if all(positions[-1] == 0 for positions in reads) else "last"
     if any(positions[-1] not in (0, len(text) - 1) for text, positions in zip(ids, reads, strict=True)):
         where = "chosen"
-    return Row("read", "pass", f"the {where} token, {_name(tokenizer, token)}, in all {n} texts")
+    return Row("read", "pass", f"the {where} token, {_name(words, token)}, in all {n} texts")
 
 
-def pad(tokenizer: Any, ids: Sequence[Ids]) -> Row:
+def as_asked(row: Row, asked: bool) -> Row:
+    """A row that fails for a peculiarity that a convention asks for is a warning."""
+    if row.status != "fail" or not asked:
+        return row
+    remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
+    return row._replace(status="warn", remedy=remedy)
+
+
+def pad(words: Any, ids: Sequence[Ids]) -> Row:
     """Is the pad token an end token, which runners that look for the last token by it would step over?"""
-    mark = tokenizer.pad_token_id
+    mark = words.pad_token_id
     if mark is None:
         return Row("pad", "pass", "no pad token; none is needed here")
-    if mark != tokenizer.eos_token_id:
-        return Row("pad", "pass", f"{_name(tokenizer, mark)}, not the end token")
+    if mark != words.eos_token_id:
+        return Row("pad", "pass", f"{_name(words, mark)}, not the end token")
     early = sum(_trailing(text, mark) > 0 for text in ids)
     remedy = "nothing to do here: heads are read by position. In other runners give the pad token an id of its own"
-    found = f"pad and end token are both {_name(tokenizer, mark)}"
+    found = f"pad and end token are both {_name(words, mark)}"
     return Row(
         "pad", "warn", f"{found}; {early} of {len(ids)} texts end with it, and may be read early elsewhere", remedy
     )
@@ -101,8 +123,8 @@ def _each(times: int, texts: int) -> str:
     return f"{words.get(times, f'{times} times')} in {texts} texts"
 
 
-def _name(tokenizer: Any, token: int) -> str:
-    return f"{tokenizer.convert_ids_to_tokens(int(token))!r} ({int(token)})"
+def _name(words: Any, token: int) -> str:
+    return f"{words.convert_ids_to_tokens(int(token))!r} ({int(token)})"
 
 
 def spread(lengths: NDArray[np.intp], groups: NDArray[np.intp], size: int) -> NDArray[np.intp]:

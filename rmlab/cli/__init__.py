@@ -1,12 +1,11 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
-import logging
 import sys
-import warnings
 from typing import Annotated, Any
 
 import typer
 
+from rmlab.cli import terminal
 from rmlab.cli.demo import demo
 from rmlab.cli.doctor import doctor
 from rmlab.cli.pages import explore, report
@@ -27,17 +26,30 @@ app = typer.Typer(
 )
 
 
+# ClickException, which stands in a package of its own or within typer, by its release.
+_Refusal: Any = typer.BadParameter.mro()[2]
+
+
 def main() -> None:
     """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
     from rmlab.tables import DataError
 
-    warnings.showwarning = _warn
-    logging.basicConfig(format="rmlab: warning: %(message)s", level=logging.WARNING)
+    terminal.listen()
     try:
-        app()
+        code = app(standalone_mode=False)
+    except _Refusal as error:
+        terminal.say_usage(error)
+        code = error.exit_code
+    except typer.Abort:
+        terminal.say("rmlab: interrupted", err=True)
+        code = 130
     except (DataError, OSError, ImportError) as error:
-        typer.echo(f"rmlab: error: {' '.join(str(error).split())}", err=True)
-        sys.exit(1)
+        terminal.fail(error)
+        code = 1
+    except Exception as error:  # nobody foresaw it: the traceback helps, what it quotes must not act
+        terminal.crash(error)
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 @app.callback(invoke_without_command=True)
@@ -45,13 +57,8 @@ def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the ve
     if version:
         from importlib.metadata import version as installed
 
-        typer.echo(installed("rmlab"))
+        terminal.say(installed("rmlab"))
         raise typer.Exit
-
-
-def _warn(message: Warning | str, *place: Any, **more: Any) -> None:
-    """A warning on one line, without the place in our code that gave it."""
-    typer.echo(f"rmlab: warning: {' '.join(str(message).split())}", err=True)
 
 
 # The order is that of the help.

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rmlab.cli.terminal import say
+
 __all__ = ["demo"]
 
 
@@ -21,12 +23,12 @@ def demo(
 
     table, files = run(out)
     shown = table.loc[:, "model":"overall"].round(2).assign(interval=_interval(table))
-    typer.echo("Share of comparisons that the right answer wins, 64 prompts, 95 % interval of overall:\n")
-    typer.echo(shown.to_string(index=False))
-    typer.echo("\nFigures, each with its numbers beside it:")
+    say("Share of comparisons that the right answer wins, 64 prompts, 95 % interval of overall:\n")
+    say(shown.to_string(index=False))
+    say("\nFigures, each with its numbers beside it:")
     for file in files:
-        typer.echo(f"  {file}")
-    typer.echo("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model: rmlab score --help")
+        say(f"  {file}")
+    say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model: rmlab score --help")
 
 
 def _interval(table: Any) -> list[str]:

@@ -21,7 +21,9 @@ from rmlab.cli.options import (
     given,
     label_weights,
 )
+from rmlab.cli.terminal import say
 from rmlab.cli.texts import load_texts
+from rmlab.escapes import line
 
 __all__ = ["doctor"]
 
@@ -69,9 +71,9 @@ def doctor(
     else:
         checks = examine(model, responses, **options)
     for row in checks.itertuples(index=False):
-        typer.echo(f"{row.status:<5} {row.check:<11} {row.found}")
+        say(f"{row.status:<5} {row.check:<11} {line(row.found)}")
         if row.remedy:
-            typer.echo(f"{'':17} -> {row.remedy}")
+            say(f"{'':17} -> {line(row.remedy)}")
     if checks["status"].max() == "fail":
         raise typer.Exit(1)
 

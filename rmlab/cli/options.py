@@ -13,6 +13,7 @@ __all__ = [
     "Form",
     "Head",
     "MaxLength",
+    "Name",
     "Out",
     "PathTo",
     "Quiet",
@@ -39,6 +40,7 @@ Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the
 Budget = Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at once.")]
 TrustRemoteCode = Annotated[bool, typer.Option(help="Run code that comes with the model.")]
 AllowPickle = Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")]
+Name = Annotated[list[str] | None, typer.Option(help="What MODEL is called in tables; repeat for each.")]
 Store = Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to go on.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")]
 Shard = Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")]

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rmlab.cli.terminal import say
 from rmlab.cli.texts import load_texts
 
 __all__ = ["explore", "report"]
@@ -36,7 +37,7 @@ def report(
         raise typer.BadParameter("give exactly one --texts with it", param_hint="--path")
     responses = _stacked([load_texts(name, path) for name in texts]) if texts else None
     written = write_report(results, out, responses=responses, title=title)
-    typer.echo(f"{written} ({written.stat().st_size / 2**20:.1f} MiB)", err=True)
+    say(f"{written} ({written.stat().st_size / 2**20:.1f} MiB)", err=True)
 
 
 def explore(

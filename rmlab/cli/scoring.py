@@ -1,6 +1,5 @@
 """The commands that make tables: scores, comparisons, and stores merged."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from rmlab.cli.options import (
     Form,
     Head,
     MaxLength,
+    Name,
     Out,
     PathTo,
     Quiet,
@@ -29,6 +29,7 @@ from rmlab.cli.options import (
     given,
     label_weights,
 )
+from rmlab.cli.terminal import say, say_table
 from rmlab.cli.texts import load_texts
 
 __all__ = ["merge", "prefer", "score"]
@@ -38,6 +39,7 @@ def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
     path: PathTo = None,
+    name: Name = None,
     store: Store = None,
     out: Out = None,
     file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. rm-bench.")] = None,
@@ -65,6 +67,7 @@ def score(
       rmlab score mini longest shortest
       rmlab score rm-bench Skywork/Skywork-Reward-V2-Qwen3-0.6B --store scores -o scores.csv
       rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
+      rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
       rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
     """
@@ -75,7 +78,7 @@ def score(
     options = given(
         head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
         truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None,
+        allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     scorers: list[Any] = list(models)
     if reference or implicit:
@@ -92,6 +95,7 @@ def prefer(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
     path: PathTo = None,
+    name: Name = None,
     store: Store = None,
     out: Out = None,
     file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. response-matrix.")] = None,
@@ -125,6 +129,7 @@ def prefer(
     options = given(
         form=form, dtype=dtype, device=device, max_length=max_length, truncate=truncate, revision=revision,
         budget=budget, trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
+        name=_names(name, models),
     )  # fmt: skip
     with _interruptible(store):
         pairs = prefer_responses(
@@ -147,7 +152,7 @@ def merge(
     """
     from rmlab.store import merge as merge_stores
 
-    merge_stores(folders, into).to_csv(sys.stdout, index=False)
+    say_table(merge_stores(folders, into))
 
 
 def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> list[Any]:
@@ -155,7 +160,20 @@ def _policies(models: list[str], reference: str | None, mode: str | None, option
 
     if "head" in options or "weights" in options:
         raise typer.BadParameter("policies have no reward head", param_hint="--head, --weight")
-    return [implicit_reward(model, reference, mode=mode, **options) for model in models]
+    names = options.pop("name", [None] * len(models))
+    return [
+        implicit_reward(model, reference, mode=mode, name=name, **options)
+        for model, name in zip(models, names, strict=True)
+    ]
+
+
+def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
+    """One name for each model, if any; an empty one would be none."""
+    if names and (len(names) != len(models) or not all(names)):
+        raise typer.BadParameter(
+            f"{len(names)} names for {len(models)} models; repeat it, one for each in their order", param_hint="--name"
+        )
+    return names or None
 
 
 @contextmanager
@@ -167,7 +185,7 @@ def _interruptible(store: Path | None) -> Iterator[None]:
         kept = (
             f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
         )
-        typer.echo(f"rmlab: interrupted; {kept}", err=True)
+        say(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
 
 
@@ -184,10 +202,10 @@ def _check_out(out: Path | None, file_format: str | None, models: int, *, pairs:
 
 def _write(table: Any, rows: str, out: Path | None, file_format: str | None) -> None:
     if out is None:
-        table.to_csv(sys.stdout, index=False)
+        say_table(table)
         return
     from rmlab.io import write_pairs, write_scores
 
     write = write_scores if rows == "scores" else write_pairs
     written = write(table, out, format=file_format)
-    typer.echo(f"{len(table)} {rows} of {table['model'].nunique()} models in {written}", err=True)
+    say(f"{len(table)} {rows} of {table['model'].nunique()} models in {written}", err=True)

@@ -2,43 +2,66 @@
 
 __all__ = ["FORMATS"]
 
-_EACH = "{% for m in messages %}"
+_SYSTEM = (
+    "{% if messages and messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}"
+    "{% set turns = messages[1:] %}{% else %}{% set system = '' %}{% set turns = messages %}{% endif %}"
+)
+"""Takes a system message off the front: `system` ('' without one) and `turns`."""
+
+
+def _lines(user: str, assistant: str, after: str, *, between: str = "", start: str = "{{ system }}") -> str:
+    """A format that writes `role between content after` for every turn, behind `start`."""
+    return (
+        _SYSTEM + start + "{% for m in turns %}"
+        "{{ ('" + user + "' if m['role'] == 'user' else '" + assistant + "') + '" + between + "' + m['content']"
+        " + '" + after + "' }}{% endfor %}{% if add_generation_prompt %}{{ '" + assistant + between + "' }}{% endif %}"
+    )
+
+
+def _brackets(opening: str, closing: str) -> str:
+    """A format of [INST] and [/INST]; `opening`: what the first turn opens with where there is a system message."""
+    return (
+        _SYSTEM + "{% for m in turns %}{% if loop.first %}"
+        "{{ (" + opening + " if system else '[INST] ') + m['content'] + ' ' }}"
+        "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' ' }}"
+        "{% else %}{{ '[/INST] ' + m['content'] + '" + closing + "' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '[/INST]' }}{% endif %}"
+    )
+
+
+_VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user\\'s questions."
+)
 
 FORMATS = {
-    "raw": _EACH + "{{ m['content'] }}{% endfor %}",
-    "tulu": (
-        _EACH + "{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
+    "raw": "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    "tulu": _lines("<|user|>", "<|assistant|>", "\\n", between="\\n", start="{{ system + ('\\n' if system else '') }}"),
+    "open-instruct": (
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
         "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% if not loop.last %}{{ '\n' }}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}{{ '\n<|assistant|>\n' }}{% endif %}"
     ),
     "vicuna": (
-        "{% if messages[0]['role'] == 'system' %}{{ messages[0]['content'] }}{% else %}"
-        "A chat between a curious user and an artificial intelligence assistant. "
-        "The assistant gives helpful, detailed, and polite answers to the user's questions.{% endif %}{{ ' ' }}"
-        + _EACH
-        + "{% if m['role'] == 'user' %}{{ 'USER: ' + m['content'] + ' ' }}"
-        "{% elif m['role'] == 'assistant' %}{{ 'ASSISTANT: ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
+        _SYSTEM + "{{ (system or '" + _VICUNA + "') + ' ' }}{% for m in turns %}"
+        "{% if m['role'] == 'user' %}{{ 'USER: ' + m['content'] + ' ' }}"
+        "{% else %}{{ 'ASSISTANT: ' + m['content'] + '</s>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
     ),
-    "zephyr": (
-        _EACH + "{{ '<|' + m['role'] + '|>\n' + m['content'] + eos_token + '\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+    "zephyr": _lines(
+        "<|user|>", "<|assistant|>", "</s>\\n", between="\\n", start="{{ '<|system|>\\n' + system + '</s>\\n' }}"
     ),
-    "llama-2": (
-        "{% if messages[0]['role'] == 'system' %}{% set turns = messages[1:] %}"
-        "{% set system = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}"
-        "{% else %}{% set turns = messages %}{% set system = '' %}{% endif %}"
-        "{% for m in turns %}{% if m['role'] == 'user' %}"
-        "{{ bos_token + '[INST] ' + (system if loop.first else '') + m['content'].strip() + ' [/INST]' }}"
-        "{% else %}{{ ' ' + m['content'].strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
-    ),
-    "oasst": (
-        _EACH + "{{ ('<|prompter|>' if m['role'] == 'user' else '<|' + m['role'] + '|>') + m['content'] + eos_token }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-    ),
+    "llama-2": _brackets("'[INST] <<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n'", " </s><s>"),
+    "mistral": _brackets("'[INST] ' + system + '\\n'", "</s>"),
+    "oasst": _lines("<|prompter|>", "<|assistant|>", "<|endoftext|>"),
+    "pku-align": _lines("USER: ", "ASSISTANT: ", " ", start="{{ (system or 'BEGINNING OF CONVERSATION:') + ' ' }}"),
+    "ziya": _lines("Human: ", "Assistant: ", "\\n\\n", start="{{ system + '\\n\\n' }}"),
+    "openbmb": _lines("User: ", "Assistant: ", "\\n\\n"),
 }
-"""The names are FastChat's, which the benchmarks' runners use.
+"""Written to the letter as FastChat and the benchmarks' runners write them, the names of special tokens included.
 
 raw: the contents one behind the other, or as two segments where the tokenizer has a separator token, as encoders do.
-tulu: open-instruct. vicuna: v1.1. zephyr: Mistral-7B beta. llama-2: chat. oasst: Pythia.
+vicuna, oasst: FastChat's `vicuna_v1.1` and `oasst_pythia`. zephyr: opens with an empty system turn where there is none.
+llama-2: closes every answer with `</s><s>`. pku-align: Beaver. openbmb: UltraRM. open-instruct: what tulu models were
+trained on, with the tokenizer's end token behind an answer and no line break after the last one.
 """

@@ -12,25 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.batches import WASTE, Padded, pad
+from rmlab.inference.budget import CPU_BUDGET, of_model
 from rmlab.inference.fitting import until_it_fits
-from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.probe import Way, known, way
+from rmlab.inference.probe import Packing, cached_packing, packing_support
+from rmlab.inference.transfers import upload
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["BUDGETS", "Batch", "Plan", "Way", "alone", "hidden", "known", "plan", "way"]
-
-BUDGETS = {"cpu": 4096, "cuda": 16384}
-"""The most tokens forwarded at once where the caller names no budget."""
+__all__ = ["Batch", "Packing", "Plan", "alone", "cached_packing", "hidden", "packing_support", "plan"]
 
 FILL = {"cpu": 1024}
 """Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
-_DECODER = Way(None)
+_DECODER = Packing(None)
 
 Ints = NDArray[np.intp]
 
@@ -38,12 +36,34 @@ Ints = NDArray[np.intp]
 class Batch(NamedTuple):
     """Hidden states of some texts: `rows[where[k]]` are the wanted positions of text number `texts[k]`, in order.
 
-    `rows`: (n, hidden) float32 on the model's device, each position once. Texts that share a position share its row.
+    `rows`: (n, hidden) float32 on the model's device, where they may still be computed: reading a number waits for
+    them. Texts that share a position share its row.
     """
 
     texts: Ints
     rows: "torch.Tensor"
     where: list[Ints]
+
+    def stacked(self) -> "torch.Tensor":
+        """The states of texts that want equally many positions, (texts, positions, hidden)."""
+        if self._in_order:
+            return self.rows.unflatten(0, (len(self.where), -1))
+        return self.rows[upload({"where": np.stack(self.where)}, self.rows.device)["where"]]
+
+    def means(self) -> "torch.Tensor":
+        """The mean state of each text, (texts, hidden)."""
+        import torch
+
+        flat = np.concatenate(self.where)
+        starts = np.cumsum([0, *(len(positions) for positions in self.where[:-1])])
+        sent = upload({"flat": flat, "starts": starts}, self.rows.device)
+        return torch.nn.functional.embedding_bag(sent["flat"], self.rows, sent["starts"], mode="mean")
+
+    @property
+    def _in_order(self) -> bool:
+        """Are the rows the positions of the first text, then of the second, and so on?"""
+        flat = np.concatenate(self.where)
+        return len(flat) == len(self.rows) and bool((flat == np.arange(len(flat))).all())
 
 
 @dataclass(frozen=True)
@@ -64,11 +84,11 @@ def plan(
     sequences: Sequence[NDArray[np.integer]],
     groups: Sequence[int] | Ints,
     *,
-    budget: int = BUDGETS["cpu"],
+    budget: int = CPU_BUDGET,
     fill: int | None = FILL["cpu"],
-    way: Way = _DECODER,
+    packing: Packing = _DECODER,
 ) -> Plan:
-    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as is the `way`.
+    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as `packing` says.
 
     `groups[i]`: prompt number of text i. Identical sequences are forwarded once. Packs of several prompts hold at most
     `fill` tokens, None: `budget`.
@@ -81,8 +101,8 @@ def plan(
     order = np.argsort(which, kind="stable")
     copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
     kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
-    parts = _parts(kept, group, np.arange(len(first)), budget, fill, way)
-    minimum = trie_size(kept, group) if way.packed and way.causal else sum(map(len, kept))
+    parts = _parts(kept, group, np.arange(len(first)), budget, fill, packing)
+    minimum = trie_size(kept, group) if packing.packed and packing.causal else sum(map(len, kept))
     return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
 
 
@@ -97,14 +117,13 @@ def hidden(
     """Last hidden states of each sequence at the positions it wants, in float32, batch by batch.
 
     `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token ids of text i; `reads[i]`:
-    positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default BUDGETS of the device; running
-    out of memory halves it. The largest part comes first, so that a budget that is too large shows at once.
+    positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default what suits the device and the
+    model (budget.py); running out of memory halves it. The largest part comes first, so that a budget that is too large
+    shows at once. On a GPU a batch is given out while it is still computed: launch what follows before reading it.
     Raises ValueError for an empty sequence or a position outside it.
     """
     _check(sequences, reads, groups)
-    budget = budget or BUDGETS.get(backbone.device.type, BUDGETS["cuda"])
-    if backbone.device.type == "cpu":
-        keep_freed_memory()
+    budget = budget or of_model(backbone)
     return _by_scale(backbone, sequences, reads, np.asarray(groups), budget)
 
 
@@ -127,30 +146,30 @@ def _batches(
     groups: Sequence[int] | Ints,
     budget: int,
 ) -> Iterator[Batch]:
-    how = way(backbone)
+    packing = packing_support(backbone)
     fill = FILL.get(backbone.device.type)
-    made = plan(sequences, groups, budget=budget, fill=fill, way=how)
-    kept = [sequences[copies[0]] for copies in made.copies]
+    made = plan(sequences, groups, budget=budget, fill=fill, packing=packing)
+    kept = [np.asarray(sequences[copies[0]]) for copies in made.copies]
     group = np.array([groups[copies[0]] for copies in made.copies])
 
     def forward(part: Pack | Padded) -> Batch:
-        return _forward(backbone, part, kept, reads, made.copies, how)
+        return _forward(backbone, part, kept, reads, made.copies, packing)
 
     def cut(left: Ints, budget: int) -> list[Pack | Padded]:
-        return _parts([kept[n] for n in left], group[left], left, budget, fill, how)
+        return _parts([kept[n] for n in left], group[left], left, budget, fill, packing)
 
     return until_it_fits(made.parts, forward, cut, lambda n: int(made.copies[n][0]))
 
 
 def _parts(
-    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, way: Way
+    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, packing: Packing
 ) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
-    if way.packed:
+    if packing.packed:
         # Only a decoder's texts share rows, and only those of one prompt.
-        made = pack(sequences, groups if way.causal else range(len(sequences)), budget, fill=fill)
+        made = pack(sequences, groups if packing.causal else range(len(sequences)), budget, fill=fill)
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
-    batches = pad([len(ids) for ids in sequences], budget, WASTE if way.pads else 0)
+    batches = pad([len(ids) for ids in sequences], budget, WASTE if packing.pads else 0)
     return [Padded(numbers[part.texts], part.tokens) for part in batches]
 
 
@@ -160,23 +179,29 @@ def _forward(
     kept: Sequence[Any],
     reads: Sequence[Any],
     copies: list[Ints],
-    way: Way,
+    packing: Packing,
 ) -> Batch:
+    """Launch one part; what it gives out is read later."""
     texts = np.concatenate([copies[n] for n in part.texts])
-    place = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
-    wanted = [np.asarray(reads[text], np.intp) for text in texts]
+    number = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts]).tolist()
+    wanted = [np.asarray(reads[text], np.intp) for text in texts.tolist()]
+    ends = np.cumsum([len(positions) for positions in wanted])[:-1]
     if isinstance(part, Pack):
         layout = lay_out(part, kept)
-        cells = [layout.paths[k][positions] for k, positions in zip(place, wanted, strict=True)]
+        cells, where = _distinct([layout.rows(k, positions) for k, positions in zip(number, wanted, strict=True)])
+        rows, _ = packed_rows(backbone, layout, cells, packing.shape)
     else:
         longest = part.tokens // len(part.texts)
-        cells = [k * longest + positions for k, positions in zip(place, wanted, strict=True)]
-    unique, where = np.unique(np.concatenate(cells), return_inverse=True)
-    if isinstance(part, Pack):
-        rows, _ = packed_rows(backbone, layout, unique, way.windows)
-    else:
-        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(unique, longest))
-    return Batch(texts, rows, np.split(where, np.cumsum([len(positions) for positions in wanted])[:-1]))
+        cells, where = _distinct([k * longest + positions for k, positions in zip(number, wanted, strict=True)])
+        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(cells, longest))
+    return Batch(texts, rows, np.split(where, ends))
+
+
+def _distinct(cells: list[Ints]) -> tuple[Ints, Ints]:
+    """All cells, each once, and where each stands among those; in their own order where they are different anyway."""
+    flat = np.concatenate(cells)
+    unique, where = np.unique(flat, return_inverse=True)
+    return (flat, np.arange(len(flat))) if len(unique) == len(flat) else (unique, where)
 
 
 def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int] | Ints) -> None:

@@ -3,19 +3,27 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.ends import Text, call, enclose, fit, one_bos, special_tokens, with_end
 from rmlab.inference.formats import FORMATS
+from rmlab.inference.rendering import DATE, choose_template, read_template, reads_clock, render
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["FORMATS", "Encoded", "Prompt", "encode", "has_segments"]
+__all__ = ["CONVENTIONS", "FORMATS", "Encoded", "Prompt", "encode", "has_segments"]
+
+CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
+"""What RewardBench's runners do. The plain one: the tokenizer's own special tokens around the rendered text, with one
+beginning token. twice: a beginning token for the template and one for the tokenizer. dpo: that of implicit rewards."""
 
 Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
@@ -28,8 +36,9 @@ class Encoded:
     `ids`: the whole conversation. `response_start`: index of the first token that holds a character of the response
     (what the template writes behind the generation prompt). `prompt_end`: the token before it, the last one of the
     prompt with the assistant's header. `groups`: number of the prompt; equal prompts have equal numbers. `keys`:
-    content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", or the name of the legacy format.
-    `template_hash`: hash of the template's text and of what was done about the end token.
+    content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", the name of a format, or "given".
+    `template_hash`: hash of the template's text and of what was done about the end token. `date`: the day that the
+    template wrote instead of today's, None where it asks for none.
     """
 
     ids: list[Ids]
@@ -40,15 +49,7 @@ class Encoded:
     truncated: NDArray[np.bool_]
     source: str
     template_hash: str
-
-
-@dataclass(frozen=True)
-class _Text:
-    """One text on its way: its ids and the index of its first response token."""
-
-    ids: Ids
-    start: int
-    cut: bool = False
+    date: str | None = None
 
 
 def encode(
@@ -56,33 +57,36 @@ def encode(
     prompts: Sequence[Prompt],
     responses: Sequence[str],
     *,
-    template: str | None = None,
+    template: str | Path | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
 ) -> Encoded:
     """Token ids of each prompt with its response, as the model's chat template writes them.
 
     `prompts`: strings, or lists of messages with role and content (system messages and earlier turns go in there).
-    `template`: None for the tokenizer's own, or one of FORMATS by name; a tokenizer without a template never gets one
-    silently. The rendered text is tokenised once without added special tokens. At the beginning stands exactly one
-    beginning token where the tokenizer has the habit of writing one, whether or not the template writes it.
+    `template`: None for the tokenizer's own, one of FORMATS by name, a Jinja template, or a file that holds one; a
+    tokenizer without a template never gets one silently. The rendered text is tokenised once. Around it stand the
+    special tokens that the tokenizer writes around plain text, each exactly once whether or not the template writes it
+    too: a decoder's beginning token, an encoder's `[CLS]` and `[SEP]`.
     `eos`: None leaves the end as the template writes it (some write no end token; a head that reads the last token then
     reads the last token of the answer, as in training), True makes sure that the text ends with the end token, False
     that it does not. `max_length`: the most tokens of a text; a longer one raises, unless `truncate` is "left" (cut
-    the beginning, keep the answer and the beginning token) or "right" (cut the end of the answer).
+    the beginning, keep the answer and the beginning token) or "right" (cut the end of the answer). `convention`: None,
+    or one of CONVENTIONS, which repeat what RewardBench's runners do.
 
     Dates that a template would take from the clock are fixed to 26 Jul 2024, the default of Llama's templates.
-    Raises DataError for a tokenizer without template, an empty response, a conversation that the template refuses, and
-    texts that are too long; ValueError for options that do not exist. The tokenizer is left as it was.
+    Raises DataError for a tokenizer without template, an empty response, a conversation that the template refuses,
+    texts that are too long, and options that do not exist. The tokenizer is left as it was.
     """
-    _check_options(template, max_length, truncate)
+    _check_options(max_length, truncate, convention)
     _check_texts(prompts, responses)
-    source, jinja = _template(tokenizer, template)
+    source, jinja = choose_template(tokenizer, read_template(template))
     numbers, groups = _groups(prompts)
     messages = [_messages(prompts[first]) for first in numbers]
-    texts = _texts(tokenizer, jinja, has_segments(tokenizer, template), messages, groups, responses)
-    texts = _fit([_with_end(tokenizer, text, eos) for text in texts], tokenizer, max_length, truncate)
+    how = _How(tokenizer, jinja, has_segments(tokenizer, template), eos, convention)
+    texts = fit(_texts(how, messages, groups, responses), max_length, truncate)
     start = np.array([text.start for text in texts], np.intp)
     return Encoded(
         ids=[text.ids for text in texts],
@@ -93,18 +97,19 @@ def encode(
         truncated=np.array([text.cut for text in texts], bool),
         source=source,
         template_hash=hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest(),
+        date=DATE if reads_clock(jinja) else None,
     )
 
 
-def _check_options(template: str | None, max_length: int | None, truncate: str | None) -> None:
-    if template is not None and template not in FORMATS:
-        raise ValueError(f"template={template!r}; {nearest(template, list(FORMATS))}; None takes the tokenizer's own")
+def _check_options(max_length: int | None, truncate: str | None, convention: str | None) -> None:
+    if convention is not None and convention not in CONVENTIONS:
+        raise DataError(f"convention={convention!r}; {nearest(convention, CONVENTIONS)}; None is rmlab's own")
     if truncate not in (None, "left", "right"):
-        raise ValueError(f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}; None refuses long texts")
+        raise DataError(f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}; None refuses long texts")
     if max_length is not None and max_length < 2:
-        raise ValueError(f"max_length={max_length}; allowed: 2 tokens or more")
+        raise DataError(f"max_length={max_length}; allowed: 2 tokens or more")
     if truncate is not None and max_length is None:
-        raise ValueError(f"truncate={truncate!r} without max_length; give the model's window in tokens")
+        raise DataError(f"truncate={truncate!r} without max_length; give the model's window in tokens")
 
 
 def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
@@ -116,18 +121,6 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
             f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; there is nothing to "
             "score: fill them in or drop the rows"
         )
-
-
-def _template(tokenizer: "PreTrainedTokenizerBase", name: str | None) -> tuple[str, str]:
-    """Where the template comes from, and its text."""
-    if name is not None:
-        return name, FORMATS[name]
-    if not tokenizer.chat_template:
-        raise DataError(
-            f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template; say in which "
-            f"format the model was trained: template={' | '.join(map(repr, FORMATS))}"
-        )
-    return "tokenizer", tokenizer.get_chat_template()
 
 
 def _groups(prompts: Sequence[Prompt]) -> tuple[list[int], list[int]]:
@@ -148,46 +141,38 @@ def _messages(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
-def _texts(
-    tokenizer: "PreTrainedTokenizerBase", jinja: str, pairs: bool, messages: list[list[dict[str, str]]],
-    groups: list[int], responses: Sequence[str],
-) -> list[_Text]:  # fmt: skip
-    """Ids of each response behind the messages of its group; `pairs`: as two segments."""
-    bare = _render(tokenizer, jinja, messages, False)
-    if pairs:
-        return _pairs(tokenizer, [bare[g] for g in groups], responses)
-    headers = _render(tokenizer, jinja, messages, True)
+@dataclass(frozen=True)
+class _How:
+    """How conversations become tokens. `pairs`: as two segments."""
+
+    tokenizer: "PreTrainedTokenizerBase"
+    jinja: str
+    pairs: bool
+    eos: bool | None
+    convention: str | None
+
+
+def _texts(how: _How, messages: list[list[dict[str, str]]], groups: list[int], responses: Sequence[str]) -> list[Text]:
+    """Ids of each response behind the messages of its group."""
+    tokenizer, write = how.tokenizer, partial(render, how.tokenizer, how.jinja)
+    bare = write(messages, header=False)
+    if how.pairs:
+        return [with_end(tokenizer, text, how.eos) for text in _pairs(tokenizer, [bare[g] for g in groups], responses)]
+    headers = write(messages, header=True)
     turns = zip(groups, responses, strict=True)
-    whole = _render(
-        tokenizer, jinja, [[*messages[g], {"role": "assistant", "content": text}] for g, text in turns], False
-    )
+    whole = write([[*messages[g], {"role": "assistant", "content": text}] for g, text in turns], header=False)
+    if how.convention == "reward-bench-dpo":
+        return _as_reward_bench_dpo(tokenizer, [bare[g] for g in groups], whole)
     behind = zip(whole, groups, responses, strict=True)
     starts = [_boundary(text, headers[g], bare[g], response) for text, g, response in behind]
-    habit = _writes_bos(tokenizer)
-    return [_one_bos(tokenizer.bos_token_id, habit, text) for text in _tokenise(tokenizer, whole, starts)]
-
-
-def _render(
-    tokenizer: "PreTrainedTokenizerBase", jinja: str, conversations: list[list[dict[str, str]]], header: bool
-) -> list[str]:
-    """Each conversation as text; `header`: with the beginning of the assistant's answer."""
-    from jinja2 import TemplateError
-
-    fixed = {"date_string": "26 Jul 2024"} if "strftime_now" in jinja else {}
-    rendered: list[str] = []
-    for number, conversation in enumerate(conversations):
-        try:
-            text = tokenizer.apply_chat_template(
-                conversation, chat_template=jinja, tokenize=False, add_generation_prompt=header, **fixed
-            )
-        except TemplateError as error:
-            roles = [message["role"] for message in conversation]
-            raise DataError(
-                f"the chat template refuses conversation {number} with roles {roles}: {error}; "
-                "bring its messages into the form the model knows (no system message, user and assistant in turn)"
-            ) from error
-        rendered.append(text)
-    return rendered
+    coded = _tokenise(tokenizer, whole, starts, add_special_tokens=how.convention is not None)
+    texts = (with_end(tokenizer, text, how.eos) for text in coded)
+    around = special_tokens(tokenizer)
+    if how.convention == "reward-bench-twice":
+        return list(texts)
+    if around.closing and how.convention is None:
+        return [enclose(text, around) for text in texts]
+    return [one_bos(tokenizer.bos_token_id, bool(around.opening), text) for text in texts]
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:
@@ -203,21 +188,25 @@ def _boundary(text: str, header: str, bare: str, response: str) -> int:
     return found
 
 
-def _tokenise(tokenizer: "PreTrainedTokenizerBase", texts: list[str], starts: list[int]) -> list[_Text]:
+def _tokenise(
+    tokenizer: "PreTrainedTokenizerBase", texts: list[str], starts: list[int], *, add_special_tokens: bool = False
+) -> list[Text]:
     """Ids of each text and the first token that holds a character at or behind `starts`."""
     if not texts:
         return []
-    coded = _call(tokenizer, texts, add_special_tokens=False)
+    coded = call(tokenizer, texts, add_special_tokens=add_special_tokens)
     if tokenizer.is_fast:
         found = [
             _token_at(coded, i, start, len(text)) for i, (start, text) in enumerate(zip(starts, texts, strict=True))
         ]
     else:
-        prompts = _call(
-            tokenizer, [text[:start] for text, start in zip(texts, starts, strict=True)], add_special_tokens=False
+        prompts = call(
+            tokenizer,
+            [text[:start] for text, start in zip(texts, starts, strict=True)],
+            add_special_tokens=add_special_tokens,
         )
         found = [_common(a, b) for a, b in zip(prompts["input_ids"], coded["input_ids"], strict=True)]
-    return [_Text(np.array(ids, np.int32), start) for ids, start in zip(coded["input_ids"], found, strict=True)]
+    return [Text(np.array(ids, np.int32), start) for ids, start in zip(coded["input_ids"], found, strict=True)]
 
 
 def _token_at(coded: Any, text: int, start: int, stop: int) -> int:
@@ -233,89 +222,39 @@ def _common(left: list[int], right: list[int]) -> int:
     return next(differ, min(len(left), len(right)))
 
 
-def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> bool:
+def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | Path | None) -> bool:
     """Whether `encode` writes prompt and response as two segments: "raw" with an encoder's tokenizer."""
     return template == "raw" and tokenizer.sep_token_id is not None and tokenizer.cls_token_id is not None
 
 
-def _pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[_Text]:
+def _pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[Text]:
     """Prompt and response as two segments with the tokenizer's own special tokens, as encoders are trained."""
-    coded = _call(tokenizer, prompts, list(responses), add_special_tokens=True)
-    return [_Text(np.array(ids, np.int32), coded.sequence_ids(i).index(1)) for i, ids in enumerate(coded["input_ids"])]
+    coded = call(tokenizer, prompts, list(responses), add_special_tokens=True)
+    around = special_tokens(tokenizer)
+    opening, closing = len(around.opening), len(around.closing)
+    return [
+        Text(np.array(ids, np.int32), coded.sequence_ids(i).index(1), opening=opening, closing=closing)
+        for i, ids in enumerate(coded["input_ids"])
+    ]
 
 
-def _call(tokenizer: "PreTrainedTokenizerBase", *texts: Any, add_special_tokens: bool) -> Any:
-    """The tokenizer's own call without padding, truncation or warnings; its stored settings come back afterwards."""
-    core = getattr(tokenizer, "backend_tokenizer", None)
-    truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
-    try:
-        return tokenizer(
-            *texts, add_special_tokens=add_special_tokens, padding=False, truncation=False, verbose=False,
-            return_attention_mask=False, return_token_type_ids=False,
-        )  # fmt: skip
-    finally:
-        if core is not None and truncation is not None:
-            core.enable_truncation(**truncation)
-        if core is not None and padding is not None:
-            core.enable_padding(**padding)
+def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], texts: list[str]) -> list[Text]:
+    """Ids as RewardBench's runner for implicit rewards makes them, its peculiarities included.
 
-
-def _one_bos(bos: int | None, habit: bool, text: _Text) -> _Text:
-    """Exactly one beginning token where the tokenizer writes one before plain text, or the template does."""
-    if bos is None:
-        return text
-    leading = int((text.ids != bos).argmax())
-    wanted = int(habit or leading > 0)
-    ids = np.concatenate([np.full(wanted, bos, np.int32), text.ids[leading:]])
-    return replace(text, ids=ids, start=text.start + wanted - leading)
-
-
-def _writes_bos(tokenizer: "PreTrainedTokenizerBase") -> bool:
-    return bool(_call(tokenizer, "a", add_special_tokens=True)["input_ids"][:1] == [tokenizer.bos_token_id])
-
-
-def _with_end(tokenizer: "PreTrainedTokenizerBase", text: _Text, eos: bool | None) -> _Text:
-    """The text with or without the end token, as asked."""
-    if eos is None:
-        return text
-    end = tokenizer.eos_token_id
-    if end is None:
-        raise DataError(f"eos={eos}, but the tokenizer has no end token; set tokenizer.eos_token or leave eos=None")
-    trailing = int((text.ids[::-1] != end).argmax())
-    bare = text.ids[: len(text.ids) - trailing]
-    return replace(text, ids=np.concatenate([bare, np.full(int(eos), end, np.int32)]))
-
-
-def _fit(
-    texts: list[_Text], tokenizer: "PreTrainedTokenizerBase", max_length: int | None, truncate: str | None
-) -> list[_Text]:
-    """Texts of at most `max_length` tokens; the others are refused or cut."""
-    if max_length is None:
-        return texts
-    long = [i for i, text in enumerate(texts) if len(text.ids) > max_length]
-    if long and truncate is None:
-        worst = max(long, key=lambda i: len(texts[i].ids))
+    The answer is all that stands behind the rendered prompt, the assistant's header included. One beginning token more
+    stands before what the template writes, and one end token more behind it.
+    """
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if bos is None or eos is None:
         raise DataError(
-            f"{len(long)} of {len(texts)} texts are longer than max_length={max_length} tokens; the longest is text "
-            f"{worst} with {len(texts[worst].ids)}; pass truncate='left' (keeps the answer) or 'right', or drop them"
+            "convention='reward-bench' writes a beginning and an end token, and this tokenizer lacks one of them; "
+            "leave convention out"
         )
-    cut = _cut_left if truncate == "left" else _cut_right
-    return [cut(text, tokenizer, max_length) if len(text.ids) > max_length else text for text in texts]
-
-
-def _cut_left(text: _Text, tokenizer: "PreTrainedTokenizerBase", length: int) -> _Text:
-    """The end of a text behind its beginning token, which encoders are read at."""
-    keep = int(text.ids[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id))
-    gone = len(text.ids) - length
-    return _Text(np.concatenate([text.ids[:keep], text.ids[keep + gone :]]), max(text.start - gone, keep), True)
-
-
-def _cut_right(text: _Text, tokenizer: "PreTrainedTokenizerBase", length: int) -> _Text:
-    """The beginning of a text; two segments stay closed."""
-    closing = int(text.ids[0] == tokenizer.cls_token_id and text.ids[-1] == tokenizer.sep_token_id)
-    if text.start >= length - closing:
-        raise DataError(
-            f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {text.start}; "
-            "use truncate='left' or a larger max_length"
-        )
-    return _Text(np.concatenate([text.ids[: length - closing], text.ids[len(text.ids) - closing :]]), text.start, True)
+    # The runner takes the prompt out of the text wherever it occurs, then puts it in front again.
+    joined = [prompt + text.replace(prompt, "") for prompt, text in zip(prompts, texts, strict=True)]
+    alone, whole = (call(tokenizer, part, add_special_tokens=False)["input_ids"] for part in (prompts, joined))
+    made = []
+    for prompt, ids in zip(alone, whole, strict=True):
+        start = len(prompt) if prompt == ids[: len(prompt)] else len(prompt) - 1
+        made.append(Text(np.array([bos, *ids, eos], np.int32), start + 1, opening=1))
+    return made

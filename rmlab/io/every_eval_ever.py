@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import tables
-from rmlab.io import own
+from rmlab import files, tables
 from rmlab.tables import DataError
 
 __all__ = ["export_every_eval_ever"]
@@ -41,7 +40,7 @@ def export_every_eval_ever(
     lines = [
         json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in _lines(known, responses, evaluation_id)
     ]
-    own.write_file(Path(path).expanduser(), lambda part: part.write_text("".join(lines), encoding="utf-8"))
+    files.write(Path(path).expanduser(), "".join(lines))
     return len(lines)
 
 

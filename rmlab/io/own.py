@@ -3,14 +3,12 @@
 import hashlib
 import io
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
-from rmlab import records, tables
+from rmlab import escapes, files, records, tables
 from rmlab.tables import DataError
 
 __all__ = [
@@ -22,7 +20,6 @@ __all__ = [
     "read",
     "sha256",
     "write",
-    "write_file",
     "write_sidecar",
 ]
 
@@ -37,7 +34,10 @@ _BLANK_IS_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcom
 
 
 def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
-    """The columns of one file, names and ids as text, numbers exactly as written. Not checked yet."""
+    """The columns of one file, names and ids as text, numbers exactly as written. Not checked yet.
+
+    What `rmlab.escapes.cell` did to the texts of a CSV is undone.
+    """
     suffix = path.suffix.lower()
     if suffix == ".csv":
         return _read_csv(path, table)
@@ -56,13 +56,13 @@ def write(frame: pd.DataFrame, path: Path) -> None:
     check_suffix(path)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        write_file(path, lambda part: frame.to_parquet(part, index=False, engine="pyarrow"))
+        files.write(path, frame.to_parquet(None, index=False, engine="pyarrow"))
     elif suffix == ".csv":
-        write_file(path, lambda part: frame.to_csv(part, index=False, lineterminator="\n", encoding="utf-8"))
+        files.write(path, escapes.csv(frame))
     else:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
         lines = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-        write_file(path, lambda part: part.write_text(lines, encoding="utf-8"))
+        files.write(path, lines)
 
 
 def check_suffix(path: Path) -> None:
@@ -77,21 +77,10 @@ def check_suffix(path: Path) -> None:
             raise ImportError(f"writing {path} needs pyarrow: install it, or write a .csv file") from error
 
 
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write through a part file, so that `path` is either the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def check_provenance(frame: pd.DataFrame) -> None:
     """Raise DataError where `attrs["provenance"]` cannot be written as JSON."""
     try:
-        json.dumps(frame.attrs.get("provenance"))
+        json.dumps(frame.attrs.get("provenance"), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
         raise DataError(
             f"attrs['provenance']: {error}; use plain dicts, lists, strings, numbers, True, False and None"
@@ -106,7 +95,7 @@ def write_sidecar(frame: pd.DataFrame, path: Path) -> None:
         return
     content = {"provenance": frame.attrs["provenance"], "rows": len(frame), "sha256": sha256(path)}
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    write_file(beside, lambda part: part.write_text(text, encoding="utf-8"))
+    files.write(beside, text)
 
 
 def sha256(path: Path) -> str:
@@ -130,7 +119,7 @@ def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
         )
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise DataError(f"{path}: not a readable CSV file ({error}); write it again") from None
-    return frame.assign(**{name: _floats(frame[name]) for name in numbers})
+    return escapes.uncells(frame.assign(**{name: _floats(frame[name]) for name in numbers}))
 
 
 def _floats(cells: pd.Series) -> pd.Series:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from rmlab import records, tables
+from rmlab import files, records, tables
 from rmlab.io import own, response_matrix, reward_bench, rm_bench
 from rmlab.tables import DataError, nearest
 
@@ -38,6 +38,7 @@ def read_scores(
 
     `model` names the model of RM-Bench files, which do not hold it (default: from the file's or folder's name).
     Of a store's folder only the tables of scores are read, not those of comparisons (`*.pairs.csv`).
+    A link in a folder, or found by a glob, that leads out of it raises DataError.
     `attrs["provenance"]` holds what the sidecar files say. A missing, NaN or infinite score raises DataError;
     with `allow_missing` missing ones are read as NaN, which later steps count and never score.
     """
@@ -89,7 +90,8 @@ def _paths(source: Source, table: Literal["scores", "pairs"]) -> list[Path]:
     for item in given:
         text = str(Path(item).expanduser())
         if Path(text).is_dir():
-            tables_there = [p for p in sorted(Path(text).iterdir()) if p.suffix in (".csv", ".parquet", ".jsonl")]
+            there = [p for p in sorted(Path(text).iterdir()) if p.suffix in (".csv", ".parquet", ".jsonl")]
+            tables_there = [files.require_inside(path, Path(text)) for path in there]
             if not tables_there:
                 raise DataError(f"{text}: is a folder; name its files, for example {str(Path(text) / '*.json')!r}")
             found += _of_kind(Path(text), tables_there, table)
@@ -97,8 +99,7 @@ def _paths(source: Source, table: Literal["scores", "pairs"]) -> list[Path]:
         if Path(text).exists() or not glob.has_magic(text):
             found.append(Path(text))
             continue
-        matches = sorted(Path(name) for name in glob.glob(text, recursive=True))
-        matches = [path for path in matches if path.is_file() and not path.name.endswith(own.SIDECAR)]
+        matches = [path for path in files.matches(text) if not path.name.endswith(own.SIDECAR)]
         if not matches:
             raise DataError(f"{text}: no file matches; check the folder and the pattern")
         found += matches
@@ -200,6 +201,8 @@ def _sidecar(path: Path) -> Any:
     beside = path.with_name(path.name + own.SIDECAR)
     if not beside.is_file():
         return None
+    if beside.is_symlink() and not path.is_symlink():
+        raise DataError(f"{beside}: is a link beside a file that is none; delete it")
     content = records.read_json(beside)
     if not isinstance(content, dict) or "provenance" not in content:
         raise DataError(

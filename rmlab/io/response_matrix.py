@@ -8,6 +8,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks.reward_bench import subset_of_item
+from rmlab.escapes import uncell
 from rmlab.tables import OUTCOMES, DataError
 
 __all__ = ["read", "votes", "wide"]
@@ -19,7 +20,10 @@ _CREDIT = {"loss": 0.0, "tie": 0.5, "win": 1.0}
 def read(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
     """Pairs of a response matrix: 1 win, 0.5 tie, 0 loss, blank missing; model by model, items in file order."""
     rows = records.read_rows(path)
-    columns = records.columns_of(rows)
+    columns = [uncell(name) for name in records.columns_of(rows)]
+    if len(set(columns)) < len(columns):
+        raise DataError(f"{path}: two columns have one heading once quotes and codes are undone; rename one of them")
+    rows = [dict(zip(columns, row.values(), strict=True)) for row in rows]
     items = columns[1:]
     if columns[0] != "model" or not items:
         raise DataError(
@@ -71,7 +75,7 @@ def wide(pairs: pd.DataFrame) -> pd.DataFrame:
 def _model(path: Path, number: int, row: records.Row) -> str:
     if row["model"] is None:
         records.fail(path, number, row, "model", "a name", "name the model or drop the row")
-    return str(row["model"])
+    return uncell(str(row["model"]))
 
 
 def _subsets(path: Path, items: list[str], subsets: Mapping[str, str] | None) -> list[str]:

@@ -86,7 +86,7 @@ def _subset(path: Path, number: int, row: dict[str, Any]) -> str:
     if "domain" in row:
         if row["domain"] in SUBSETS:
             return str(row["domain"])
-        records.fail(path, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), SUBSETS))
+        records.fail(path, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), list(SUBSETS)))
     match = _NAME.match(path.stem)
     if match is None or match[1] == "total_dataset":
         raise DataError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import tables
+from rmlab import escapes, files, tables
 from rmlab.io import own, response_matrix, reward_bench, rm_bench
 from rmlab.io.reading import FORMATS
 from rmlab.tables import DataError, nearest
@@ -22,13 +22,15 @@ def write_scores(
     format: str | None = None,
     responses: pd.DataFrame | None = None,
 ) -> Path:
-    """Write scores to one file and return its path; `read_scores` gives the same table back, float for float.
+    r"""Write scores to one file and return its path; `read_scores` gives the same table back, float for float.
 
     `format` is "rmlab" (default; .csv, .parquet or .jsonl), "rm-bench", "reward-bench", "reward-bench-2" (.json, one
     model a file; `responses` adds the texts), or "response-matrix" (.csv; which answer won, not the scores).
     `attrs["provenance"]`, if there, goes to `<path>.provenance.json` with the file's checksum.
-    A file is written whole or not at all. Missing scores are blank in CSV and null in JSON. Raises DataError for a
-    bad table, an unknown `format` or file type, and scores that the format cannot hold (it names which).
+    A file is written whole or not at all. In CSV a text that a spreadsheet would run as a formula gets a quote before
+    it, and a control character is written as \u001b, say; `read_scores` undoes both (see `rmlab.escapes.cell`).
+    Missing scores are blank in CSV and null in JSON. Raises DataError for a bad table, an unknown `format` or file
+    type, and scores that the format cannot hold (it names which).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     own.check_provenance(scores)
@@ -111,9 +113,9 @@ def _outcomes(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write_matrix(matrix: pd.DataFrame, path: Path) -> None:
-    own.write_file(path, lambda part: matrix.reset_index().to_csv(part, index=False, lineterminator="\n"))
+    files.write(path, escapes.csv(matrix.reset_index()))
 
 
 def _write_json(content: Any, path: Path) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    own.write_file(path, lambda part: part.write_text(text, encoding="utf-8"))
+    files.write(path, text)

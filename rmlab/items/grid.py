@@ -20,8 +20,9 @@ Mask = NDArray[np.bool_]
 ABSENT, BLANK, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer, or lost, tied, won."""
 
-NO_STYLE = 9  # pair of styles of a comparison whose answers have none
-_CELL = ["domain", "subset", "chosen_style", "rejected_style"]
+NO_STYLE = 9  # pair of styles of a comparison whose answers have none; above it the level, where that alone is known
+STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
+_CELL = ["domain", "subset", "chosen_style", "rejected_style", "level"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Items:
     no answer, or a tie that is dropped. `cluster` says which items stand or fall together (those of a prompt; in
     RewardBench 1 those of a task), `prompt` which belong to one prompt. `cell` is an index into `cells`, one row per
     domain, subset and pair of styles. `bounds` are the least and the most that an item of each cell can earn,
-    (cells, 2).
+    (cells, 2). `appearance` (items,) is the order in which the items first stand in the table.
     """
 
     models: list[str]
@@ -45,6 +46,7 @@ class Items:
     cell: Codes
     cells: pd.DataFrame
     bounds: Floats
+    appearance: Codes
 
     @property
     def n_clusters(self) -> int:
@@ -94,6 +96,7 @@ def spread(
         cell=cell,
         cells=cells,
         bounds=np.tile(np.array(bounds), (len(cells), 1)),
+        appearance=order,
     )
 
 
@@ -107,6 +110,7 @@ def select(items: Items, kept: Mask) -> Items:
         prompt=items.prompt[kept],
         cluster=items.cluster[kept],
         cell=items.cell[kept],
+        appearance=items.appearance[kept],
     )
 
 
@@ -120,9 +124,13 @@ def common_items(items: Items) -> Items:
     return select(items, np.asarray(everywhere))
 
 
-def require_same_items(items: Items, table: str = "table") -> None:
-    """Raise DataError where some models lack rows that others have: their numbers would not be of the same things."""
+def require_same_items(items: Items, weighs: Mask | None = None, table: str = "table") -> None:
+    """Raise DataError where some models lack rows that others have: their numbers would not be of the same things.
+
+    `weighs` (models, items) says which items count for which model; a row that would weigh nothing is not missed.
+    """
     absent = items.outcome == ABSENT
+    absent = absent if weighs is None else absent & weighs
     if not absent.any():
         return
     lacking = absent.sum(axis=1)
@@ -136,8 +144,8 @@ def require_same_items(items: Items, table: str = "table") -> None:
     )
     raise DataError(
         f"{table}: the models were scored on different comparisons: {(lacking > 0).sum()} of {len(items.models)} "
-        f"models lack some, most of all {items.models[worst]!r} with {lacking[worst]} of {len(items.frame)}, first {first}; "
-        f"{remedy}"
+        f"models lack some, most of all {items.models[worst]!r} with {lacking[worst]} of {len(items.frame)}, "
+        f"first {first}; {remedy}"
     )
 
 
@@ -161,12 +169,10 @@ def _sorted(frame: pd.DataFrame, key: Sequence[str]) -> tuple[Codes, pd.DataFram
 
 
 def _cells(frame: pd.DataFrame) -> tuple[Codes, pd.DataFrame]:
-    """Cell of each item, and one row per cell: domain, subset, styles (0 to 8, or 9 where a style is missing)."""
+    """Cell of each item, and one row per cell: domain, subset, styles (see `NO_STYLE`)."""
     cell, first = number(frame, [c for c in _CELL if c in frame])
     cells = frame.iloc[first].reset_index(drop=True)
-    return cell, cells.assign(styles=_style_pair(cells))[
-        [c for c in (*_CELL, "level", "styles") if c in {*cells, "styles"}]
-    ]
+    return cell, cells.assign(styles=_style_pair(cells))[[c for c in (*_CELL, "styles") if c in {*cells, "styles"}]]
 
 
 def _style_pair(cells: pd.DataFrame) -> Codes:
@@ -175,4 +181,5 @@ def _style_pair(cells: pd.DataFrame) -> Codes:
     chosen, rejected = (
         pd.Categorical(cells[c], dtype=tables.STYLE).codes.astype(np.intp) for c in ("chosen_style", "rejected_style")
     )
-    return np.where((chosen < 0) | (rejected < 0), NO_STYLE, 3 * chosen + rejected)
+    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes if "level" in cells else -1
+    return np.where((chosen < 0) | (rejected < 0), NO_STYLE + 1 + level, 3 * chosen + rejected).astype(np.intp)

@@ -7,10 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.items.grid import NO_STYLE, Codes, Floats, Items, Mask
+from rmlab.items.grid import STYLE_CODES, Codes, Floats, Items, Mask
 from rmlab.tables import DataError
 
-__all__ = ["Average", "Number", "Weighting", "by_domain", "by_mapping", "number_of", "pooled", "weighted_parts"]
+__all__ = [
+    "Average",
+    "Number",
+    "Weighting",
+    "by_domain",
+    "by_mapping",
+    "number_of",
+    "pooled",
+    "weighs",
+    "weighted_parts",
+]
 
 Average = Literal["benchmark", "domains", "prompts"] | Mapping[str, float]
 
@@ -28,6 +38,12 @@ class Weighting(NamedTuple):
     names: list[str]
     lacking: NDArray[np.object_]
     label: str
+
+
+def weighs(items: Items, weighting: Weighting) -> Mask:
+    """Which items count in the overall score of which model: (models, items)."""
+    counted: Mask = (weighting.weight != 0)[:, weighting.part[items.cell]]
+    return counted
 
 
 class Number(NamedTuple):
@@ -95,8 +111,8 @@ def number_of(items: Items, weighting: Weighting, counted: Mask | None = None, n
     counted = np.ones(len(items.cell), bool) if counted is None else counted
     cell, inverse = np.unique(items.cell[counted], return_inverse=True)
     part, styles = weighting.part[cell], items.cells["styles"].to_numpy()[cell]
-    found, pool_of_cell = np.unique(part * (NO_STYLE + 1) + styles, return_inverse=True)
-    parts = found // (NO_STYLE + 1)
+    found, pool_of_cell = np.unique(part * STYLE_CODES + styles, return_inverse=True)
+    parts = found // STYLE_CODES
     need = np.unique(parts) if need is None else need
     share = _alike_where_nothing(weighting.weight[:, need])
     of_part = np.zeros_like(weighting.weight)
@@ -110,7 +126,8 @@ def number_of(items: Items, weighting: Weighting, counted: Mask | None = None, n
 def _alike_where_nothing(weight: Floats) -> Floats:
     total = weight.sum(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(total > 0, weight / total, 1 / max(weight.shape[1], 1))
+        share: Floats = np.where(total > 0, weight / total, 1 / max(weight.shape[1], 1))
+    return share
 
 
 def _reasons(weighting: Weighting, of_part: Floats, parts: Codes) -> list[str]:

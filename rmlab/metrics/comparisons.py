@@ -1,26 +1,26 @@
 """Accuracies by any columns, and the style-substance matrix: means of items with n, ties and clustered errors."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import product
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.benchmarks.registry import benchmark_of
 from rmlab.items.columns import number
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
-from rmlab.items.grid import Codes, Items, Mask, common_items
+from rmlab.items.grid import NO_STYLE, Codes, Items, Mask, common_items
 from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.numbers import Reading, numbers, read
-from rmlab.metrics.summaries import counts
+from rmlab.metrics.numbers import Reading, numbers, one_domain, read
+from rmlab.metrics.summaries import Part, counts, stacked
 from rmlab.tables import STYLES, DataError
 
-__all__ = ["accuracy", "accuracy_reading", "grouped", "in_order", "matrix"]
+__all__ = ["accuracy", "accuracy_reading", "grouped", "in_order", "matrix", "typed"]
 
 _CELL_COLUMNS = ("level", "chosen_style", "rejected_style")
+_ITEM_COLUMNS = (*ITEM, "subset", *_CELL_COLUMNS)
 
 
 def matrix(
@@ -36,22 +36,22 @@ def matrix(
     A 3x3 frame, rows the chosen style, columns the rejected style, both concise, plain, markdown. The upper triangle
     is hard, the diagonal normal, the lower triangle easy; the mean of a triangle is that level in `summary`. RM-Bench
     (arXiv 2410.16184), section 3 and figure 2. By default cells are averaged as the benchmark does (RM-Bench: its four
-    domains alike); `average="prompts"` pools the prompts, "domains" averages the domains that are there. A model that
-    lacks a domain has a matrix of NaN, with the way out in `attrs["reason"]`; a cell without a comparison is NaN.
-    Raises DataError with several models or no styles.
+    domains alike); `average="prompts"` pools the prompts, "domains" averages the domains that are there; a table of one
+    domain gives that domain's matrix. A model that lacks one of several domains has a matrix of NaN, with the way out
+    in `attrs["reason"]`; a cell without a comparison is NaN. Raises DataError with several models or no styles.
 
     >>> margins = pd.DataFrame({"model": "m", "benchmark": "b", "domain": "chat", "id": ["0", "1"], "chosen_slot": 0,
     ...     "rejected_slot": 2, "chosen_style": "concise", "rejected_style": "markdown", "margin": [0.5, -1.0]})
     >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
     0.5
     """
-    reading = read(table, average, ties, common, options)
+    reading = one_domain(read(table, average, ties, common, options, whole=False))
     models = reading.items.models
     if len(models) != 1:
         raise DataError(
             f"table: a matrix shows one model, got {len(models)} {models[:5]}; keep one: table[table.model == ...]"
         )
-    if not reading.items.styled:
+    if (reading.items.cells["styles"] >= NO_STYLE).any():
         blank = int(reading.items.frame["level"].isna().sum()) if "level" in reading.items.frame else "every"
         raise DataError(
             f"table: level is missing in {blank} of {len(reading.items.frame)} comparisons; a matrix needs answers in "
@@ -85,20 +85,45 @@ def accuracy(
     Columns after those of `by`: accuracy, se (clustered by prompt), low, high, n_prompts, n_pairs (comparisons
     counted), n_ties, missing, average, reason. The same options, numbers and intervals as `summary` and `estimates`:
     by="model" is the overall score, by=["model", "level"] are easy, normal and hard. A row inside one domain or subset
-    needs that alone; the others need all parts of the benchmark. `by` may hold domain, subset, level, chosen_style, rejected_style
-    and any further column that a comparison has in every model, such as `source`.
+    needs that alone, and so does a table of one domain; the others need all parts of the benchmark. `by` may hold
+    domain, subset, level, chosen_style, rejected_style and any further column of the pairs, such as `source`.
     Comparisons with a missing outcome are counted in `missing` and in nothing else. Style, level and other ordered
     categorical columns come on their full grid: a hole is NaN with n = 0.
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [c for c in by if c != "model"]
+    return in_order([_accuracies(rows, columns, average, ties, common, confidence, options)
+                     for rows in _by_model(table, columns)], by)  # fmt: skip
+
+
+def _accuracies(
+    table: pd.DataFrame, columns: list[str], average: Average, ties: str | None, common: bool, confidence: float,
+    options: Mapping[str, str],
+) -> pd.DataFrame:  # fmt: skip
     reading = accuracy_reading(table, columns, average, ties, common, options)
-    parts = []
+    parts: list[Part] = []
     for key, counted, need in grouped(reading, columns):
         one = estimate(reading.items, reading.number(counted, need), confidence=confidence)
-        frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(**key)
-        parts.append(frame.assign(accuracy=one.value, **counts(one, reading, n_pairs=one.n_pairs)))
-    return in_order(parts, by, columns, reading)
+        behind = counts(one, reading, n_pairs=one.n_pairs)
+        parts.append({"model": reading.items.models, **key, "accuracy": one.value, **behind})
+    return typed(stacked(parts, len(reading.items.models)), reading, columns)
+
+
+def typed(frame: pd.DataFrame, reading: Reading, columns: list[str]) -> pd.DataFrame:
+    """The table with the types of its grouping columns: the contract's vocabularies, else as they were given."""
+    types = {c: _vocabulary(reading.items.frame, c) or reading.items.frame[c].dtype for c in columns}
+    return frame.astype(types)
+
+
+def _by_model(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
+    """The table, or its models one by one where a column says different things of one comparison: bins of margins."""
+    own = [c for c in columns if isinstance(table, pd.DataFrame) and c in table.columns and c not in _ITEM_COLUMNS]
+    if not own or not {*ITEM, "model"} <= set(table.columns):
+        return [table]
+    said = table.groupby(ITEM, sort=False, observed=True)[own].nunique(dropna=False)
+    if (said <= 1).all(axis=None):
+        return [table]
+    return [table[table["model"] == model] for model in table["model"].unique()]
 
 
 def accuracy_reading(
@@ -107,22 +132,20 @@ def accuracy_reading(
 ) -> Reading:  # fmt: skip
     """`read`, with further columns of the comparisons kept for grouping by them."""
     benchmark = benchmark_of(table)
-    extra = [c for c in columns if c not in {*ITEM, "subset", *_CELL_COLUMNS}]
+    extra = [c for c in columns if c not in _ITEM_COLUMNS]
     if not extra:
-        return read(table, average, ties, common, options)
+        return one_domain(read(table, average, ties, common, options, whole=False))
     items = comparison_items(_with_extra(table, extra), benchmark.ties[0] if ties is None else ties, describing=extra)
     items = common_items(items) if common else items
-    return Reading(benchmark, items, benchmark.weighting(items, average, options))
+    return one_domain(Reading(benchmark, items, benchmark.weighting(items, average, options)))
 
 
-def in_order(parts: list[pd.DataFrame], by: list[str], columns: list[str], reading: Reading) -> pd.DataFrame:
-    """Rows of all groups (one frame each, a row a model) as one table: the `by` columns first, model by model."""
-    models = reading.items.models
+def in_order(parts: list[pd.DataFrame], by: list[str]) -> pd.DataFrame:
+    """Tables of some models each as one: the `by` columns first; one model at a time where the groups are its own."""
+    frame = pd.concat(parts, ignore_index=True)
+    models = list(dict.fromkeys(frame["model"]))
     if "model" not in by and len(models) > 1:
         raise DataError(f"by: {by} has no 'model', but the table has {len(models)}; add 'model' or keep one of them")
-    order = np.tile(np.arange(len(models)), len(parts)).argsort(kind="stable")
-    frame = pd.concat(parts, ignore_index=True).iloc[order].reset_index(drop=True)
-    frame = frame.assign(**{c: frame[c].astype(_dtype(reading.items.frame, c)) for c in columns})
     return frame[[*by, *(c for c in frame.columns if c not in {"model", *by})]]
 
 
@@ -150,38 +173,37 @@ def grouped(reading: Reading, columns: Sequence[str]) -> Iterator[tuple[dict[str
 
 
 def _groups(items: Items, columns: Sequence[str]) -> Iterator[tuple[dict[str, object], Mask]]:
-    closed = [c for c in columns if isinstance(_dtype(items.frame, c), pd.CategoricalDtype)]
+    """Key and items of every group: what occurs of the open columns, times the whole grid of the closed ones."""
+    types = {c: _vocabulary(items.frame, c) for c in columns}
+    closed = {c: dtype for c, dtype in types.items() if dtype is not None}
     open_ = [c for c in columns if c not in closed]
-    group, first = number(items.frame, open_) if open_ else (np.zeros(len(items.frame), np.intp), np.zeros(1, np.intp))
-    codes, sizes = group, []
-    for column in closed:
-        dtype = _dtype(items.frame, column)
-        sizes.append(len(dtype.categories))
-        codes = codes * sizes[-1] + pd.Categorical(items.frame[column], dtype=dtype).codes
-    rows = np.argsort(codes, kind="stable")
-    ends = np.searchsorted(codes[rows], np.arange(len(first) * int(np.prod(sizes, initial=1)) + 1))
-    for place, (start, end) in enumerate(pairwise(ends)):
-        key = _key(items.frame, columns, open_, closed, sizes, first, place)
+    code, first = _in_appearance(items, open_) if open_ else (np.zeros(len(items.frame), np.intp), np.zeros(1, np.intp))
+    for column, dtype in closed.items():
+        code = code * len(dtype.categories) + pd.Categorical(items.frame[column], dtype=dtype).codes
+    rows = np.argsort(code, kind="stable")
+    seen = items.frame[open_].iloc[first].itertuples(index=False, name=None) if open_ else [()]
+    keys = product(seen, *(dtype.categories for dtype in closed.values()))
+    for place, (of_open, *of_closed) in enumerate(keys):
+        start, end = np.searchsorted(code[rows], [place, place + 1])
         counted = np.zeros(len(items.frame), bool)
         counted[rows[start:end]] = True
-        yield key, counted
+        key = dict(zip([*open_, *closed], [*of_open, *of_closed], strict=True))
+        yield {c: key[c] for c in columns}, counted
 
 
-def _key(
-    frame: pd.DataFrame, columns: Sequence[str], open_: list[str], closed: list[str], sizes: list[int],
-    first: NDArray[np.intp], place: int,
-) -> dict[str, object]:  # fmt: skip
-    found: dict[str, object] = {}
-    for column, size in zip(reversed(closed), reversed(sizes), strict=True):
-        place, code = divmod(place, size)
-        found[column] = _dtype(frame, column).categories[code]
-    found |= {column: frame[column].iloc[first[place]] for column in open_}
-    return {column: found[column] for column in columns}
+def _in_appearance(items: Items, columns: list[str]) -> tuple[Codes, Codes]:
+    """Number of each item's combination of values, in the order of the table's rows, and an item of each."""
+    order = np.argsort(items.appearance, kind="stable")
+    found, first = number(items.frame.iloc[order], columns)
+    code = np.empty_like(found)
+    code[order] = found
+    return code, order[first]
 
 
-def _dtype(frame: pd.DataFrame, column: str) -> object:
-    dtype = tables.CLOSED.get(column, frame[column].dtype)
-    return dtype if not isinstance(dtype, pd.CategoricalDtype) or dtype.ordered or column in tables.CLOSED else "str"
+def _vocabulary(frame: pd.DataFrame, column: str) -> pd.CategoricalDtype | None:
+    """The closed vocabulary of a column (the contract's, or its own ordered one), None where it has none."""
+    own = frame[column].dtype
+    return tables.CLOSED.get(column, own if isinstance(own, pd.CategoricalDtype) and own.ordered else None)
 
 
 def _with_extra(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

@@ -105,9 +105,9 @@ def midp_limits(
 
     n_eff = share (1 - share) / se^2, at most the number of items and at least half the number of clusters; times
     (t(items - 1) / t(freedom))^2, as Korn and Graubard (1998) do for few clusters. Near 0 and 1 the error is itself
-    unsure: it rests on the `seen` clusters that differ from the rest (`seen_clusters`), and one that fails once of
-    nine makes n_eff the number of items. So n_eff is averaged with the number of clusters, as if a bit of one more
-    cluster had failed whole; where none fails it is the number of clusters. The limits are quantiles of the half-and-half
+    unsure: it rests on the `seen` clusters that differ from the rest (`seen_clusters`), and one that fails once of nine
+    makes n_eff the number of items. So n_eff is averaged with the number of clusters, as if a bit of one more cluster
+    had failed whole; where none fails it is the number of clusters. The limits are quantiles of the half-and-half
     mixture of the two Beta distributions that the exact (Clopper-Pearson) limits come from, so the interval has width
     at 0 and 1 too. Coverage beside the alternatives: benchmarks/coverage.py and edges.py.
     """

@@ -153,8 +153,8 @@ def _strata(blocks: _Blocks, n_pools: int, n_clusters: int) -> tuple[Codes, int]
 
 
 def _limits(
-    items: Items, number: Number, blocks: _Blocks, value: Floats, influence: Floats, contribution: Floats, share: Floats,
-    stratum: Codes, variance: Floats, freedom: Floats, confidence: float,
+    items: Items, number: Number, blocks: _Blocks, value: Floats, influence: Floats, contribution: Floats, share:
+    Floats, stratum: Codes, variance: Floats, freedom: Floats, confidence: float,
 ) -> tuple[Floats, Floats, float]:  # fmt: skip
     """Interval of every value from those of its strata, and the widest range of an item's credit.
 

@@ -8,16 +8,19 @@ from numpy.typing import NDArray
 
 from rmlab.metrics import errors
 
-__all__ = ["ClusteredMean", "clustered_mean", "mean_interval", "share_interval"]
+__all__ = ["ClusteredMean", "clustered_mean", "difference_interval", "mean_interval", "share_interval"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
+
+_FLAT = 1e-12  # an error below this is rounding noise
 
 
 class ClusteredMean(NamedTuple):
     """Mean of each group, all (groups,): with CR2 error and degrees of freedom, both NaN below 5 clusters.
 
-    `n_equal` is the number of equal clusters that would be as unsure (Kish): where a few weigh most there are few. `n_seen`: how many the error rests on.
+    `n_equal` is the number of equal clusters that would be as unsure (Kish): where a few weigh most there are few.
+    `n_seen`: how many the error rests on.
     """
 
     mean: Floats
@@ -51,9 +54,10 @@ def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.bincount(owner, total, n_groups) / items
         h = n / items[owner]
-        influence = (total - n * mean[owner]) / items[owner] / np.sqrt(1 - h)
+        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+        influence = (total - n * mean[owner]) / items[owner] * lever  # NaN where a value is infinite
         n_equal = 1 / np.bincount(owner, h**2, n_groups)
-    variance, fourths = (np.bincount(owner, np.nan_to_num(influence) ** k, n_groups) for k in (2, 4))
+    variance, fourths = (np.bincount(owner, influence**k, n_groups) for k in (2, 4))
     blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
     freedom = errors.cluster_freedom(h, owner, n_groups)
     few = f"fewer than {errors.FEWEST} prompts"
@@ -75,3 +79,14 @@ def mean_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Fl
     """Symmetric t interval of each mean, for differences and effects; NaN below 5 clusters."""
     half = errors.t_quantile(found.freedom, confidence) * found.se
     return found.mean - half, found.mean + half
+
+
+def difference_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Interval of each mean difference of shares, inside -1 to 1.
+
+    Where every cluster has the same difference the error is zero; the half-width is then the rate at which clusters
+    may differ unseen, `errors.unseen_rate`. NaN below 5 clusters.
+    """
+    half = errors.t_quantile(found.freedom, confidence) * found.se
+    half = np.where(found.se <= _FLAT, errors.unseen_rate(found.n_clusters.astype(float), confidence), half)
+    return np.maximum(found.mean - half, -1), np.minimum(found.mean + half, 1)

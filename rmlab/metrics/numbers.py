@@ -9,10 +9,10 @@ import pandas as pd
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.registry import benchmark_of
 from rmlab.items.grid import Codes, Items, Mask, common_items
-from rmlab.items.weighting import Average, Number, Weighting, number_of
+from rmlab.items.weighting import Average, Number, Weighting, by_domain, number_of
 from rmlab.tables import LEVEL, LEVELS, STYLES
 
-__all__ = ["Reading", "numbers", "overall", "read", "style_level"]
+__all__ = ["Reading", "numbers", "one_domain", "overall", "read", "style_level"]
 
 
 class Reading(NamedTuple):
@@ -33,16 +33,36 @@ def read(
     ties: str | None = None,
     common: bool = False,
     options: Mapping[str, str] | None = None,
+    *,
+    whole: bool = True,
 ) -> Reading:
     """Items and weights of scores or pairs of one benchmark, with the options that all statistics share.
 
     `average`: "benchmark" (its own), "domains" (all that there are alike), "prompts" (all alike) or weights of domains.
-    `ties`: what a tie earns (default: the benchmark's rule). `common`: only the items that every model has.
+    `ties`: what a tie earns (default: the benchmark's rule). `common`: only the items that every model has. With
+    `whole` prompts must have all their items; accuracies take any selection.
     """
     benchmark = benchmark_of(table)
     items = benchmark.items(table, ties)
+    if whole:
+        benchmark.check_whole(items)
     items = common_items(items) if common else items
     return Reading(benchmark, items, benchmark.weighting(items, average, options or {}))
+
+
+def one_domain(reading: Reading) -> Reading:
+    """The reading of a table that holds one domain (or subset) only, as that domain by itself.
+
+    Accuracies, matrices and gaps of a selection such as `pairs[pairs.domain == "chat"]` are numbers of that domain.
+    Summaries and rankings are not: their overall score needs every part.
+    """
+    names = {c: list(dict.fromkeys(reading.items.cells[c])) for c in ("subset", "domain")}
+    alone = next((found[0] for found in names.values() if len(found) == 1), None)
+    if alone is None or reading.weighting.label in ("domains", "prompts", "given weights"):
+        return reading
+    if len(reading.weighting.names) == 1:
+        return reading
+    return reading._replace(weighting=by_domain(reading.items, f"{alone} alone"))
 
 
 def overall(reading: Reading) -> Number:
@@ -70,9 +90,10 @@ def numbers(reading: Reading) -> Iterator[tuple[str, str, Number]]:
         yield from _styled(reading)
 
 
-def style_level(items: Items) -> Mask:
+def style_level(items: Items) -> Codes:
     """Level of each item as a code of `LEVELS`; -1 where it has none."""
-    return pd.Categorical(items.frame["level"], dtype=LEVEL).codes.astype(np.intp)
+    codes: Codes = pd.Categorical(items.frame["level"], dtype=LEVEL).codes.astype(np.intp)
+    return codes
 
 
 def _sections(reading: Reading) -> Iterator[tuple[str, str, Number]]:
@@ -83,7 +104,7 @@ def _sections(reading: Reading) -> Iterator[tuple[str, str, Number]]:
 def _part(reading: Reading, column: str, values: set[str], members: set[str]) -> Number:
     """The mean of some domains or subsets; `members` are the names that their parts may have."""
     items, weighting = reading.items, reading.weighting
-    inside = items.cells[column].isin(values).to_numpy()
+    inside = np.isin(items.cells[column].to_numpy(object), [*values])
     named = [i for i, name in enumerate(weighting.names) if name in members]
     need = np.union1d(weighting.part[inside], np.array(named, np.intp)).astype(np.intp)
     return number_of(items, weighting, inside[items.cell], need)

@@ -5,14 +5,28 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.registry import benchmark_of, known
 from rmlab.items.comparisons import Ties
+from rmlab.items.grid import Codes
 from rmlab.items.weighting import Average, Number
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, numbers, read
 from rmlab.tables import LEVELS, DataError
 
-__all__ = ["estimates", "reward_bench", "reward_bench_2", "rm_bench", "summary", "summary_of"]
+__all__ = [
+    "Part",
+    "counts",
+    "estimates",
+    "reward_bench",
+    "reward_bench_2",
+    "rm_bench",
+    "stacked",
+    "summary",
+    "summary_of",
+]
+
+Part = dict[str, object]
+"""Columns of some rows of a table, one value a model or one for all of them."""
 
 _MOST_DOMAINS = 8
 _RESERVED = ("model", "overall", "se", "low", "high", "n_prompts", "n_ties", "missing", "average", "reason")
@@ -54,7 +68,8 @@ def summary_of(reading: Reading, *, confidence: float = 0.95) -> pd.DataFrame:
         column = f"domain {name}" if name in _RESERVED else name
         frame[column] = estimate(reading.items, found[quantity, name], confidence=confidence).value
     one = estimate(reading.items, found["overall", "overall"], confidence=confidence)
-    return frame.assign(overall=one.value, **counts(one, reading))
+    frame = frame.assign(overall=one.value, **counts(one, reading))
+    return frame.astype({"average": "str", "reason": "str"})
 
 
 def estimates(
@@ -72,28 +87,36 @@ def estimates(
     markdown": chosen against rejected style); levels and cells where all answers have styles.
     Columns: model, quantity, name, value, se (clustered by prompt, CR2), low, high, n_prompts, n_pairs (items counted),
     n_ties, missing (items left blank), chance (what random scores earn; missing where it is not known), average, reason
-    (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give no interval. Intervals: mid-p on the effective sample size of each stratum,
-    joined by MOVER (Korn and Graubard 1998; Zou and Donner 2008); Miller (arXiv 2411.00640) for the clusters.
+    (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give no interval.
+    Intervals: mid-p on the effective sample size of each stratum, joined by MOVER (Korn and Graubard 1998; Zou and
+    Donner 2008); Miller (arXiv 2411.00640) for the clusters.
     """
     reading = read(table, average, ties, common, options)
-    parts = []
+    parts: list[Part] = []
     for quantity, name, number in numbers(reading):
         one = estimate(reading.items, number, confidence=confidence)
-        frame = pd.DataFrame(
-            {"model": pd.Series(reading.items.models, dtype="str"), "quantity": quantity, "name": name}
-        )
         behind = counts(one, reading, n_pairs=one.n_pairs)
-        parts.append(frame.assign(value=one.value, **behind, chance=chance(reading, number)))
-    order = np.tile(np.arange(len(reading.items.models)), len(parts)).argsort(kind="stable")
-    columns = ["model", "quantity", "name", "value", "se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing"]
-    return (
-        pd.concat(parts, ignore_index=True)
-        .iloc[order]
-        .reset_index(drop=True)[[*columns, "chance", "average", "reason"]]
-    )
+        key = {"model": reading.items.models, "quantity": quantity, "name": name}
+        parts.append({**key, "value": one.value, **behind, "chance": chance(reading, number)})
+    frame = stacked(parts, len(reading.items.models))
+    last = ["chance", "average", "reason"]
+    return frame[[*(c for c in frame.columns if c not in last), *last]]
 
 
-def counts(one: Estimate, reading: Reading, **further: np.ndarray) -> dict[str, object]:
+def stacked(parts: list[Part], size: int) -> pd.DataFrame:
+    """One frame of parts whose columns hold `size` values (one a model) or one value: the rows of a model together.
+
+    Built at once: a frame for each of thousands of domains would take most of the time.
+    """
+    made = {}
+    for column in parts[0]:
+        values = [np.broadcast_to(np.asarray(part[column]), size) for part in parts]
+        made[column] = np.stack(values, axis=1).ravel()
+    strings = {c: isinstance(v.flat[0], str) for c, v in made.items()}
+    return pd.DataFrame({c: pd.Series(v, dtype="str" if strings[c] else None) for c, v in made.items()})
+
+
+def counts(one: Estimate, reading: Reading, **further: Codes) -> Part:
     """The columns behind a value that all tables share: its error, its interval, what it was counted from."""
     return {
         "se": one.se,
@@ -103,8 +126,8 @@ def counts(one: Estimate, reading: Reading, **further: np.ndarray) -> dict[str, 
         **further,
         "n_ties": one.n_ties,
         "missing": one.missing,
-        "average": pd.Series([reading.weighting.label] * len(one.value), dtype="str"),
-        "reason": pd.Series(one.reason, dtype="str"),
+        "average": np.array([reading.weighting.label] * len(one.value), dtype=object),
+        "reason": np.array(one.reason, dtype=object),
     }
 
 
@@ -157,17 +180,13 @@ def reward_bench_2(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.Data
 
 
 def _of(table: pd.DataFrame, name: str, *others: str) -> pd.DataFrame:
-    """`table` as one of the named benchmark, unless it says itself that it is another."""
-    if isinstance(table, pd.DataFrame) and "benchmark" in table.columns and not table.empty:
-        names = set(table["benchmark"].unique())
-        if len(names) == 1 and not names & {name, *others}:
-            other = known().get(names.pop())
-            if other is not None:
-                raise DataError(
-                    f"table: results of {other.title}, not of {known()[name].title}; use rmlab.summary(table)"
-                )
-            return table.assign(benchmark=name)
-    return table
+    """`table` as one of the named benchmark, unless it is one of another."""
+    found, wanted = benchmark_of(table), known()[name]
+    if found.name in (name, *others):
+        return table.assign(benchmark=found.name)
+    if found.name in known():
+        raise DataError(f"table: results of {found.title}, not of {wanted.title}; use rmlab.summary(table)")
+    return table.assign(benchmark=name)
 
 
 def _columns(reading: Reading, found: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.plots.canvas import canvas
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     for name, chance in table.groupby("name", sort=False)["chance"].first().dropna().items():
         ax.hlines(chance, place[name] - 0.45, place[name] + 0.45, color="black", ls=":", lw=1.2, zorder=4)
     ax.set(xticks=range(len(subsets)), ylabel="score", ylim=(0, 1.02), xlim=(-0.6, len(subsets) - 0.4))
-    ax.set_xticklabels([name.replace("_", " ") for name in subsets])
+    ax.set_xticklabels([plain(name.replace("_", " ")) for name in subsets])
     ax.tick_params(axis="x", length=0)
     _dress(ax)
     _legend(ax, models)
@@ -69,7 +69,7 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
             )
         chance = here.groupby("n")["chance"].first()
         ax.plot(chance.index, chance, color="black", ls=":", lw=1.2, label="chance")
-        ax.set(title=domain, xticks=sorted(here["n"].unique()), xlabel="answers (n)", ylim=(0, 1.02))
+        ax.set(title=plain(domain), xticks=sorted(here["n"].unique()), xlabel="answers (n)", ylim=(0, 1.02))
         _dress(ax)
     axes.flat[0].set_ylabel("right answer on top")
     _shared_legend(figure, axes.flat[0])

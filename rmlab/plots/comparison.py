@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmlab import metrics, stats, tables
 from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
     """Ranks with their intervals, best on top, as `rank` returns them (of pairs, `rank(pairs)`); returns the Axes.
 
     The number behind a name is the score. `groups` writes the letters at the right (default: up to 40 models): models
-    that share a letter are not significantly different (Holm). Models without a rank are left out.
+    that share a letter are not clearly different. Models without a rank are left out.
     """
     ranks = stats.rank(ranks) if is_pairs(ranks) else ranks
     _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rank(pairs)")
@@ -103,8 +103,9 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     """Square of differences between models, row minus column; returns the Axes.
 
     `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are `differences`.
-    Blue: the row is better; red: worse. A cell whose difference does not survive Holm at `alpha` is left blank.
-    Models are sorted by their mean difference from the others, best first. Differences are in points (hundredths).
+    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is
+    left blank. Models are sorted by their mean difference from the others, best first. Differences are in points
+    (hundredths).
     """
     import seaborn as sns
     from matplotlib import colormaps
@@ -141,8 +142,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
 def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     """The numbers of `plot_significance`: a square frame, models by models, best first, row minus column (-1 to 1).
 
-    NaN where p_holm is not below `alpha`, and on the diagonal. Raises DataError where a pair of models stands in
-    several rows, as in `compare(pairs, a, b, by=...)`.
+    NaN where p_adjusted (over all pairs; without it p_holm) is not below `alpha`, and on the diagonal. Raises DataError
+    where a pair of models stands in several rows, as in `compare(pairs, a, b, by=...)`.
     """
     contests = stats.compare_all(contests) if is_pairs(contests) else contests
     _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
@@ -153,7 +154,8 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))
     full, shown = np.full((2, len(models), len(models)), np.nan)
     gap = contests["difference"].to_numpy(float)
-    kept = np.where(contests["p_holm"].to_numpy(float) < alpha, gap, np.nan)
+    adjusted = contests["p_adjusted" if "p_adjusted" in contests.columns else "p_holm"]
+    kept = np.where(adjusted.to_numpy(float) < alpha, gap, np.nan)
     full[a, b], full[b, a], shown[a, b], shown[b, a] = gap, -gap, kept, -kept
     known = ~np.isnan(full)
     lead = np.where(known, full, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -179,7 +181,7 @@ def _value_column(table: pd.DataFrame, value: str | None) -> str:
     if absent or not candidates:
         raise DataError(
             f"table: no column {(absent or ['value'])[0]!r} in {list(table.columns)}; pass a table with a value, low "
-            "and high, such as intervals(pairs), accuracy(pairs) or compare(pairs, a, b, by=...)"
+            "and high, such as estimates(pairs), accuracy(pairs) or compare(pairs, a, b, by=...)"
         )
     return candidates[0]
 
@@ -196,7 +198,7 @@ def _names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
         raise DataError(f"label: {strange[0]!r} is no column; {tables.nearest(strange[0], list(rows.columns))}")
     if not columns:
         return [str(i) for i in rows.index]
-    parts = [[short(name) for name in rows[c]] if c in _MODELS else rows[c].astype(str).tolist() for c in columns]
+    parts = [[(short if c in _MODELS else plain)(name) for name in rows[c]] for c in columns]
     return ["  ".join(words) for words in zip(*parts, strict=True)]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.plots.canvas import canvas
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
 
 def _rows(table: pd.DataFrame, value: str, keys: list[str], ax: "Axes | None") -> "Axes":
     """Dots and intervals from top to bottom: a bold line per group, below it a row per combination of the keys."""
-    text = table[keys].astype(str).assign(**{key: table[key].map(short) for key in keys if key == "model"})
+    text = pd.DataFrame({key: table[key].map(short if key == "model" else plain) for key in keys}, index=table.index)
     names = text.agg(" · ".join, axis=1) if keys else pd.Series("", index=table.index)
     single = len(set(names)) == 1
     groups = list(dict.fromkeys(table["_group"]))
@@ -75,10 +75,10 @@ def _rows(table: pd.DataFrame, value: str, keys: list[str], ax: "Axes | None") -
     ticks: list[tuple[int, str, str]] = []
     for group, colour in zip(groups, [_COLOURS[i % len(_COLOURS)] for i in range(len(groups))], strict=True):
         if group and not single:
-            ticks.append((len(ticks), group, "bold"))
+            ticks.append((len(ticks), plain(group), "bold"))
         for row in [i for i, own in enumerate(table["_group"]) if own == group]:
             drawn.append((len(ticks), row, colour))
-            ticks.append((len(ticks), group if single and group else names.iloc[row], "normal"))
+            ticks.append((len(ticks), plain(group) if single and group else names.iloc[row], "normal"))
     ax = canvas(ax, (7.0, 0.27 * len(ticks) + 1.0))
     ax.set_xlim(*_limits(table, value))
     for place, number, shade in drawn:
@@ -99,7 +99,7 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
     if np.isnan(at):
         left, right = ax.get_xlim()
         where = 0.5 if left < 0.5 < right and value == "preference" else 0.0
-        ax.text(where, y, f"  {row['note']}", va="center", fontsize="x-small", color="#808080")
+        ax.text(where, y, f"  {plain(row['reason'])}", va="center", fontsize="x-small", color="#808080")
         return
     left, right = ax.get_xlim()
     if np.isinf(low) or np.isinf(high):

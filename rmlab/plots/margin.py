@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import stats, tables
 from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.plots.style import LEVEL_COLOURS
 from rmlab.tables import DataError
 
@@ -18,6 +18,7 @@ __all__ = ["plot_calibration", "plot_margins"]
 
 _COLOURS = ("#2166ac", "#b2182b", "#4d9221", "#762a83", "#b35806", "#35978f", "#666666", "#c51b7d")
 _MARKS = "osD^vP*X"
+_ERROR = ("ece_debiased", "ece_low", "ece_high")
 
 
 def plot_margins(pairs: pd.DataFrame, *, by: str = "level", bins: int = 60, ax: "Axes | None" = None) -> "Axes":
@@ -36,7 +37,7 @@ def plot_margins(pairs: pd.DataFrame, *, by: str = "level", bins: int = 60, ax: 
     for number, (name, margin) in enumerate(values.items()):
         colour = LEVEL_COLOURS.get(name, _COLOURS[number % len(_COLOURS)])
         share = np.histogram(margin, edges)[0] / len(margin) / np.diff(edges)
-        label = f"{name}: {(margin > 0).mean():.0%} won of {len(margin):,}"
+        label = f"{plain(name)}: {(margin > 0).mean():.0%} won of {len(margin):,}"
         ax.stairs(share, edges, color=colour, fill=True, alpha=0.12)
         ax.stairs(share, edges, color=colour, lw=1.6, label=label)
         ax.plot(np.median(margin), 0, marker="^", color=colour, ms=7, clip_on=False, zorder=3)
@@ -54,10 +55,13 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 
     `table`: what `calibration` returned, or pairs, of which it is then made. On the diagonal a model is as often right
     as its margins promise; below it, it is too sure. Points are as large as their bin is full, whiskers are intervals
-    clustered by prompt, the legend has the expected calibration error. Returns the Axes.
+    clustered by prompt. The legend has the expected calibration error without the part that chance makes, and its
+    interval. Returns the Axes.
     """
     table = stats.calibration(table) if is_pairs(table) else table
-    absent = [c for c in ("model", "predicted", "accuracy", "low", "high", "n_pairs", "ece") if c not in table.columns]
+    absent = [
+        c for c in ("model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR) if c not in table.columns
+    ]
     if absent:
         raise DataError(f"table: no column {absent[0]!r}; pass the table of calibration(pairs)")
     ax = canvas(ax, (4.8, 4.6))
@@ -70,14 +74,22 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
         ax.plot(x, y, color=colour, lw=1, zorder=2)
         size = 10 + 110 * part["n_pairs"] / part["n_pairs"].sum()
         mark = _MARKS[number % len(_MARKS)]
-        error = f"ECE {part['ece'].iloc[0]:.3f}" if len(part) else "no margins"
-        ax.scatter(x, y, s=size, color=colour, marker=mark, zorder=3, label=f"{short(name)}  ({error})")
+        ax.scatter(x, y, s=size, color=colour, marker=mark, zorder=3, label=f"{short(name)}  ({_error(part)})")
     ax.set(xlabel="predicted probability of the preferred answer", ylabel="share of comparisons where it is right")
     ax.set_xlim(0.49, 1.01)
     ax.set_ylim(top=1.02)
     ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0))
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _error(part: pd.DataFrame) -> str:
+    """The model's calibration error for the legend; an estimate below zero is nothing but chance, so 0."""
+    if part.empty:
+        return "no margins"
+    value, low, high = part[list(_ERROR)].iloc[0]
+    limits = "" if np.isnan(low) else f", {low:.3f} to {high:.3f}"
+    return f"ECE {max(value, 0.0):.3f}{limits}" if not np.isnan(value) else "one prompt"
 
 
 def _margins_of(pairs: pd.DataFrame, by: str) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from rmlab import metrics
 from rmlab.plots.canvas import canvas
+from rmlab.plots.names import plain
 from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def plot_matrices(
             colorbar=False,
             ax=ax,
         )
-        ax.set_title(textwrap.fill(str(value), 24).replace("$", r"\$"), fontsize="medium")
+        ax.set_title(textwrap.fill(plain(value), 24), fontsize="medium")
         ax.set(xlabel="", ylabel="")
         ax.tick_params(axis="y", labelleft=number % across == 0)
         _name_columns(ax, shown=number + across >= len(panels))

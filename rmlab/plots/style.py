@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import short
+from rmlab.plots.names import plain, short
 from rmlab.tables import LEVELS, DataError, check_responses, nearest
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | Non
     means that length gives the label away. Benchmarks without styles get one row per subset.
     """
     table = lengths(responses, by=by)
-    names = [" ".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in table.index]
+    names = [plain(" ".join(map(str, key)) if isinstance(key, tuple) else key) for key in table.index]
     ax = canvas(ax, (6.4, 0.3 * len(names) + 1.4))
     rows = np.arange(len(names))[::-1]
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)

@@ -1,6 +1,5 @@
 """A leaderboard as Markdown, LaTeX, CSV, or as a table in a notebook."""
 
-import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rmlab import escapes, files
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -19,38 +19,36 @@ __all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
 
 CAPTION = (
     "Scores in percent; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
-    "significantly different (paired, Holm). Baselines do not read the answer."
+    "clearly different (paired, all pairs at once). Baselines do not read the answer."
 )
-_COUNTS = ("n_prompts", "ties", "missing")
-_NOT_SCORES = ("rank", "model", "kind", "rank_low", "rank_high", "group", *_COUNTS)
+_COUNTS = ("n_prompts", "n_ties", "missing")
+_NOT_SCORES = ("rank", "model", "kind", "rank_low", "rank_high", "group", "se", "average", "reason", *_COUNTS)
 _HEADINGS = {"n_prompts": "prompts", "low": "95 % interval", "rank": "rank", "group": "group"}
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}",
-}  # fmt: skip
+_LABEL = re.compile(r"[\w:./+-]+")
 _UUID = "leaderboard"
 
 
 def to_markdown(board: pd.DataFrame) -> str:
-    """A leaderboard as a Markdown table, in percent with intervals; names are escaped, baselines in italics."""
-    cells = _text(board, _markdown, lambda name: f"*{name}*")
+    """A leaderboard as a Markdown table, in percent with intervals; all names are escaped, baselines in italics."""
+    cells = _text(board, escapes.markdown, lambda name: f"*{name}*")
     rule = ["---" if c in ("model", "group") else "--:" for c in cells.columns]
-    lines = [[heading(c) for c in cells.columns], rule, *cells.to_numpy().tolist()]
+    lines = [[escapes.markdown(heading(c)) for c in cells.columns], rule, *cells.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str = "tab:leaderboard") -> str:
-    r"""A leaderboard as a LaTeX table with booktabs rules (`\usepackage{booktabs}`); every name is escaped."""
-    cells = _text(board, _latex, lambda name: rf"\textit{{{name}}}")
+    r"""A leaderboard as a LaTeX table with booktabs rules (`\usepackage{booktabs}`); all names are escaped."""
+    if not _LABEL.fullmatch(label):
+        raise DataError(f"label: {label!r} cannot be a label; allowed: letters, digits and : . / _ + -")
+    cells = _text(board, escapes.latex, lambda name: rf"\textit{{{name}}}")
     columns = "".join("l" if c in ("model", "group") else "r" for c in cells.columns)
-    head = " & ".join(_latex(heading(c)) for c in cells.columns)
+    head = " & ".join(escapes.latex(heading(c)) for c in cells.columns)
     rows = [" & ".join(row) + r" \\" for row in cells.to_numpy().tolist()]
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_latex(CAPTION if caption is None else caption)}}}",
+            rf"\caption{{{escapes.latex(CAPTION if caption is None else caption)}}}",
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
@@ -66,12 +64,14 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str = "t
 
 
 def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
-    """A leaderboard as CSV with every digit; written to `path` if given, returned in any case."""
+    """A leaderboard as CSV with every digit; written to `path` if given, returned in any case.
+
+    A name that a spreadsheet would run as a formula gets a quote before it: see `rmlab.escapes.cell`.
+    """
     _check(board)
-    text = str(board.to_csv(index=False, lineterminator="\n"))
+    text = escapes.csv(board)
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text, encoding="utf-8")
+        files.write(Path(path), text)
     return text
 
 
@@ -81,10 +81,11 @@ def styled(board: pd.DataFrame, *, uuid: str = _UUID) -> "Styler":
     A pandas Styler (needs Jinja2, which JupyterLab brings) with a fixed id, so that the output of a cell is the same
     each time it runs. Two tables in one notebook need two values of `uuid`.
     """
-    cells = _text(board, _html, lambda name: f"<i>{name}</i>").rename(columns=heading)
-    shades = board[score_columns(board)].rename(columns=heading)
+    cells = _text(board, escapes.html, lambda name: f"<i>{name}</i>")
+    shades = board[score_columns(board)]
     blind = (board["kind"] == "baseline").to_numpy()
     made = cells.style.hide(axis="index").set_uuid(uuid).set_caption(CAPTION)
+    made = made.format_index(lambda column: escapes.html(heading(column)), axis=1)
     made = made.apply(_shades, axis=None, values=shades, chance=chance_of(board))
     made = made.apply(lambda row: ["color: #777777" if blind[row.name] else ""] * len(row), axis=1)
     left = [{"selector": "td, th", "props": "text-align: right"}, {"selector": "caption", "props": "text-align: left"}]
@@ -141,7 +142,7 @@ def _text(board: pd.DataFrame, escape: Callable[[str], str], baseline: Callable[
 
 def score_columns(board: pd.DataFrame) -> list[str]:
     """Columns that hold shares: the benchmark's own, up to overall."""
-    skipped = {"low", "high", *_NOT_SCORES} - ({"ties"} if board.get("ties", pd.Series([0])).dtype == float else set())
+    skipped = {"low", "high", *_NOT_SCORES}
     return [c for c in board.columns if c not in skipped]
 
 
@@ -170,18 +171,6 @@ def _rank(row: np.ndarray) -> str:
 def heading(column: str) -> str:
     """A column's name as it is printed: in words, `low` as the interval that it begins."""
     return _HEADINGS.get(column, column.replace("_", " "))
-
-
-def _markdown(text: str) -> str:
-    return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split())), quote=False)
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
-
-
-def _html(text: str) -> str:
-    return html.escape(text)
 
 
 def _shades(frame: pd.DataFrame, values: pd.DataFrame, chance: float) -> pd.DataFrame:

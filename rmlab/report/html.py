@@ -1,7 +1,5 @@
 """Results of several benchmarks as one HTML file."""
 
-import glob
-import html
 import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -9,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import io, metrics, plots
+from rmlab import escapes, io, metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of, known
-from rmlab.io.own import SIDECAR, sha256, write_file
+from rmlab.files import matches, require_inside, write
+from rmlab.io.own import SIDECAR, sha256
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.records import SUFFIXES
@@ -49,8 +48,7 @@ def write_report(
     sections = [_section(name, table, _texts(responses, name), seed) for name, table in tables.items()]
     text = page.page(title, sections, _footer(files))
     path = Path(out).expanduser()
-    write_file(path, lambda part: part.write_text(text, encoding="utf-8"))
-    return path
+    return write(path, text)
 
 
 def read_results(source: Paths | pd.DataFrame) -> tuple[dict[str, pd.DataFrame], list[Path]]:
@@ -69,8 +67,9 @@ def _files(source: Paths) -> list[Path]:
     if path.is_file():
         return [path]
     folder = path.is_dir()
-    found = path.rglob("*") if folder else map(Path, glob.glob(str(path), recursive=True))
-    files = sorted(p for p in found if _is_result(p))
+    files = sorted(p for p in (path.rglob("*") if folder else matches(str(path))) if _is_result(p))
+    if folder:
+        files = [require_inside(file, path) for file in files]
     if not files:
         hint = (
             "it looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end"
@@ -125,7 +124,7 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     heading = _title(name)
     models = int((board["kind"] == "model").sum())
     prompts = int(board["n_prompts"].max())
-    file = re.sub(r"[^\w.-]+", "-", name)
+    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     parts = [
         f"<p>{models} models, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
         page.board_html(board),
@@ -176,16 +175,11 @@ def _style_figures(file: str, pairs: pd.DataFrame, panels: list[str], bars: list
     ordered = pd.concat([pairs[pairs["model"] == model] for model in bars])
     levels = metrics.accuracy(ordered, by=["model", "level"])
     caption = "Easy, normal and hard: the longer the line, the more style decides."
-    yield page.figure_html(plots.plot_style_gap(_drawable(levels)), levels, f"{file}-levels", caption)
+    yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
     few = pd.concat([pairs[pairs["model"] == model] for model in panels])
     cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
     caption = f"Style against substance: the best {_PANELS} models and a baseline."
-    yield page.figure_html(plots.plot_matrices(_drawable(few)), cells, f"{file}-matrices", caption)
-
-
-def _drawable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with dollar signs in model names that Matplotlib does not take for formulas."""
-    return table.assign(model=table["model"].str.replace("$", r"\$", regex=False))
+    yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)
 
 
 def _styled(table: pd.DataFrame) -> bool:
@@ -200,6 +194,6 @@ def _footer(files: list[Path]) -> str:
         made = version("rmlab")
     except PackageNotFoundError:
         made = "from source"
-    rows = "".join(f"<li>{html.escape(path.name)} <code>{sha256(path)}</code></li>" for path in files)
+    rows = "".join(f"<li>{escapes.html(path.name)} <code>{sha256(path)}</code></li>" for path in files)
     listed = f"<details><summary>{len(files)} files read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
-    return f'<p class="note">Made by rmlab {html.escape(made)}.</p>{listed}'
+    return f'<p class="note">Made by rmlab {escapes.html(made)}.</p>{listed}'

@@ -7,7 +7,7 @@ from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.items.comparisons import ITEM, pairs
 from rmlab.items.grid import common_items, require_same_items
-from rmlab.items.weighting import Average
+from rmlab.items.weighting import Average, weighs
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import overall, read
 from rmlab.metrics.summaries import summary_of
@@ -50,7 +50,7 @@ def leaderboard(
     if common:
         reading = reading._replace(items=common_items(reading.items))
         reading = reading._replace(weighting=reading.benchmark.weighting(reading.items, average, options))
-    require_same_items(reading.items)
+    require_same_items(reading.items, weighs(reading.items, reading.weighting))
     frame = summary_of(reading, confidence=confidence)
     one = estimate(reading.items, overall(reading), confidence=confidence)
     ranks = rank_columns(reading, one, confidence=confidence)

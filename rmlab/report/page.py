@@ -2,12 +2,12 @@
 
 import base64
 import hashlib
-import html
 import io
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from rmlab import escapes
 from rmlab.report import formats
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ def page(title: str, sections: list[tuple[str, str]], footer: str) -> str:
     """The whole page. `sections`: heading (plain text) and body (HTML of this module's making)."""
     allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
-    links = "".join(f'<a href="#s{i}">{html.escape(name)}</a>' for i, (name, _) in enumerate(sections))
+    links = "".join(f'<a href="#s{i}">{escapes.html(name)}</a>' for i, (name, _) in enumerate(sections))
     parts = [
-        f'<section id="s{i}"><h2>{html.escape(name)}</h2>{body}</section>' for i, (name, body) in enumerate(sections)
+        f'<section id="s{i}"><h2>{escapes.html(name)}</h2>{body}</section>' for i, (name, body) in enumerate(sections)
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
-        f"<h1>{html.escape(title)}</h1><nav>{links}</nav>\n" + "\n".join(parts) + f"\n<footer>{footer}</footer>\n"
+        f"<title>{escapes.html(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{escapes.html(title)}</h1><nav>{links}</nav>\n" + "\n".join(parts) + f"\n<footer>{footer}</footer>\n"
         f"<script>{_SCRIPT}</script></body></html>\n"
     )
 
@@ -78,7 +78,7 @@ def board_html(board: pd.DataFrame) -> str:
     cells = formats.shown(board)
     scores, chance = set(formats.score_columns(board)), formats.chance_of(board)
     heads = "".join(
-        f'<th scope="col"{_left(c)}><button type="button">{html.escape(formats.heading(c))}</button></th>'
+        f'<th scope="col"{_left(c)}><button type="button">{escapes.html(formats.heading(c))}</button></th>'
         for c in cells.columns
     )
     rows = []
@@ -87,14 +87,14 @@ def board_html(board: pd.DataFrame) -> str:
         for column in cells.columns:
             exact = board[column].iloc[place]
             style = f' style="{formats.shade(exact, chance)}"' if column in scores else ""
-            value = "" if pd.isna(exact) else html.escape(str(exact))
-            text = html.escape(str(cells[column].iloc[place]))
+            value = "" if pd.isna(exact) else escapes.html(str(exact))
+            text = escapes.html(str(cells[column].iloc[place]))
             row.append(f'<td{_left(column)}{style} data-v="{value}">{text}</td>')
         blind = ' class="baseline"' if board["kind"].iloc[place] == "baseline" else ""
         rows.append(f"<tr{blind}>{''.join(row)}</tr>")
     return (
         f'<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="note">{html.escape(formats.CAPTION)}</p>'
+        f'<tbody>{"".join(rows)}</tbody></table></div><p class="note">{escapes.html(formats.CAPTION)}</p>'
     )
 
 
@@ -108,16 +108,16 @@ def figure_html(figure: "Artist", table: pd.DataFrame, name: str, caption: str) 
     plt.close(whole)
     image = base64.b64encode(buffer.getvalue()).decode()
     return (
-        f'<figure><img alt="{html.escape(caption, quote=True)}" src="data:image/png;base64,{image}">'
-        f"<figcaption>{html.escape(caption)} {download(table, name)}</figcaption></figure>"
+        f'<figure><img alt="{escapes.html(caption)}" src="data:image/png;base64,{image}">'
+        f"<figcaption>{escapes.html(caption)} {download(table, name)}</figcaption></figure>"
     )
 
 
 def download(table: pd.DataFrame, name: str) -> str:
     """A link that saves a table as CSV, from the page itself."""
-    text = table.to_csv(index=not isinstance(table.index, pd.RangeIndex), lineterminator="\n")
+    text = escapes.csv(table, index=not isinstance(table.index, pd.RangeIndex))
     data = base64.b64encode(text.encode()).decode()
-    file = html.escape(name, quote=True)
+    file = escapes.html(name)
     return f'<a download="{file}.csv" href="data:text/csv;base64,{data}">Numbers (CSV)</a>'
 
 

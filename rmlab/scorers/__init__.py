@@ -1,7 +1,47 @@
 """Reward models: one score per text (classifiers, implicit rewards), or one preference per pair."""
 
+from typing import TYPE_CHECKING
+
 from rmlab.scorers.classifier import Classifier, classifier
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
+from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScorer, StreamingScorer
 
-__all__ = ["Classifier", "ImplicitReward", "Pairwise", "classifier", "implicit_reward", "pairwise"]
+if TYPE_CHECKING:
+    from rmlab.baselines import Baseline
+    from rmlab.scorers import protocol
+    from rmlab.scorers.pairwise import Comparisons
+    from rmlab.scorers.streaming import Prepared
+
+    # mypy checks here that these are scorers by type; nothing of it runs.
+    def _single(baseline: Baseline, one: Classifier, implicit: ImplicitReward) -> tuple[Scorer, Scorer, Scorer]:
+        return baseline, one, implicit
+
+    def _streaming(
+        one: Classifier, implicit: ImplicitReward
+    ) -> tuple[StreamingScorer[Prepared], protocol.SumScorer[Prepared]]:
+        return one, implicit
+
+    def _inspectable(
+        one: Classifier, implicit: ImplicitReward
+    ) -> tuple[protocol.Inspectable[Prepared], protocol.Inspectable[Prepared], protocol.Traceable]:
+        return one, implicit, one
+
+    def _pairwise(
+        pair: Pairwise,
+    ) -> tuple[PairwiseScorer, StreamingPairwiseScorer[Comparisons], protocol.InspectablePairwise[Comparisons]]:
+        return pair, pair, pair
+
+
+__all__ = [
+    "Classifier",
+    "ImplicitReward",
+    "Pairwise",
+    "PairwiseScorer",
+    "Scorer",
+    "StreamingPairwiseScorer",
+    "StreamingScorer",
+    "classifier",
+    "implicit_reward",
+    "pairwise",
+]

@@ -1,18 +1,21 @@
 """The transformer below a head: which device and number type it gets, and loading it without a random weight."""
 
+import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.checkpoint import Checkpoint, first_line
+from rmlab.scorers.quiet import quiet
+from rmlab.scorers.weights import refuse_new_weights, refuse_unused_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_segments", "tokenizer", "window"]
+__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_global", "mark_segments", "shape", "window"]
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -45,24 +48,20 @@ def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dt
     import torch
 
     if asked is None:
-        return torch.bfloat16 if place.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if _multiplies_bfloat16(place) else torch.float32
     name = str(asked).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
     return getattr(torch, name)
 
 
-def tokenizer(checkpoint: Checkpoint) -> Any:
-    """The tokenizer that lies beside the configuration; DataError where there is none."""
-    from transformers import AutoTokenizer
+def _multiplies_bfloat16(device: "torch.device") -> bool:
+    """Whether this very GPU computes in bfloat16; before Ampere (T4, V100) it is emulated, many times slower."""
+    import torch
 
-    try:
-        return AutoTokenizer.from_pretrained(checkpoint.base, trust_remote_code=checkpoint.trust_remote_code)
-    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
-        raise DataError(
-            f"model={checkpoint.name!r}: no tokenizer that transformers can read in {checkpoint.base} "
-            f"({first_line(error)}); pass base=, a folder or model id that has it"
-        ) from error
+    if device.type != "cuda":
+        return False
+    return bool(torch.version.hip) or torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def window(config: Any) -> int | None:
@@ -71,7 +70,8 @@ def window(config: Any) -> int | None:
     if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
         return None
     longest = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if longest is None or getattr(text, "relative_attention_num_buckets", None):
+    # XLNet says -1: its positions are relative.
+    if longest is None or longest < 1 or getattr(text, "relative_attention_num_buckets", None):
         return None
     # RoBERTa counts positions from behind the padding index, so two of its embeddings are never used.
     return int(longest) - (2 if "roberta" in text.model_type else 0)
@@ -87,41 +87,72 @@ def encodes(config: Any) -> bool:
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def load(checkpoint: Checkpoint, loader: str, *, place: "torch.device", kind: "torch.dtype") -> Any:
+def load(
+    checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: "torch.dtype", head: Iterable[str] = ()
+) -> Any:
     """The model that transformers' `loader` (such as "AutoModel") makes of the checkpoint, ready to score.
 
-    A model that does not fit on one GPU is spread over the devices by accelerate. Raises DataError where any weight of
-    the model is not in the checkpoint: it would be random.
+    A model that does not fit on one GPU is spread over the devices by accelerate. `head`: weights of the checkpoint
+    that are read apart from it. Raises DataError where any weight of the model is not in the checkpoint, as it would be
+    random, and where any weight of the checkpoint is used by nothing.
     """
     import transformers
 
-    options: dict[str, Any] = {"dtype": kind}
-    if place.type == "cuda":
-        options["device_map"] = {"": place} if fits(checkpoint, place, kind) else "auto"
+    options: dict[str, Any] = {"dtype": dtype}
+    if device.type == "cuda":
+        options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
     maker, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
-        with _quiet():
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters of them is raised below
             model, report = maker.from_pretrained(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
-    except (RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
+    except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
         raise DataError(
             f"model={checkpoint.name!r}: transformers could not load it with {loader} ({first_line(error)}); check "
             "that the folder is complete and that its configuration belongs to its weights"
         ) from error
     refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
+    refuse_unused_weights(checkpoint, model, report["unexpected_keys"], head)
     model.eval().requires_grad_(False)
-    return model if "device_map" in options else model.to(place)
+    model = model if "device_map" in options else model.to(device)
+    _require_that_it_runs(model, checkpoint, str(dtype).removeprefix("torch."))
+    return model
 
 
-def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
-    """Raise DataError where weights of the model are not in the checkpoint."""
-    if missing:
-        shown = ", ".join(missing[:4]) + (" ..." if len(missing) > 4 else "")
+def _require_that_it_runs(model: Any, checkpoint: Checkpoint, dtype: str) -> None:
+    """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
+    import torch
+
+    from rmlab.inference.state import keep_state
+
+    if getattr(model.config, "is_encoder_decoder", False):
+        return
+    try:
+        with quiet():
+            keep_state(model.base_model)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
         raise DataError(
-            f"model={checkpoint.name!r}: {len(missing)} weights are not in the checkpoint ({shown}); they would be "
-            "random, and so would the scores: use a trained reward model, or name the head it has with head="
-        )
+            f"model={checkpoint.name!r}: its architecture {checkpoint.config.model_type!r} does not run in {dtype} "
+            f"({first_line(error)}); "
+            + ("score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else")
+        ) from error
+
+
+def mark_global(backbone: Any) -> None:
+    """Let Longformer see its first token from everywhere, as its class for sequence classification does."""
+    if "global_attention_mask" not in inspect.signature(backbone.forward).parameters:
+        return
+
+    def mark(_: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        first = named["input_ids"].new_zeros(named["input_ids"].shape)
+        first[:, 0] = 1
+        return inputs, named | {"global_attention_mask": first}
+
+    backbone.register_forward_pre_hook(mark, with_kwargs=True)
 
 
 def mark_segments(backbone: Any, words: Any) -> None:
@@ -160,57 +191,53 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
 
 def forwarded(backbone: Any | None) -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.forward import known
+    from rmlab.inference.forward import cached_packing
 
     if backbone is None:
         return {"attention": None, "packs": None}
-    way = known(backbone)
-    return {"attention": backbone.config._attn_implementation, "packs": None if way is None else str(way)}
+    packing = cached_packing(backbone)
+    return {"attention": backbone.config._attn_implementation, "packs": None if packing is None else str(packing)}
 
 
-def fits(checkpoint: Checkpoint, place: "torch.device", kind: "torch.dtype", *, share: float = 0.85) -> bool:
+def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:
     """Whether the weights fill at most `share` of the memory that is free on a GPU; always true on other devices."""
     import torch
 
-    if place.type != "cuda":
+    if device.type != "cuda":
         return True
-    return bool(sum(checkpoint.sizes.values()) * kind.itemsize <= share * torch.cuda.mem_get_info(place)[0])
+    return bool(sum(checkpoint.sizes.values()) * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
 
 
 def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
-    import torch
-
     code = {"trust_remote_code": checkpoint.trust_remote_code}
-    with torch.device("meta"):
-        shape = maker.from_config(checkpoint.config, **code)
-    prefix = _prefix(checkpoint, shape) if maker.__name__ == "AutoModel" else ""
+    made = shape(checkpoint, maker)
+    prefix = _prefix(checkpoint, made) if maker.__name__ == "AutoModel" else ""
     if checkpoint.pickled:
         # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
         weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
-        return type(shape), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
+        return type(made), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
     renamed = {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
     return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
 
 
-def _prefix(checkpoint: Checkpoint, shape: Any) -> str:
+def shape(checkpoint: Checkpoint, maker: Any) -> Any:
+    """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
+    import torch
+
+    try:
+        with torch.device("meta"), quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of parts without elements, which then do not fit the weights
+            return maker.from_config(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
+    except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
+        raise DataError(
+            f"model={checkpoint.name!r}: transformers can build no model of its configuration "
+            f"({type(error).__name__}: {first_line(error)}); use the configuration that was published with the weights"
+        ) from error
+
+
+def _prefix(checkpoint: Checkpoint, made: Any) -> str:
     """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
-    name = next(iter(shape.state_dict()))
+    name = next(iter(made.state_dict()))
     held = min((key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name)
     return held.removesuffix(name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bar and its table of weights: what matters of it is raised as an error."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
 _PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_BASES = {"gpt_neox_reward_model": "gpt_neox"}
+"""Reward models with a model type of their own, and the architecture below their head."""
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
@@ -57,9 +60,16 @@ class Checkpoint:
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""
         from transformers import AutoConfig
 
+        from rmlab.scorers.quiet import quiet
+
+        _refuse_impossible(self.name, self.settings)
         try:
-            return AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
-        except (ValueError, OSError, KeyError, ImportError) as error:
+            if self.settings.get("model_type") in _BASES:
+                settings = {key: value for key, value in self.settings.items() if key != "model_type"}
+                return AutoConfig.for_model(_BASES[self.settings["model_type"]], **settings)
+            with quiet():
+                return AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
+        except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
             raise DataError(self._config_trouble(error)) from error
 
     def _config_trouble(self, error: Exception) -> str:
@@ -74,10 +84,13 @@ class Checkpoint:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration file as it was published, keys that transformers does not know included."""
-        try:
-            return dict(json.loads((self.base / "config.json").read_text("utf-8")))
-        except ValueError as error:
-            raise DataError(f"{self.base / 'config.json'} is not JSON ({error}); download it again") from error
+        return _json_object(self.base / "config.json")
+
+    @property
+    def architectures(self) -> list[str]:
+        """The classes that the configuration names."""
+        named = self.settings.get("architectures")
+        return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
     @cached_property
     def content(self) -> str:
@@ -183,7 +196,7 @@ def _refuse_adapter(model: str, folder: Path) -> None:
     about = folder / "adapter_config.json"
     weights = [path for pattern in ("*.safetensors", *_PICKLES) for path in folder.glob(pattern)]
     if about.is_file() and all(path.name.startswith(("adapter", *_NOT_WEIGHTS)) for path in weights):
-        of = json.loads(about.read_text("utf-8")).get("base_model_name_or_path")
+        of = _json_object(about).get("base_model_name_or_path")
         raise DataError(
             f"model={model!r} is an adapter of {of!r}, no model by itself; merge the two (peft: merge_and_unload), "
             "save the result with its tokenizer and pass that folder"
@@ -220,25 +233,63 @@ def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
     path = folder / "model.safetensors.index.json"
     if not path.is_file():
         return
-    named = json.loads(path.read_text("utf-8"))["weight_map"]
+    named = _json_object(path).get("weight_map")
+    if not isinstance(named, dict):
+        raise DataError(f"{path} has no weight_map, so it is no index of a sharded checkpoint; download it again")
     absent = sorted({file for key, file in named.items() if key not in index})
     if absent:
         raise DataError(f"{path} names files that are not there or not whole: {absent[:3]}; download them again")
 
 
 def _header(path: Path) -> dict[str, int]:
-    """Number of values of each tensor in a safetensors file; DataError for a file that is cut off."""
+    """Number of values of each tensor in a safetensors file; DataError for a file that is cut off or damaged."""
     trouble = f"{path}: not a whole safetensors file; download it again"
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 0 < length < path.stat().st_size:
             raise DataError(trouble)
-        header = json.loads(file.read(length))
-    tensors = {key: about for key, about in header.items() if key != "__metadata__"}
-    end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+        header = file.read(length)
+    try:
+        tensors = {key: about for key, about in json.loads(header).items() if key != "__metadata__"}
+        sizes = {key: prod(map(index, about["shape"])) for key, about in tensors.items()}
+        end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        raise DataError(trouble) from error
     if 8 + length + end != path.stat().st_size:
         raise DataError(trouble)
-    return {key: prod(about["shape"]) for key, about in tensors.items()}
+    return sizes
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object; DataError for any other."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({first_line(error)}); download it again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} holds {type(found).__name__} and no object; download it again")
+    return found
+
+
+_COUNTS = re.compile(r"^(num_(hidden_|decoder_|encoder_)?layers|n_layers?|(encoder|decoder)_layers)$")
+_PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_heads|n_head)$")
+_MOST_LAYERS, _MOST_PARTS = 1000, 100_000
+
+
+def _refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise DataError for numbers of layers that no model has, before anything of that size is built."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            _refuse_impossible(name, value)
+        layers, parts = bool(_COUNTS.match(key)), bool(_PARTS.match(key))
+        if not isinstance(value, int) or isinstance(value, bool) or not (layers or parts):
+            continue
+        most = _MOST_LAYERS if layers else _MOST_PARTS
+        if not 1 <= value <= most and not (parts and value == 0):
+            raise DataError(
+                f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {most}; use the configuration "
+                "that was published with the weights"
+            )
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:

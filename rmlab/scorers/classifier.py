@@ -1,5 +1,6 @@
 """Reward models that give one text one score: a backbone, a head, and where the head is read."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,10 @@ from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.heads import Head, choose
 from rmlab.scorers.labels import head_keys, split
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, versions
+from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention, versions
+from rmlab.scorers.tokenizer_file import load_tokenizer
+from rmlab.scorers.weights import refuse_new_weights
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -22,8 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier", "classifier"]
 
-Prompt = str | list[dict[str, str]]
 Ints = NDArray[np.intp]
+
+_STEPWISE = re.compile(r"ForTokenClassification|ForProcessReward|PRM|ForPrm")
 
 
 def classifier(
@@ -34,10 +39,11 @@ def classifier(
     base: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | None = None,
+    template: str | Path | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -50,8 +56,10 @@ def classifier(
     weights the checkpoint has. `weights`: for a model with several labels, by label name or one per label; the reward
     is weights . labels. `base`: where configuration and tokenizer are, if not beside the weights. `dtype` ("float32",
     "bfloat16", "float16") and `device` are chosen for the machine: bfloat16 on a GPU that has it, float32 on a CPU; the
-    head always runs in float32. `template`, `eos`, `max_length` (default: the model's window) and `truncate`: see
-    `rmlab.inference.template.encode`. `budget`: tokens forwarded at once.
+    head always runs in float32. `template` (a name, Jinja text or a file), `eos`, `max_length` (default: the model's
+    window) and `truncate`: see `rmlab.inference.template.encode`. `convention="reward-bench"`: token ids as its runner
+    makes them, a doubled beginning token included, to repeat published rows; by default each stands once.
+    `budget`: tokens forwarded at once.
 
     The weights are loaded when the first text is scored, not before. Raises DataError for a model that cannot be had, a
     head that is not in the checkpoint, several labels without weights, and pickles or code that were not allowed.
@@ -59,19 +67,28 @@ def classifier(
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
+    from rmlab.inference.rendering import read_template
+
+    _refuse_other_tasks(checkpoint)
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
-        backbones.refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
-    place = backbones.device(device)
+        refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
+    target = backbones.device(device)
     return Classifier(
         checkpoint,
         row,
         name=name or checkpoint.title,
         mix=_mix(weights, row, checkpoint),
-        place=place,
-        kind=backbones.dtype(dtype, place),
-        reading={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
-        budget=budget,
+        device=target,
+        dtype=backbones.dtype(dtype, target),
+        encode_options={
+            "template": read_template(template),
+            "eos": eos,
+            "max_length": max_length,
+            "truncate": truncate,
+            "convention": _convention(convention, row, checkpoint),
+        },
+        run_options={"budget": budget},
     )
 
 
@@ -85,13 +102,14 @@ class Classifier:
         *,
         name: str,
         mix: NDArray[np.float64] | None,
-        place: "torch.device",
-        kind: "torch.dtype",
-        reading: dict[str, Any],
-        budget: int | None,
+        device: "torch.device",
+        dtype: "torch.dtype",
+        encode_options: EncodeOptions,
+        run_options: RunOptions,
     ) -> None:
         self.checkpoint, self.head, self.name = checkpoint, head, name
-        self.mix, self.place, self.kind, self.reading, self.budget = mix, place, kind, reading, budget
+        self.mix, self.device, self.dtype = mix, device, dtype
+        self.encode_options, self.run_options = encode_options, run_options
         self._encoding: dict[str, Any] = {}
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
@@ -103,27 +121,28 @@ class Classifier:
         """Token ids and content keys of the texts; needs the tokenizer, not the weights."""
         from rmlab.inference.template import encode
 
-        longest = self.reading["max_length"] or backbones.window(self.checkpoint.config)
-        room = None if longest is None else longest - (self.end is not None)
-        encoded = encode(self.tokenizer, prompts, responses, **(self.reading | {"max_length": room}))
+        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
         self._encoding = {
             "template": encoded.source,
             "template_hash": encoded.template_hash,
             "truncated": int(np.sum(encoded.truncated)),
+            "date_string": encoded.date,
+            "convention": self.encode_options["convention"],
         }
         return Prepared(encoded, responses, by_length=backbones.encodes(self.checkpoint.config))
 
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         sequences, reads = self.places(prepared, wanted)
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
-            for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.budget):
-                texts = np.asarray(wanted)[batch.texts]
-                scores = self._scores(batch)
-                yield texts, scores
+            batches = hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"])
+            launched = ((np.asarray(wanted)[batch.texts], self._outputs(batch)) for batch in batches)
+            for texts, outputs in read_late(launched):
+                yield texts, self._mixed(outputs)
 
     def alone(self, prepared: Prepared, wanted: Ints) -> NDArray[np.float64]:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
@@ -133,7 +152,7 @@ class Classifier:
         found = []
         for ids, positions in zip(sequences, reads, strict=True):
             rows = alone(self.backbone, ids, positions)
-            found.append(self._scores(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
+            found.append(self.read_head(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
         return np.concatenate(found) if found else np.zeros(0)
 
     def in_float32(self) -> "Classifier":
@@ -141,14 +160,46 @@ class Classifier:
         import torch
 
         return Classifier(
-            self.checkpoint, self.head, name=self.name, mix=self.mix, place=self.place, kind=torch.float32,
-            reading=self.reading, budget=self.budget,
+            self.checkpoint, self.head, name=self.name, mix=self.mix, device=self.device, dtype=torch.float32,
+            encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def resident(self) -> list[Checkpoint]:
+        """What is on the device at once: the one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def sums_answer(self) -> bool:
+        """Whether the score is a sum over the answer's tokens: it is read by a head instead."""
+        return False
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
+        longest = self.encode_options["max_length"] or backbones.window(self.checkpoint.config)
+        return None if longest is None else longest - (self.end is not None)
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
+        return self._model[2]
+
+    @property
+    def head_title(self) -> str:
+        """The head and its weights, for people."""
+        keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
+        return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
 
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return backbones.tokenizer(self.checkpoint)
+        return load_tokenizer(self.checkpoint)
 
     @property
     def backbone(self) -> Any:
@@ -161,7 +212,7 @@ class Classifier:
         settings = self.checkpoint.settings
         if self.head.name == "value" and "reward_token_id" in settings:
             return int(settings["reward_token_id"])
-        if any("Athene" in kind for kind in settings.get("architectures") or ()):
+        if any("Athene" in kind for kind in self.checkpoint.architectures):
             return int(self.tokenizer.cls_token_id)
         return None
 
@@ -173,11 +224,11 @@ class Classifier:
                 "content": self.checkpoint.content,
                 "head": self.head.name,
                 "mix": None if self.mix is None else self.mix.tolist(),
-                "dtype": str(self.kind),
+                "dtype": str(self.dtype),
                 "chat_template": self.tokenizer.chat_template,
                 "vocabulary": len(self.tokenizer),
             }
-            | self.reading
+            | self.encode_options
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -189,8 +240,8 @@ class Classifier:
             "content": self.checkpoint.content,
             "head": self.head.name,
             "weights": None if self.mix is None else self.mix.tolist(),
-            "dtype": str(self.kind).removeprefix("torch."),
-            "device": str(self.place),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
             "versions": versions(),
             "fingerprint": self.fingerprint,
         } | (forwarded | self._encoding)
@@ -201,15 +252,17 @@ class Classifier:
         from rmlab.inference.template import has_segments
 
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
-        model = backbones.load(self.checkpoint, loader, place=self.place, kind=self.kind)
+        keys = [] if self.head.make is None else self.head.keys(self.checkpoint.files)
+        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=keys)
         if self.head.make is None:
             backbone, run, read = split(model, self.checkpoint)
-            if has_segments(self.tokenizer, self.reading["template"]):
+            backbones.mark_global(backbone)
+            if has_segments(self.tokenizer, self.encode_options["template"]):
                 backbones.mark_segments(backbone, self.tokenizer)
             return backbone, run, (read,)
         # Code that comes with a model may give the whole reward model where the backbone was asked for.
         backbone = getattr(model, model.base_model_prefix, model) if model.base_model_prefix else model
-        held = self.checkpoint.read(self.head.keys(self.checkpoint.files), rows=self.head.rows)
+        held = self.checkpoint.read(keys, rows=self.head.rows)
         weights = {key: tensor.to(backbone.device) for key, tensor in held.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
 
@@ -217,7 +270,7 @@ class Classifier:
         """Token ids of the wanted texts and the positions that the head reads in each."""
         encoded = prepared.encoded
         sequences = [self._ended(encoded.ids[text]) for text in wanted]
-        looks = self._model[2] if len(wanted) else ()
+        looks = self.looks if len(wanted) else ()
         header = self._header if "header" in looks else None
         reads = []
         for text, ids in zip(wanted, sequences, strict=True):
@@ -240,18 +293,39 @@ class Classifier:
         )
         return opened[len(closed) :]
 
-    def _scores(self, batch: "Batch") -> NDArray[np.float64]:
+    def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""
+        return self._mixed(self._outputs(batch).cpu().double().numpy())
+
+    def _outputs(self, batch: "Batch") -> "torch.Tensor":
+        """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 
         _, run, looks = self._model
         with torch.inference_mode():
-            if looks == ("mean",):
-                states = torch.stack([batch.rows[positions].mean(0, keepdim=True) for positions in batch.where])
-            else:
-                states = batch.rows[torch.from_numpy(np.stack(batch.where)).to(batch.rows.device)]
-            found: NDArray[np.float64] = run(states).double().cpu().numpy()
-        return found[:, 0] if self.mix is None else found @ self.mix
+            return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
+
+    def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return outputs[:, 0] if self.mix is None else outputs @ self.mix
+
+
+def _refuse_other_tasks(checkpoint: Checkpoint) -> None:
+    """Raise DataError for a model that scores the steps of an answer and not the whole of it."""
+    named = [name for name in checkpoint.architectures if _STEPWISE.search(name)]
+    if named:
+        raise DataError(
+            f"model={checkpoint.name!r} is a {named[0]}: token classification, as process reward models have it, which "
+            "scores every step of an answer; rmlab scores whole answers: use an outcome reward model"
+        )
+
+
+def _convention(asked: str | None, head: Head, checkpoint: Checkpoint) -> str | None:
+    """The convention of `encode` that repeats what RewardBench does with a model of this head."""
+    require_convention(asked)
+    # InternLM's runner adds no special tokens, as the model's own code does.
+    if asked is None or "reward_token_id" in checkpoint.settings:
+        return None
+    return "reward-bench-twice" if head.bos_twice else "reward-bench"
 
 
 def _before_header(ids: NDArray[np.int32], prompt_end: int, header: list[int], name: str) -> int:
@@ -268,6 +342,8 @@ def _before_header(ids: NDArray[np.int32], prompt_end: int, header: list[int], n
 def _mix(weights: Any, head: Head, checkpoint: Checkpoint) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
     names = list(checkpoint.config.id2label.values()) if head.make is None else ["score"]
+    if not names:
+        raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
     if len(names) == 1:
         if weights is not None:
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")

@@ -1,7 +1,6 @@
 """The SHA-256 of files: each is read whole, unless the hub's cache has named it by its SHA-256."""
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Iterable
@@ -9,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from rmlab.files import write
 
 __all__ = ["digests"]
 
@@ -69,10 +70,7 @@ def _remembered(path: Path, device: int, inode: int, size: int, *times: int) -> 
             return noted
     digest = _read(path)
     with suppress(OSError):  # without a note it is read again the next time
-        note.parent.mkdir(parents=True, exist_ok=True)
-        aside = note.with_name(f"{note.name}.{os.getpid()}")
-        aside.write_text(digest, "ascii")
-        aside.replace(note)
+        write(note, digest)
     return digest
 
 

@@ -1,18 +1,19 @@
 """How pairwise models are asked: the text they read for a prompt and two answers, and what makes a logit of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.protocol import Prompt
 from rmlab.tables import DataError, nearest
 
 __all__ = ["FORMS", "Form", "Texts", "choose_form", "letters"]
 
-Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
 
@@ -21,7 +22,9 @@ _MARKS = {
     "<|candidate1|>": "cand1_prefix_id",
     "<|candidate2|>": "cand2_prefix_id",
 }
-_PUBLISHED = {"maywell/Better-PairRM": "better-pairrm"}
+_REWARD_BENCH_BETWEEN = "\n    \n    "
+"""What stands between the turns in RewardBench's template of Better-PairRM: the indentation of its source."""
+_PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM": "better-pairrm"}
 
 
 @dataclass(frozen=True)
@@ -44,23 +47,33 @@ class Form:
     longest: int | None
 
 
-def choose_form(checkpoint: Checkpoint, name: str | None) -> Form:
-    """The form called `name`, or the one that the checkpoint's keys and configuration ask for.
+def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None = None) -> Form:
+    """The form called `name`, or the one that the checkpoint's keys and configuration ask for, under a convention.
 
     PairRM and Better-PairRM have the same keys: a copy of the latter must be named. Raises DataError for another name
     and for a model that is not pairwise.
     """
+    form = _named(name) if name is not None else _found(checkpoint)
+    if convention == "reward-bench" and form.name == "better-pairrm":
+        return replace(form, encode=partial(_encode_better, between=_REWARD_BENCH_BETWEEN))
+    return form
+
+
+def _named(name: str) -> Form:
     rows = {form.name: form for form in FORMS}
-    if name is not None and name not in rows:
+    if name not in rows:
         raise DataError(f"form={name!r}; {nearest(name, list(rows))}")
-    if name is not None:
-        return rows[name]
+    return rows[name]
+
+
+def _found(checkpoint: Checkpoint) -> Form:
+    """The form that the checkpoint's keys and configuration ask for."""
     if any(key.startswith("head_layer.") for key in checkpoint.files):
-        return rows[_PUBLISHED.get(checkpoint.name, "pairrm")]
+        return _named(_PUBLISHED.get(checkpoint.name, "pairrm"))
     if getattr(checkpoint.config, "is_encoder_decoder", False):
-        return rows["steamshp"]
+        return _named("steamshp")
     if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
-        return rows["letters"]
+        return _named("letters")
     raise DataError(
         f"model={checkpoint.name!r} is no pairwise model that rmlab knows (no head_layer, no encoder and decoder, no "
         "language model); a model that scores single answers goes to rmlab.classifier"
@@ -91,10 +104,10 @@ def _pairrm_candidate(prompt: Prompt, response: str) -> str:
     return "\n".join(f"<Response {i}>: {text}" for i, text in enumerate([*earlier, response], 1))
 
 
-def _better_source(prompt: Prompt) -> str:
+def _better_source(prompt: Prompt, between: str) -> str:
     names = {"system": "SYSTEM MESSAGE", "assistant": "ASSISTANT"}
     said = [f"{names.get(turn['role'], 'USER')}: {turn['content'].strip()}" for turn in _turns(prompt)]
-    return "\n\n\n".join([*said, "ASSISTANT: "])
+    return between.join([*said, "ASSISTANT: "])
 
 
 def _encode_pairrm(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
@@ -105,8 +118,8 @@ def _encode_pairrm(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]
     return _join(tokenizer, checkpoint, parts, source_longest=1224, longest=2048, keep_end=False)
 
 
-def _encode_better(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
-    parts = [(_better_source(prompt), first, second) for prompt, first, second in zip(*texts, strict=True)]
+def _encode_better(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any], between: str = "\n\n\n") -> Texts:
+    parts = [(_better_source(prompt, between), first, second) for prompt, first, second in zip(*texts, strict=True)]
     return _join(tokenizer, checkpoint, parts, source_longest=2030, longest=3370, keep_end=True)
 
 

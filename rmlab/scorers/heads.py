@@ -28,7 +28,9 @@ class Head:
 
     `parts`: modules or weights that the checkpoint must have. `extra`: what it may have besides. `reads`: where the
     head looks, "last" (token of the text) or "header" (last token before the answer's header). `make`: from weights and
-    configuration to the function; None stands for the class of transformers itself. `asked`: taken only by name.
+    configuration to the function; None stands for the class of transformers itself. `explicit_only`: used only if
+    `head=` names it. `bos_twice`: RewardBench's runner of these models writes a second beginning token where the
+    template writes one (`convention="reward-bench"`).
     """
 
     name: str
@@ -38,7 +40,8 @@ class Head:
     reads: tuple[str, ...] = ("last",)
     extra: tuple[str, ...] = ()
     setting: str | None = None
-    asked: bool = False
+    explicit_only: bool = False
+    bos_twice: bool = False
     rows: int | None = None
 
     def keys(self, checkpoint: Iterable[str]) -> list[str]:
@@ -57,7 +60,9 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     """
     keys = list(keys)
     if name is None:
-        fitting = (h for h in HEADS if not h.asked and (h.setting is None or h.setting in settings) and h.keys(keys))
+        fitting = (
+            h for h in HEADS if not h.explicit_only and (h.setting is None or h.setting in settings) and h.keys(keys)
+        )
         return next(fitting, _LABELS)
     rows = {head.name: head for head in HEADS}
     if name not in rows:
@@ -183,6 +188,13 @@ def _attribute_means(weights: Weights, _: Settings) -> Function:
     return score
 
 
+def _projected(weights: Weights, settings: Settings) -> Function:
+    """OASST: one linear layer on the last token."""
+    if settings["pooling"] != "last":
+        raise DataError(f"the configuration's pooling={settings['pooling']!r} is not known; allowed: 'last'")
+    return _stack("out_proj")(weights, settings)
+
+
 _LABELS = Head(
     "labels", "Skywork, FsfairX, OffsetBias, RM-Mistral, tulu, OpenAssistant DeBERTa, SteerLM exports", (), None
 )
@@ -191,16 +203,38 @@ _GATING = ("regression_layer.weight", "gating.layers", "reward_transform_matrix"
 
 HEADS: tuple[Head, ...] = (
     Head("quantiles", "QRM", _GATING, _gated, ("header", "last"), ("gating.logit_scale",), setting="num_quantiles"),
-    Head("gating", "ArmoRM", _GATING, _gated, ("header", "last"), ("gating.logit_scale",)),
+    Head("gating", "ArmoRM", _GATING, _gated, ("header", "last"), ("gating.logit_scale",), bos_twice=True),
     Head("distribution", "LDL-Reward", ("regression_layer.network", "gating_layer.network"), _distribution),
     Head("attributes", "URM", ("score", "weights.fc"), _attribute_means),
-    Head("attribute_means", "URM without its gate", ("score",), _attribute_means, asked=True),
-    Head("value_stack", "GRM", ("v_head.summary",), _stack("v_head.summary")),
-    Head("value", "InternLM2-reward, Starling, Athene", ("v_head.weight",), _stack("v_head"), extra=("v_head.bias",)),
-    Head("regression", "Eurus-RM, UltraRM", ("regression_head.weight",), _stack("regression_head")),
-    Head("score_head", "Beaver", ("score_head.weight",), _normalized, extra=("score_head.bias", "normalizer")),
+    Head("attribute_means", "URM without its gate", ("score",), _attribute_means, explicit_only=True),
+    Head("value_stack", "GRM", ("v_head.summary",), _stack("v_head.summary"), bos_twice=True),
+    Head(
+        "value",
+        "InternLM2-reward, Starling, Athene",
+        ("v_head.weight",),
+        _stack("v_head"),
+        extra=("v_head.bias",),
+        bos_twice=True,
+    ),
+    Head(
+        "regression",
+        "Eurus-RM, UltraRM",
+        ("regression_head.weight",),
+        _stack("regression_head"),
+        extra=("regression_head.bias",),
+        bos_twice=True,
+    ),
+    Head(
+        "score_head",
+        "Beaver",
+        ("score_head.weight",),
+        _normalized,
+        extra=("score_head.bias", "normalizer"),
+        bos_twice=True,
+    ),
+    Head("projection", "OASST Pythia", ("out_proj.weight",), _projected, extra=("out_proj.bias",), setting="pooling"),
     Head("score_stack", "INF-ORM, WorldPM", ("score.0", "score.2"), _stack("score")),
-    Head("first_logit", "Nemotron-70B-Reward-HF", ("lm_head.weight",), _stack("lm_head"), asked=True, rows=1),
+    Head("first_logit", "Nemotron-70B-Reward-HF", ("lm_head.weight",), _stack("lm_head"), explicit_only=True, rows=1),
     _LABELS,
 )
 """Every head, the more particular first."""

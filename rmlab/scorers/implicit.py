@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.language_model import LanguageModel, Room, answer
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather
+from rmlab.scorers.language_model import LanguageModel, Residency, answer
+from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
+from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
+from rmlab.scorers.tokenizer_file import load_tokenizer
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ __all__ = ["ImplicitReward", "implicit_reward"]
 
 MODES = ("sum", "mean", "norm")
 
-Prompt = str | list[dict[str, str]]
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
@@ -34,10 +35,11 @@ def implicit_reward(
     mode: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
-    template: str | None = None,
+    template: str | Path | None = None,
     eos: bool | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -56,29 +58,42 @@ def implicit_reward(
     end of turn included.
 
     Logits exist for `chunk` tokens at a time and in float32; sums are float64. The policy runs over all texts, then
-    the reference. `together`: both models stay on the device; by default where both fit, otherwise each leaves it after
+    the reference. `convention="reward-bench"` repeats RewardBench's runner: a second beginning token, the assistant's
+    header counted as part of the answer, an end token more; by default each token stands once and the answer is the
+    answer. `together`: both models stay on the device; by default where both fit, otherwise each leaves it after
     its turn. A store keeps each model's sums by themselves, batch by batch; a reference of several policies is run
     once. Other options as for `rmlab.classifier`. Raises DataError also where reference and policy do not share the
     tokens of the texts.
     """
+    from rmlab.inference.rendering import read_template
+
     mode = mode or ("mean" if reference is None else "sum")
     if mode not in MODES:
         raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
     if reference is not None and mode != "sum":
         raise DataError(f"mode={mode!r} with a reference; allowed: 'sum' (or leave the reference out)")
+    require_convention(convention)
+    if convention is not None and eos is not None:
+        raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
     trust: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     checkpoints = [find(policy, revision=revision, **trust)]
     if reference is not None:
         checkpoints.append(find(reference, revision=reference_revision, **trust))
-    place = backbones.device(device)
+    target = backbones.device(device)
     return ImplicitReward(
         checkpoints,
         name=name or checkpoints[0].title,
         mode=mode,
-        place=place,
-        kind=backbones.dtype(dtype, place),
-        reading={"template": template, "eos": eos, "max_length": max_length, "truncate": truncate},
-        running={"budget": budget, "chunk": chunk, "together": together},
+        device=target,
+        dtype=backbones.dtype(dtype, target),
+        encode_options={
+            "template": read_template(template),
+            "eos": eos,
+            "max_length": max_length,
+            "truncate": truncate,
+            "convention": None if convention is None else "reward-bench-dpo",
+        },
+        run_options={"budget": budget, "chunk": chunk, "together": together},
     )
 
 
@@ -91,17 +106,21 @@ class ImplicitReward:
         *,
         name: str,
         mode: str,
-        place: "torch.device",
-        kind: "torch.dtype",
-        reading: dict[str, Any],
-        running: dict[str, Any],
+        device: "torch.device",
+        dtype: "torch.dtype",
+        encode_options: EncodeOptions,
+        run_options: RunOptions,
     ) -> None:
         self.checkpoints, self.name, self.mode = checkpoints, name, mode
-        self.place, self.kind, self.reading, self.running = place, kind, reading, running
-        room = Room(checkpoints, place, kind, running["together"])
-        how = {"mode": mode, "room": room, "budget": running["budget"], "chunk": running["chunk"]}
+        self.device, self.dtype, self.encode_options, self.run_options = device, dtype, encode_options, run_options
+        residency = Residency(checkpoints, device, dtype, run_options["together"])
         names = [name, *(checkpoint.title for checkpoint in checkpoints[1:])]
-        self.models = [LanguageModel(one, name=own, **how) for one, own in zip(checkpoints, names, strict=True)]
+        self.models = [
+            LanguageModel(
+                one, name=own, mode=mode, residency=residency, budget=run_options["budget"], chunk=run_options["chunk"]
+            )
+            for one, own in zip(checkpoints, names, strict=True)
+        ]
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Rewards of `responses` to `prompts`, one each, shape (n,)."""
@@ -117,15 +136,15 @@ class ImplicitReward:
         """Token ids and content keys of the texts; needs the tokenizers, not the weights."""
         from rmlab.inference.template import encode
 
-        windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
-        longest = self.reading["max_length"] or min((w for w in windows if w is not None), default=None)
-        encoded = encode(self.tokenizer, prompts, responses, **(self.reading | {"max_length": longest}))
+        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
         self._require_shared_tokens(encoded.ids)
         for model in self.models:
             model.encoding = {
                 "template": encoded.source,
                 "template_hash": encoded.template_hash,
                 "truncated": int(np.sum(encoded.truncated)),
+                "date_string": encoded.date,
+                "convention": self.encode_options["convention"],
             }
         # The same tokens with the answer beginning elsewhere have another reward.
         keys = [f"{key}-{start}" for key, start in zip(encoded.keys, encoded.response_start, strict=True)]
@@ -153,14 +172,14 @@ class ImplicitReward:
         import torch
 
         return ImplicitReward(
-            self.checkpoints, name=self.name, mode=self.mode, place=self.place, kind=torch.float32,
-            reading=self.reading, running=self.running,
+            self.checkpoints, name=self.name, mode=self.mode, device=self.device, dtype=torch.float32,
+            encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
 
     @cached_property
     def tokenizer(self) -> Any:
         """The policy's tokenizer."""
-        return backbones.tokenizer(self.checkpoints[0])
+        return load_tokenizer(self.checkpoints[0])
 
     @property
     def backbone(self) -> Any:
@@ -168,9 +187,27 @@ class ImplicitReward:
         return self.models[0].model.base_model
 
     @property
-    def together(self) -> bool:
-        """Whether policy and reference stay on the device at once."""
-        return self.models[0].room.enough
+    def resident(self) -> list[Checkpoint]:
+        """What is on the device at once: policy and reference, or the larger of the two."""
+        both = self.models[0].residency.enough
+        return self.checkpoints if both else [max(self.checkpoints, key=lambda one: sum(one.sizes.values()))]
+
+    @property
+    def sums_answer(self) -> bool:
+        """Whether the score is a sum over the answer's tokens: it is."""
+        return True
+
+    @property
+    def longest(self) -> int | None:
+        """The longest text, in tokens, that policy and reference take; None where positions are only relative."""
+        windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
+        return self.encode_options["max_length"] or min((w for w in windows if w is not None), default=None)
+
+    @property
+    def head_title(self) -> str:
+        """What is summed, for people."""
+        both = "policy and reference" if len(self.checkpoints) > 1 else "policy alone"
+        return f"log-probabilities of the answer, {both}, {self.mode}"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -216,7 +253,7 @@ class ImplicitReward:
 
     @cached_property
     def _reference_tokenizer(self) -> Any:
-        return backbones.tokenizer(self.checkpoints[1])
+        return load_tokenizer(self.checkpoints[1])
 
 
 def _in_order(model: LanguageModel, prepared: Prepared, wanted: Ints) -> Floats:

@@ -18,24 +18,26 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 
     Raises DataError where it has no such class, or one with an encoder and a decoder.
     """
-    import torch
     from transformers import AutoModelForSequenceClassification
+
+    from rmlab.scorers.backbone import shape
 
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         raise DataError(
             f"model={checkpoint.name!r} has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise"
         )
-    try:
-        with torch.device("meta"):
-            model = AutoModelForSequenceClassification.from_config(
-                checkpoint.config, trust_remote_code=checkpoint.trust_remote_code
-            )
-    except ValueError as error:
+    if not _has_class(checkpoint, AutoModelForSequenceClassification):
         raise DataError(
             f"model={checkpoint.name!r}: its checkpoint has no head that rmlab knows, and transformers has no "
             f"sequence-classification class for the architecture {checkpoint.config.model_type!r}"
-        ) from error
+        )
+    model = shape(checkpoint, AutoModelForSequenceClassification)
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
+
+
+def _has_class(checkpoint: Checkpoint, maker: Any) -> bool:
+    remote = getattr(checkpoint.config, "auto_map", None) or {}
+    return type(checkpoint.config) in maker._model_mapping or maker.__name__ in remote
 
 
 def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], Tensor], str]":
@@ -55,11 +57,11 @@ def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], 
     # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.
     model.config = copy.deepcopy(model.config)
     model.config.pad_token_id = 1
-    place = next((p.device for p in model.parameters()), backbone.device)
+    device = next((p.device for p in model.parameters()), backbone.device)
 
     def run(states: "Tensor") -> "Tensor":
-        stand_in.states = states.to(place)
-        ids = torch.zeros(states.shape[:2], dtype=torch.long, device=place)
+        stand_in.states = states.to(device)
+        ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
             return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 
@@ -72,6 +74,13 @@ def _stand_in(pooler: Any) -> Any:
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
+    class States(Output):  # type: ignore[misc]
+        """What some classes ask for besides (memories, global attentions) and hand on unread is None."""
+
+        def __getattr__(self, name: str) -> None:
+            if name.startswith("_"):
+                raise AttributeError(name)
+
     class StandIn(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -80,7 +89,7 @@ def _stand_in(pooler: Any) -> Any:
 
         def forward(self, *_: Any, **__: Any) -> Any:
             pooled = None if self.pooler is None else self.pooler(self.states)
-            return Output(last_hidden_state=self.states, pooler_output=pooled)
+            return States(last_hidden_state=self.states, pooler_output=pooled)
 
     return StandIn()
 

@@ -29,7 +29,7 @@ def _classes(path: Path) -> list[str]:
     """The classes that a file's `auto_map` names, as `module.Class` or `owner/name--module.Class`."""
     try:
         named = json.loads(path.read_text("utf-8")).get("auto_map") or {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return []  # who loads the configuration or the tokenizer says what is wrong with it
     # Transformers takes two classes for a tokenizer, the second of which may be missing.
     listed = [value if isinstance(value, list) else [value] for value in named.values()]

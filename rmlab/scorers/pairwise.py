@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
 from rmlab.scorers.first_token import generated
-from rmlab.scorers.forms import Form, Prompt, Texts, choose_form, letters
+from rmlab.scorers.forms import Form, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
-from rmlab.scorers.streaming import Stream, fingerprint, gather, order, versions
+from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
+from rmlab.scorers.streaming import Stream, fingerprint, gather, order, require_convention, versions
+from rmlab.scorers.tokenizer_file import load_tokenizer
 from rmlab.scorers.vocabulary import Vocabulary
+from rmlab.scorers.weights import refuse_new_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def pairwise(
     device: str | None = None,
     max_length: int | None = None,
     truncate: str | None = None,
+    convention: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     revision: str | None = None,
@@ -59,20 +63,22 @@ def pairwise(
     `form`: how it is asked, "pairrm", "better-pairrm", "steamshp" or "letters" (a language model that answers A or B);
     by default what its keys and configuration show. `truncate="right"` cuts long texts as PairRM's authors do; the
     other forms only refuse them. `max_length`: by default the model's window (SteamSHP: the 512 tokens it was trained
-    on). Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
+    on). `convention="reward-bench"`: asked as its runner does, where that differs (Better-PairRM).
+    Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
     """
     if truncate not in (None, "right"):
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
+    require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
-    place = backbones.device(device)
+    target = backbones.device(device)
     return Pairwise(
         checkpoint,
-        choose_form(checkpoint, form),
+        choose_form(checkpoint, form, convention),
         name=name or checkpoint.title,
-        place=place,
-        kind=backbones.dtype(dtype, place),
-        reading={"max_length": max_length, "truncate": truncate},
-        budget=budget,
+        device=target,
+        dtype=backbones.dtype(dtype, target),
+        encode_options={"max_length": max_length, "truncate": truncate, "convention": convention},
+        run_options={"budget": budget},
     )
 
 
@@ -85,13 +91,14 @@ class Pairwise:
         form: Form,
         *,
         name: str,
-        place: "torch.device",
-        kind: "torch.dtype",
-        reading: dict[str, Any],
-        budget: int | None,
+        device: "torch.device",
+        dtype: "torch.dtype",
+        encode_options: EncodeOptions,
+        run_options: RunOptions,
     ) -> None:
         self.checkpoint, self.form, self.name = checkpoint, form, name
-        self.place, self.kind, self.reading, self.budget = place, kind, reading, budget
+        self.device, self.dtype = device, dtype
+        self.encode_options, self.run_options = encode_options, run_options
         self._cut = 0
 
     def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
@@ -181,14 +188,49 @@ class Pairwise:
         import torch
 
         return Pairwise(
-            self.checkpoint, self.form, name=self.name, place=self.place, kind=torch.float32, reading=self.reading,
-            budget=self.budget,
+            self.checkpoint, self.form, name=self.name, device=self.device, dtype=torch.float32,
+            encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def resident(self) -> list[Checkpoint]:
+        """What is on the device at once: the one checkpoint."""
+        return [self.checkpoint]
+
+    @property
+    def sums_answer(self) -> bool:
+        """Whether the logit is a sum over an answer's tokens: it is not."""
+        return False
+
+    @property
+    def markers(self) -> bool:
+        """Whether the head reads marker tokens, as PairRM's does."""
+        return self.form.task == "AutoModel"
+
+    @property
+    def asked(self) -> str:
+        """Who wrote the words around prompt and answers."""
+        if self.form.task == "AutoModelForCausalLM":
+            return f"the tokenizer's own, around the words of {self.form.models}"
+        return f"the words of {self.form.models}, as its authors wrote them"
+
+    @property
+    def head_title(self) -> str:
+        """What is read, for people."""
+        if self.markers:
+            return f"{self.form.name}: head_layer in the checkpoint"
+        pair = self.tokenizer.convert_ids_to_tokens(letters(self.tokenizer, self.name))
+        return f"{self.form.name}: logits of {' and '.join(map(repr, pair))}"
 
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return backbones.tokenizer(self.checkpoint)
+        return load_tokenizer(self.checkpoint)
 
     @property
     def backbone(self) -> Any:
@@ -198,13 +240,13 @@ class Pairwise:
     @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        return self.reading["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
+        return self.encode_options["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a logit."""
-        parts = {"content": self.checkpoint.content, "form": self.form.name, "dtype": str(self.kind)}
-        return fingerprint(parts | {"chat_template": self.tokenizer.chat_template} | self.reading)
+        parts = {"content": self.checkpoint.content, "form": self.form.name, "dtype": str(self.dtype)}
+        return fingerprint(parts | {"chat_template": self.tokenizer.chat_template} | self.encode_options)
 
     def provenance(self) -> dict[str, Any]:
         """Where the preferences come from, as plain values."""
@@ -213,9 +255,10 @@ class Pairwise:
             "revision": self.checkpoint.revision,
             "content": self.checkpoint.content,
             "form": self.form.name,
-            "dtype": str(self.kind).removeprefix("torch."),
-            "device": str(self.place),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
             "truncated": self._cut,
+            "convention": self.encode_options["convention"],
             "versions": versions(),
             "fingerprint": self.fingerprint,
         } | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
@@ -223,7 +266,7 @@ class Pairwise:
     def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
         lengths = np.array([len(ids) for ids in texts.ids])
         n = f"{len(lengths)} texts (a comparison in one order each)"
-        if texts.cut.any() and self.reading["truncate"] is None:
+        if texts.cut.any() and self.encode_options["truncate"] is None:
             i = int(texts.cut.argmax())
             raise DataError(
                 f"{texts.cut.sum()} of {n} are longer than {self.form.name} reads, first number {i}, "
@@ -240,18 +283,20 @@ class Pairwise:
     def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
         """Logit that the answer written first is better, for each text."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         model, head = self._model
         if self.form.task == "AutoModelForSeq2SeqLM":
-            yield from generated(model, head, ids, self.budget or 4096)
+            yield from generated(model, head, ids, self.run_options["budget"] or 4096)
             return
-        for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.budget):
-            yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
+        batches = hidden(model, ids, reads, groups=groups.tolist(), budget=self.run_options["budget"])
+        yield from read_late((batch.texts, head(batch.stacked())) for batch in batches)
 
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
         """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
-        model = backbones.load(self.checkpoint, self.form.task, place=self.place, kind=self.kind)
+        head = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
+        model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=head)
         if self.form.task == "AutoModel":
             return model, self._candidates(model)
         pair = letters(self.tokenizer, self.checkpoint.name)
@@ -271,7 +316,7 @@ class Pairwise:
         import torch
 
         keys = [f"head_layer.{number}.{part}" for number in (1, 4) for part in ("weight", "bias")]
-        backbones.refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
+        refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 

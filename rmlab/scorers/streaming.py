@@ -15,7 +15,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
 
-__all__ = ["Prepared", "Stream", "fingerprint", "gather", "order", "versions"]
+__all__ = ["Prepared", "Stream", "fingerprint", "gather", "order", "require_convention", "versions"]
 
 Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
 """Text numbers and their scores, as they come."""
@@ -63,6 +63,14 @@ def gather(stream: Stream, responses: Sequence[str], name: str) -> NDArray[np.fl
             "precision is the usual cause: score with dtype='float32', or drop these texts"
         )
     return scores
+
+
+def require_convention(asked: str | None) -> None:
+    """Raise DataError for a convention that does not exist."""
+    if asked not in (None, "reward-bench"):
+        raise DataError(
+            f"convention={asked!r}; allowed: None (each special token once), 'reward-bench' (as its runner)"
+        )
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:

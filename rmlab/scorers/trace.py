@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.classifier import Classifier
+from rmlab.scorers.protocol import Prompt, is_traceable
 
 __all__ = ["Trace", "trace"]
 
@@ -24,13 +24,13 @@ class Trace(NamedTuple):
     rewards: NDArray[np.float64]
 
 
-def trace(scorer: Any, prompt: Any, response: str) -> Trace | None:
+def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     """Rewards after every token, the last one the score; None for a model that cannot be read so.
 
     That is every scorer but a `classifier` of a causal model: only there does a position see nothing but the tokens
     up to it.
     """
-    if not isinstance(scorer, Classifier) or not _causal(scorer.backbone):
+    if not is_traceable(scorer) or not _causal(scorer.backbone):
         return None
     from rmlab.inference.forward import Batch, hidden
 
@@ -38,13 +38,13 @@ def trace(scorer: Any, prompt: Any, response: str) -> Trace | None:
     (ids,), (reads,) = scorer.places(prepared, np.arange(1))
     start = int(prepared.encoded.response_start[0])
     last = len(ids) - 1
-    looks = scorer._model[2]
+    looks = scorer.looks
     fixed = dict(zip(looks, reads, strict=True)) if "mean" not in looks else {}
     ends = np.arange(start, last + 1)
-    batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.budget))
+    batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.run_options["budget"]))
     rows = batch.where[0]
     where = [rows[_positions(looks, fixed, int(end))] for end in ends]
-    rewards = scorer._scores(Batch(np.zeros(len(ends), np.intp), batch.rows, where))
+    rewards = scorer.read_head(Batch(np.zeros(len(ends), np.intp), batch.rows, where))
     return Trace(_pieces(scorer.tokenizer, [int(token) for token in ids[start:]]), rewards)
 
 

@@ -1,5 +1,6 @@
 """Responses to scores: any scorer, each distinct text once, resumable with a store."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import baselines, scorers, tables
-from rmlab.scoring.finished import keep
+from rmlab.scorers import protocol
+from rmlab.scorers.protocol import AnyScorer, PairwiseScorer
+from rmlab.scoring import finished
 from rmlab.scoring.run import run
 from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
 from rmlab.store import Store, merge
@@ -17,10 +20,13 @@ from rmlab.tables import DataError
 
 __all__ = ["merge", "prefer", "score"]
 
+Named = str | Path | AnyScorer
+"""A model by its name, or a scorer."""
+
 
 def score(
     responses: pd.DataFrame,
-    model: Any,
+    model: Named | Sequence[Named],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -33,12 +39,14 @@ def score(
 
     `model`: a baseline's name ("longest"), a model id ("owner/name") or folder, a scorer, or a list of these. A scorer
     is a function of (prompts, responses), two lists, that returns one number per text, or an object with such a call
-    and a `name`. `options` go to `rmlab.classifier` where a string names a model. Identical texts are scored once.
+    and a `name` (`rmlab.scorers.protocol`). `options` go to `rmlab.classifier` where a string names a model; `name` may
+    be a list, one for each. Identical texts are scored once.
 
     With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
     forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
-    A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports.
+    A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
+    begin where that would replace the table of another model of the same name.
     `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
 
     Raises DataError for an unknown name, for scores that are not one finite number per text (NaN is counted in the
@@ -57,24 +65,26 @@ def score(
     responses = select_shard(tables.check_responses(responses), shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
-    for name, scorer in _scorers(model, "classifier", options).items():
-        if not callable(scorer) and (hasattr(scorer, "prefer") or not hasattr(scorer, "stream")):
-            raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){_hint(scorer, 'prefer')}")
+    named = _scorers(model, _single, options)
+    if store is not None and shard is None:
+        finished.check(store, named, responses["benchmark"].unique())
+    for name, scorer in named.items():
+        call = _call(name, scorer)
         values, provenance[name] = run(
-            name, scorer, scorer, texts,
+            name, scorer, call, texts,
             store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
         )  # fmt: skip
         parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
     if store is not None and shard is None:
-        keep(scores, store)
+        finished.keep(scores, store)
     return scores
 
 
 def prefer(
     responses: pd.DataFrame,
-    model: Any,
+    model: Named | Sequence[Named],
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
@@ -98,8 +108,11 @@ def prefer(
     """
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
-    for name, scorer in _scorers(model, "pairwise", options).items():
-        if not hasattr(scorer, "prefer"):
+    named = _scorers(model, _comparing, options)
+    if store is not None and shard is None:
+        finished.check(store, named, frame["benchmark"].unique(), pairs=True)
+    for name, scorer in named.items():
+        if not protocol.is_pairwise(scorer):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
         margin, provenance[name] = _margins(
             name, scorer, texts, store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress
@@ -108,13 +121,23 @@ def prefer(
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
     if store is not None and shard is None:
-        keep(pairs, store)
+        finished.keep(pairs, store)
     return pairs
 
 
-def _margins(name: str, scorer: Any, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
+def _call(name: str, scorer: AnyScorer) -> Callable[..., Any]:
+    """How single texts are scored by a scorer that does not stream; one that does is never called."""
+    if protocol.is_plain(scorer):
+        return scorer
+    if protocol.is_streaming(scorer) and not protocol.is_pairwise(scorer):
+        return scorer.stream
+    hint = "; it compares two answers: use rmlab.prefer" if protocol.is_pairwise(scorer) else ""
+    raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
+
+
+def _margins(name: str, scorer: PairwiseScorer, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Margin of each row of the comparisons asked for, and the provenance."""
-    if not all(hasattr(scorer, part) for part in ("prepare", "stream", "average")):
+    if not protocol.is_streaming_pairwise(scorer):
         values, about = run(name, scorer, scorer.prefer, asked, **how)
         return values[asked.rows], about
     texts = both_orders(asked)
@@ -127,56 +150,74 @@ def _store(folder: str | Path | None) -> Store | None:
     return None if folder is None else Store(folder)
 
 
-def _scorers(model: Any, maker: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Name -> scorer, in the order given."""
-    models: Sequence[Any] = model if isinstance(model, list | tuple) else [model]
+def _scorers(
+    model: Named | Sequence[Named], make: Callable[..., AnyScorer], options: dict[str, Any]
+) -> dict[str, AnyScorer]:
+    """Name -> scorer, in the order given. `make`: from a string and the options to a scorer."""
+    models: Sequence[Named] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     if not models:
         raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
-    make = _maker(maker, options)
+    names = _names(options.get("name"), len(models))
     if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
         raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
-    named: dict[str, Any] = {}
-    for one in models:
-        scorer = make(one) if isinstance(one, str | Path) else one
-        name = _name(scorer)
+    named: dict[str, AnyScorer] = {}
+    for one, given in zip(models, names, strict=True):
+        own = options | ({"name": given} if given is not None else {})
+        scorer = make(one, own) if isinstance(one, str | Path) else one
+        name = protocol.name_of(scorer)
+        if isinstance(options.get("name"), list | tuple) and given not in (None, name):
+            raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer
+    if len(named) > 1:
+        _warn_of_twins(named)
     return named
 
 
-def _maker(maker: str, options: dict[str, Any]) -> Callable[[str | Path], Any]:
-    """Scorer of a string: a baseline, or a model made by `rmlab.classifier` or `rmlab.pairwise`."""
+def _names(name: str | Sequence[str] | None, models: int) -> Sequence[str | None]:
+    """The name to give each model, None for its own."""
+    names: Sequence[str | None] = [name] * models if name is None or isinstance(name, str) else name
+    if len(names) != models:
+        raise DataError(f"name: {len(names)} names for {models} models; give one for each, in their order")
+    return names
 
-    def make(model: str | Path) -> Any:
-        if maker == "classifier" and str(model) in baselines.ALL:
-            return baselines.ALL[str(model)]
-        if str(model) in baselines.ALL:
-            raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
-        if not _looks_like_model(model):
-            raise DataError(
-                f"model: unknown name {str(model)!r}; {tables.nearest(str(model), baselines.NAMES)}; "
-                "or a model id ('owner/name'), a folder, or a scorer"
+
+def _warn_of_twins(named: dict[str, AnyScorer]) -> None:
+    """Warn where scorers of different names share a fingerprint: one model, scored and ranked as if it were two."""
+    first: dict[str, str] = {}
+    for name, scorer in named.items():
+        print_ = protocol.fingerprint_of(scorer)
+        if print_ is not None and first.setdefault(print_, name) != name:
+            warnings.warn(
+                f"scorers {first[print_]!r} and {name!r} have the same fingerprint, so they are the same model and get "
+                "the same scores; leave one of them out, or give a changed version a fingerprint of its own",
+                stacklevel=4,
             )
-        return getattr(scorers, maker)(model, **options)
-
-    return make
 
 
-def _looks_like_model(model: str | Path) -> bool:
+def _single(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+    """The baseline of that name, or the model that `rmlab.classifier` makes."""
+    if str(model) in baselines.ALL:
+        return baselines.ALL[str(model)]
+    _require_model(model)
+    return scorers.classifier(model, **options)
+
+
+def _comparing(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+    """The model that `rmlab.pairwise` makes."""
+    if str(model) in baselines.ALL:
+        raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
+    _require_model(model)
+    return scorers.pairwise(model, **options)
+
+
+def _require_model(model: str | Path) -> None:
+    """Raise DataError for a string that is neither a model id nor a folder."""
     text = str(model)
-    return isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir()
-
-
-def _name(scorer: Any) -> str:
-    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
-    if not isinstance(name, str):
-        raise TypeError(
-            f"model: {type(scorer).__name__} {scorer!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
-            "folder, a function of (prompts, responses), or an object with a name and such a call"
-        )
-    return name
-
-
-def _hint(scorer: Any, method: str) -> str:
-    return "; it compares two answers: use rmlab.prefer" if hasattr(scorer, method) else ""
+    if isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir():
+        return
+    raise DataError(
+        f"model: unknown name {text!r}; {tables.nearest(text, baselines.NAMES)}; "
+        "or a model id ('owner/name'), a folder, or a scorer"
+    )

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.scorers.protocol import Checkable, P, provenance_of
 from rmlab.tables import DataError
 
 __all__ = ["LONG", "SelfCheck", "alone_and_together", "apart", "tolerance"]
@@ -36,7 +37,7 @@ class SelfCheck:
         self._texts = np.zeros(0, np.intp)
         self._alone, self._together = np.zeros(0), np.zeros(0)
 
-    def __call__(self, scorer: Any, prepared: Any, wanted: NDArray[np.intp], weight: float = 1.0) -> None:
+    def __call__(self, scorer: Checkable[Any], prepared: Any, wanted: NDArray[np.intp], weight: float = 1.0) -> None:
         """Check one scorer; raises DataError where the scores are further apart than number types explain."""
         if not self.found:
             middle = [len(wanted) // 4 + i for i in range(3)] + [3 * len(wanted) // 4 + i for i in range(3)]
@@ -47,7 +48,7 @@ class SelfCheck:
         # A text without a score has none either way; the run counts or refuses it.
         scored = ~(np.isnan(self._alone) & np.isnan(self._together))
         found = apart(self._alone[scored], self._together[scored]) if scored.any() else 0.0
-        if not found <= 10 * tolerance(scorer.provenance().get("dtype")):
+        if not found <= 10 * tolerance(provenance_of(scorer).get("dtype")):
             raise DataError(
                 f"scorer {self.name!r}: texts scored alone and together differ by {found:.2g} standard deviations; "
                 "look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget="
@@ -56,7 +57,7 @@ class SelfCheck:
         self.found = {"texts": len(self._texts), "apart": float(f"{found:.2g}")}
 
 
-def alone_and_together(scorer: Any, prepared: Any, texts: NDArray[np.intp]) -> tuple[Floats, Floats]:
+def alone_and_together(scorer: Checkable[P], prepared: P, texts: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Scores of the texts, each forwarded by itself, and packed or batched with the others."""
     place = {int(text): i for i, text in enumerate(texts)}
     together = np.full(len(texts), np.nan)

@@ -1,14 +1,62 @@
-"""Finished tables beside the store's ledgers, for people and for reports: one CSV per model and benchmark."""
+r"""Finished tables beside the store's ledgers, for people and for reports: one CSV per model and benchmark.
 
+A table is named model.benchmark.csv (model.benchmark.pairs.csv for comparisons). Names come from anywhere and file
+systems confuse some, so each is written in a form that no other name has, whatever the case of letters, and that gives
+the name back: a slash is two hyphens, any other character than letters, digits, ``_``, ``-``, ``.`` and blanks is its
+UTF-8 in percent codes, and behind a ``~`` stand the places of the capital letters, in base 32 with the first letter's
+bit lowest.
+"""
+
+import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from rmlab import files, records
 from rmlab.io import write_pairs, write_scores
-from rmlab.io.own import PAIRS
+from rmlab.io.own import PAIRS, SIDECAR
+from rmlab.tables import DataError
 
-__all__ = ["keep"]
+__all__ = ["check", "file_name", "keep"]
+
+_LONGEST = 255
+_BASE_32 = "0123456789abcdefghijklmnopqrstuv"
+# Names of devices on Windows, whatever stands behind the first dot.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)", re.IGNORECASE)
+# Any hyphen beside another, or beside a slash, would be taken for half of a slash; a leading one for an option.
+_UNSAFE = re.compile(r"^[-/ .]|-(?=[-/])|(?<=[-/])-|[^A-Za-z0-9_./ -]")
+
+
+def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
+    """File of a model's finished table; different for different names, also where a system ignores case.
+
+    >>> file_name("owner/name-v1.5", "rm-bench"), file_name("GPT:4", "mini", pairs=True)
+    ('owner--name-v1.5.rm-bench.csv', 'GPT%3a4~7.mini.pairs.csv')
+    """
+    # Dots are the model's: the last one ends it. "pairs" would say that the table holds comparisons.
+    plain = _in_file(benchmark).replace(".", "%2e")
+    plain = "%70airs" if plain == PAIRS[1:] else plain
+    return f"{_in_file(model)}.{plain}{PAIRS if pairs else ''}.csv"
+
+
+def check(folder: str | Path, scorers: Mapping[str, Any], benchmarks: Iterable[str], *, pairs: bool = False) -> None:
+    """Raise DataError, before a long run, where a table could not be named or would replace another model's.
+
+    `scorers`: by name. What stands in the folder is another's where its provenance tells of other weights.
+    """
+    longest = _name_limit(Path(folder).expanduser())
+    for benchmark in benchmarks:
+        for name, scorer in scorers.items():
+            file = file_name(name, benchmark, pairs=pairs)
+            if len(file) + len(SIDECAR) > longest:
+                raise DataError(
+                    f"store: {name!r} on {benchmark!r} makes a file name of {len(file) + len(SIDECAR)} characters, and "
+                    f"{longest} are allowed there; give the model a shorter name (name=, on the command line --name)"
+                )
+            _refuse_other(Path(folder).expanduser() / file, name, scorer)
 
 
 def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
@@ -16,15 +64,63 @@ def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
 
     The ledgers hold scores by text, not by row, and lose nothing when a table is replaced.
     """
-    files = []
+    written = []
     about = table.attrs.get("provenance", {})
-    write, kind = (write_scores, "") if "score" in table.columns else (write_pairs, PAIRS)
+    pairs = "score" not in table.columns
+    write = write_pairs if pairs else write_scores
     for (model, benchmark), part in table.groupby(["model", "benchmark"], sort=False):
         part.attrs = {"provenance": {model: about[model]}} if model in about else {}
-        files.append(write(part, Path(folder) / f"{_plain(model)}.{_plain(benchmark)}{kind}.csv"))
-    return files
+        written.append(write(part, Path(folder) / file_name(model, benchmark, pairs=pairs)))
+    return written
 
 
-def _plain(name: str) -> str:
-    """A name as part of a file name: the hub's slash becomes two hyphens, anything unusual one underscore."""
-    return re.sub(r"[^\w.\- ]", "_", name.replace("/", "--")).strip(". ") or "model"
+def _in_file(name: str) -> str:
+    """A name as part of a file name."""
+    coded = _UNSAFE.sub(_percent, name).replace("/", "--")
+    if _RESERVED.match(coded):
+        coded = _percent(coded[0]) + coded[1:]
+    capitals = _base_32(sum(letter.isupper() << place for place, letter in enumerate(re.findall("[A-Za-z]", name))))
+    return (coded or "%") + (f"~{capitals}" if capitals else "")
+
+
+def _percent(found: re.Match[str] | str) -> str:
+    text = found if isinstance(found, str) else found[0]
+    return "".join(f"%{byte:02x}" for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def _base_32(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 32)
+        digits = _BASE_32[digit] + digits
+    return digits
+
+
+def _name_limit(folder: Path) -> int:
+    """Longest file name that the folder's file system takes."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    return os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else _LONGEST
+
+
+def _refuse_other(path: Path, name: str, scorer: Any) -> None:
+    beside = path.with_name(path.name + SIDECAR)
+    for file in (path, beside):
+        files.require_plain(file)
+    if not (hasattr(scorer, "provenance") and path.exists() and beside.exists()):
+        return
+    found = records.read_json(beside)
+    about = found.get("provenance") if isinstance(found, dict) else None
+    run = about.get(name) if isinstance(about, dict) else None
+    there, here = _weights(run), _weights(scorer.provenance())
+    if there is not None and there != here:
+        raise DataError(
+            f"store: {path} holds the table of another model named {name!r}, with other weights, which this one would "
+            "replace; give this one a name of its own (name=, on the command line --name), or delete that file: the "
+            "scores behind it stay in the store"
+        )
+
+
+def _weights(about: object) -> object:
+    """What stands for the model's own weights in a provenance: of a policy and its reference, the policy's."""
+    content = about.get("content") if isinstance(about, dict) else None
+    return content[0] if isinstance(content, list) and content else content

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.baselines import Baseline
+from rmlab.escapes import line
+from rmlab.scorers import protocol
+from rmlab.scorers.protocol import AnyScorer, Provenance, StreamingPairwiseScorer, StreamingScorer, Term
 from rmlab.scoring.check import LONG, SelfCheck
 from rmlab.scoring.texts import Texts
 from rmlab.scoring.work import Numbers, Stream, Work, at_once, resume, summary
@@ -17,20 +20,25 @@ from rmlab.tables import DataError
 __all__ = ["run"]
 
 Floats = NDArray[np.float64]
+_Notes = list[dict[str, Any]]
+
+
+Streams = StreamingScorer[Any] | StreamingPairwiseScorer[Any]
 
 
 class _Term(NamedTuple):
-    """One summand of a score. `name`: its own, in the store and in the provenance."""
+    """One summand of a score. `name`: its own, in the store and in the provenance. `leave`: frees its memory."""
 
     name: str
     weight: float
-    scorer: Any
+    scorer: AnyScorer | Term[Any]
     stream: Stream
+    leave: Callable[[], None]
 
 
 def run(
     name: str,
-    scorer: Any,
+    scorer: AnyScorer,
     call: Callable[..., Any],
     texts: Texts,
     *,
@@ -41,9 +49,8 @@ def run(
 ) -> tuple[Floats, dict[str, Any]]:
     """Score of each distinct text (NaN where missing and allowed) and the provenance.
 
-    `call` is the scorer's plain call. A scorer with `prepare` and `stream` is streamed instead. Where it also has
-    several `terms`, pairs of a weight and a scorer with a `name`, `fingerprint`, `stream` and `leave`, the score is
-    their weighted sum: one after the other scores all texts, into a ledger of its own, and leaves.
+    A streaming scorer is streamed, the several terms of a `SumScorer` one after the other, each over all texts and into
+    a ledger of its own. `call` is how any other is asked, with one list per column of the texts.
     """
     start = time.perf_counter()
     # Baselines cost nothing: they are computed anew.
@@ -54,69 +61,77 @@ def run(
     check = SelfCheck(name, total)
     keys, order, terms = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
     leaders = _leaders(keys, order)
-    works, runs = [], []
+    works, runs, others = [], [], []
     for number, term in enumerate(terms):
         check.stored = stored and number > 0
         title = name if len(terms) == 1 else f"{name} (model {number + 1} of {len(terms)})"
         with _bar(len(leaders), title, progress) as bar:
             says = _about_term(term, check)
             work = Work(name, term.name, texts, keys, leaders, term.stream, says, allow_missing, bar)
-            known, earlier = _score(work, term, store if stored else None)
+            known, earlier, foreign = _score(work, term, store if stored else None)
         total += term.weight * np.array([known.get(key, np.nan) for key in keys], np.float64)
         works.append(work)
         runs += earlier
+        others += foreign
     about = _about(scorer) | _checked(check)
     before = {"runs": [_what_differs(run, about) for run in runs]} if stored else {}
+    before |= {"by_others": others} if others else {}
     return total, about | _counts(start, works) | before
 
 
-def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Score of each key, and what was noted of this and earlier runs; the term gives back its memory."""
+def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], _Notes, _Notes]:
+    """Score of each key, what was noted of this and earlier runs, and whose other ledgers were believed.
+
+    Frees the model's memory afterwards.
+    """
     try:
         if store is None:
-            return at_once(work), []
-        with store.ledger(term.scorer.fingerprint) as ledger:
-            return resume(work, ledger), ledger.runs()
+            return at_once(work), [], []
+        with store.ledger(str(protocol.fingerprint_of(term.scorer))) as ledger:
+            return resume(work, ledger), ledger.runs(), ledger.others()
     finally:
-        if hasattr(term.scorer, "leave"):
-            term.scorer.leave()
+        term.leave()
 
 
 def _source(
-    name: str, scorer: Any, call: Callable[..., Any], texts: Texts, batch: int, check: SelfCheck
+    name: str, scorer: AnyScorer, call: Callable[..., Any], texts: Texts, batch: int, check: SelfCheck
 ) -> tuple[list[str], Numbers, list[_Term]]:
     """Key of each text, the order in which neighbours go together, and the terms of the scores, mostly one."""
     order = np.argsort(texts.groups, kind="stable")
-    if not (hasattr(scorer, "prepare") and hasattr(scorer, "stream")):
-        return texts.content_keys(), order, [_Term(name, 1.0, scorer, _in_batches(name, call, texts, batch))]
+    if not protocol.is_streaming(scorer):
+        return texts.content_keys(), order, [_Term(name, 1.0, scorer, _in_batches(call, texts, batch), _stay)]
     prepared = scorer.prepare(*texts.columns)
     keys = list(prepared.keys)
     if len(keys) != len(texts):
         raise DataError(
             f"scorer {name!r}: prepare gave {len(keys)} keys for {len(texts)} texts; one per text is needed"
         )
-    order = np.asarray(getattr(prepared, "order", order), np.intp)
-    terms = list(getattr(scorer, "terms", ()))
+    order = protocol.order_of(prepared, order)
+    terms = list(scorer.terms) if protocol.is_sum(scorer) else []
     if len(terms) < 2:
-        return keys, order, [_Term(name, 1.0, scorer, _checking(scorer, prepared, check, 1.0))]
-    return keys, order, [_Term(one.name, w, one, _checking(one, prepared, check, w)) for w, one in terms]
+        return keys, order, [_Term(name, 1.0, scorer, _checking(scorer, prepared, check, 1.0), _stay)]
+    return keys, order, [_Term(one.name, w, one, _checking(one, prepared, check, w), one.leave) for w, one in terms]
 
 
-def _checking(scorer: Any, prepared: Any, check: SelfCheck, weight: float) -> Stream:
+def _stay() -> None:
+    """A scorer that is no term of a sum keeps its memory: the caller may go on with it."""
+
+
+def _checking(scorer: Streams | Term[Any], prepared: Any, check: SelfCheck, weight: float) -> Stream:
     """The scorer's stream; the first long one of a scorer that can score texts alone begins with the self-check."""
     checked = False
 
     def stream(wanted: Numbers) -> Iterable[tuple[Any, Any]]:
         nonlocal checked
-        if not checked and len(wanted) >= LONG and hasattr(scorer, "alone"):
+        if not checked and len(wanted) >= LONG and protocol.is_checkable(scorer):
             check(scorer, prepared, wanted, weight)
             checked = True
-        return scorer.stream(prepared, wanted)  # type: ignore[no-any-return]
+        return scorer.stream(prepared, wanted)
 
     return stream
 
 
-def _in_batches(name: str, call: Callable[..., Any], texts: Texts, batch: int) -> Stream:
+def _in_batches(call: Callable[..., Any], texts: Texts, batch: int) -> Stream:
     def stream(wanted: Numbers) -> Iterator[tuple[Numbers, Any]]:
         for start in range(0, len(wanted), batch):
             part = wanted[start : start + batch]
@@ -133,25 +148,22 @@ def _leaders(keys: list[str], order: Numbers) -> Numbers:
     return np.fromiter(first.values(), np.intp, len(first))
 
 
-def _check_storable(name: str, scorer: Any) -> None:
-    if not getattr(scorer, "fingerprint", None):
+def _check_storable(name: str, scorer: AnyScorer) -> None:
+    if protocol.fingerprint_of(scorer) is None:
         raise DataError(
             f"store: scorer {name!r} has no fingerprint, so its stored scores could not be told from those of a "
             "changed version; give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out"
         )
 
 
-def _about(scorer: Any) -> dict[str, Any]:
+def _about(scorer: object) -> Provenance:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         release = version("rmlab")
     except PackageNotFoundError:
         release = "not installed"
-    kind = scorer if hasattr(scorer, "__qualname__") else type(scorer)
-    about: dict[str, Any] = {"scorer": f"{kind.__module__}.{kind.__qualname__}", "rmlab": release}
-    about["fingerprint"] = getattr(scorer, "fingerprint", None)
-    return about | (dict(scorer.provenance()) if hasattr(scorer, "provenance") else {})
+    return {"rmlab": release} | protocol.provenance_of(scorer)
 
 
 def _about_term(term: _Term, check: SelfCheck) -> Callable[[], dict[str, Any]]:
@@ -164,7 +176,9 @@ def _checked(check: SelfCheck) -> dict[str, Any]:
 
 def _counts(start: float, works: list[Work]) -> dict[str, Any]:
     """Counts of texts over all terms, and of each where there are several: a text is scored if any term was."""
-    scored, missing = (set().union(*(getattr(work, kind) for work in works)) for kind in ("scored", "missing"))
+    scored, missing = (
+        set().union(*sets) for sets in zip(*((work.scored, work.missing) for work in works), strict=True)
+    )
     counts = summary(start, len(works[0].leaders), len(scored), len(missing))
     if len(works) > 1:
         counts["terms"] = [
@@ -187,4 +201,4 @@ def _bar(total: int, name: str, progress: bool | None) -> Any:
 
     often = 0.2 if sys.stderr.isatty() else 10.0
     disable = None if progress is None else not progress
-    return tqdm(total=total, desc=name, unit="text", disable=disable, mininterval=often, file=sys.stderr)
+    return tqdm(total=total, desc=line(name), unit="text", disable=disable, mininterval=often, file=sys.stderr)

@@ -1,12 +1,20 @@
 """Margins as probabilities: how they spread, and whether a Bradley-Terry model may believe them."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from rmlab import intervals, tables
+from rmlab import tables
+from rmlab.metrics import errors as clustered
+from rmlab.metrics.means import clustered_mean, share_interval
+from rmlab.stats.chance_error import binned_error
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["calibration", "margins"]
+__all__ = ["calibration", "calibration_error", "margins"]
+
+Floats = NDArray[np.float64]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -21,45 +29,118 @@ def calibration(
     0.5 to 1, cut into `bins` of equal width. Columns: model, bin (from 0), left, right (its edges), predicted (mean
     probability), accuracy (share of comparisons whose preferred answer is the chosen one; a tie counts half, as its
     prediction does), se, low, high (clustered by prompt; NaN below 5 prompts), n_pairs, n_prompts, missing (of the
-    model), ece (of the model: mean of |accuracy - predicted| weighted by n_pairs). A bin without comparisons is NaN
-    with n = 0.
+    model), then of the model, the same in each of its rows: ece, ece_debiased, ece_low, ece_high, see
+    `calibration_error`. A bin without comparisons is NaN with n = 0.
     Scores of judges, DPO sums or rescaled heads are no log-odds; `temperature` brings them to scale.
     Guo et al. (arXiv 1706.04599), section 2. Raises DataError where no comparison has a margin.
     """
-    if bins < 1 or temperature <= 0:
+    told = _promises(pairs, bins, temperature)
+    size = len(told.models) * bins
+    group = told.model * bins + told.bin
+    found = clustered_mean(told.right, group, told.prompt, size)
+    low, high = share_interval(found, confidence=confidence)
+    n = np.bincount(group, minlength=size)
+    with np.errstate(invalid="ignore"):
+        predicted = np.bincount(group, told.chance, size) / n
+    number = np.tile(np.arange(bins), len(told.models))
+    errors = np.repeat(_errors(told, bins, confidence), bins, axis=0)
+    return pd.DataFrame({"model": pd.Series(np.repeat(np.array(told.models, object), bins), dtype="str")}).assign(
+        bin=number,
+        left=0.5 + number / (2 * bins),
+        right=0.5 + (number + 1) / (2 * bins),
+        predicted=predicted,
+        accuracy=found.mean,
+        se=found.se,
+        low=low,
+        high=high,
+        n_pairs=n,
+        n_prompts=found.n_clusters,
+        missing=np.repeat(told.missing, bins),
+        **dict(zip(("ece", "ece_debiased", "ece_low", "ece_high"), errors.T, strict=True)),
+    )
+
+
+def calibration_error(
+    pairs: pd.DataFrame, *, bins: int = 10, temperature: float = 1.0, confidence: float = 0.95
+) -> pd.DataFrame:
+    """How far a model's margins are from log-odds, in one row per model.
+
+    Columns: model; ece, the expected calibration error (mean over bins of |accuracy - predicted| weighted by n_pairs;
+    Guo et al., arXiv 1706.04599), which is above zero by chance alone; ece_debiased, the same without that part: about
+    0 for a calibrated model of any size, at times below; ece_low, ece_high, the interval of the binned error (it holds
+    0 unless calibration is rejected); brier (mean squared distance of the promised probability from what happened; a
+    flat 0.5 has 0.25) and log_loss (mean of log(1 + exp(-margin / temperature)), the loss reward models are trained
+    with; a flat 0.5 has 0.693), each with _low and _high (Student's t, clustered by prompt, corrected for
+    skewness as in Hall 1992: a few certain and wrong answers make most of a loss); n_pairs, n_prompts,
+    n_ties (half a win each), missing, reason (why a number is not there).
+    The error is that of the bins: what averages out inside a bin is not seen, so the true error may be larger
+    (Kumar, Liang and Ma, arXiv 1909.10155, section 3). `rmlab.stats.chance_error` has the formulas. Fewer than 5
+    prompts give no interval. Raises DataError where no comparison has a margin.
+    """
+    told = _promises(pairs, bins, temperature)
+    size = len(told.models)
+    n = np.bincount(told.model, minlength=size)
+    n_prompts = np.zeros(size, np.intp)
+    columns = dict(zip(("ece", "ece_debiased", "ece_low", "ece_high"), _errors(told, bins, confidence).T, strict=True))
+    happened = (told.right * (1 - told.chance) ** 2 + (1 - told.right) * told.chance**2, told.loss)
+    for name, value in zip(("brier", "log_loss"), happened, strict=True):
+        mean, low, high, clusters = _skewed(value, told.model, told.prompt, size, confidence)
+        columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+        n_prompts = clusters.astype(int)
+    few = [f"fewer than {clustered.FEWEST} prompts" if k < clustered.FEWEST else "" for k in n_prompts]
+    return pd.DataFrame({"model": pd.Series(told.models, dtype="str"), **columns}).assign(
+        n_pairs=n,
+        n_prompts=n_prompts,
+        n_ties=np.bincount(told.model[told.right == 0.5], minlength=size),
+        missing=told.missing,
+        reason=[text if k else "no margins" for k, text in zip(n, few, strict=True)],
+    )
+
+
+class _Promises(NamedTuple):
+    """What the margins promise and what happened: one entry per comparison with a margin."""
+
+    models: list[str]
+    model: NDArray[np.intp]
+    prompt: NDArray[np.intp]
+    bin: NDArray[np.intp]
+    chance: Floats  # promised probability that the preferred answer is the right one, 0.5 to 1
+    right: Floats  # 1 where it is, 0 where it is not, 0.5 for a tie
+    loss: Floats  # log loss
+    missing: NDArray[np.intp]  # comparisons without a margin, by model
+
+
+def _promises(pairs: pd.DataFrame, bins: int, temperature: float) -> _Promises:
+    if bins < 1 or not temperature > 0:
         raise ValueError(f"bins, temperature: {bins!r}, {temperature!r}; allowed: bins from 1, a temperature above 0")
     pairs = _with_margins(pairs)
     model, names = pd.factorize(pairs["model"])
     margin = pairs["margin"].to_numpy()
     known = ~np.isnan(margin)
-    chance = 1 / (1 + np.exp(-np.abs(margin[known]) / temperature))
-    group = model[known] * bins + np.minimum((2 * bins * (chance - 0.5)).astype(np.intp), bins - 1)
-    right = 0.5 + 0.5 * np.sign(margin[known])
-    size = len(names) * bins
-    prompt = pairs.loc[known].groupby(PROMPT, sort=False).ngroup().to_numpy()
-    mean, se, n_prompts = _clustered(right, group, prompt, size)
-    se = np.where(n_prompts < intervals.FEWEST, np.nan, se)
-    low, high = intervals.share_interval(mean, se, n_prompts, confidence=confidence)
-    n = np.bincount(group, minlength=size)
-    with np.errstate(invalid="ignore"):
-        predicted = np.bincount(group, chance, size) / n
-        off = np.nan_to_num(np.abs(mean - predicted) * n).reshape(-1, bins).sum(axis=1)
-        error = off / n.reshape(-1, bins).sum(axis=1)
-    number = np.tile(np.arange(bins), len(names))
-    return pd.DataFrame({"model": pd.Series(np.repeat(np.asarray(names, object), bins), dtype="str")}).assign(
-        bin=number,
-        left=0.5 + number / (2 * bins),
-        right=0.5 + (number + 1) / (2 * bins),
-        predicted=predicted,
-        accuracy=mean,
-        se=se,
-        low=low,
-        high=high,
-        n_pairs=n,
-        n_prompts=n_prompts.astype(int),
-        missing=np.repeat(np.bincount(model[~known], minlength=len(names)), bins),
-        ece=np.repeat(error, bins),
-    )
+    margin = margin[known]
+    with np.errstate(over="ignore"):  # a margin beyond the floats promises certainty, as the largest float does
+        odds = margin / temperature
+    chance = 1 / (1 + np.exp(-np.abs(odds)))
+    place = np.minimum((2 * bins * (chance - 0.5)).astype(np.intp), bins - 1)
+    prompt = pairs.loc[known].groupby(PROMPT, sort=False).ngroup().to_numpy().astype(np.intp)
+    missing = np.bincount(model[~known], minlength=len(names))
+    right, loss = 0.5 + 0.5 * np.sign(margin), np.logaddexp(0, -odds)
+    return _Promises(list(names), model[known].astype(np.intp), prompt, place, chance, right, loss, missing)
+
+
+def _errors(told: _Promises, bins: int, confidence: float) -> Floats:
+    """Plain error, debiased error and limits of each model, (models, 4); NaN without margins."""
+    errors = np.full((len(told.models), 4), np.nan)
+    for number in range(len(told.models)):
+        own = told.model == number
+        if not own.any():
+            continue
+        prompt = np.unique(told.prompt[own], return_inverse=True)[1]
+        residual = told.right[own] - told.chance[own]
+        errors[number] = binned_error(residual, told.bin[own], prompt, bins, confidence=confidence)
+        if prompt.max() + 1 < clustered.FEWEST:
+            errors[number, 2:] = np.nan
+    return errors
 
 
 def margins(pairs: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
@@ -98,11 +179,26 @@ def _with_margins(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs
 
 
-def _clustered(value: np.ndarray, group: np.ndarray, prompt: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
-    cluster, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
-    counts = np.bincount(index, minlength=len(cluster)).astype(np.float64)
-    sums: np.ndarray = np.bincount(index, value, len(cluster)).astype(np.float64)
-    return intervals.clustered_se(sums, counts, cluster // (prompt.max(initial=0) + 1), size)
+def _skewed(
+    value: Floats, group: NDArray[np.intp], prompt: NDArray[np.intp], size: int, confidence: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean of each group, its limits and its number of clusters; the limits follow the skewness of the clusters."""
+    from scipy.special import stdtrit
+
+    number, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
+    owner = number // (prompt.max(initial=0) + 1)
+    sums = np.bincount(index, value, len(number)).astype(np.float64)
+    counts = np.bincount(index, minlength=len(number)).astype(np.float64)
+    found = clustered_mean(value, group, prompt, size)
+    mean, se, n = found.mean, found.se, found.n_clusters
+    with np.errstate(invalid="ignore", divide="ignore"):
+        off = sums - mean[owner] * counts
+        second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))
+        skew = np.where(second > 0, third / second**1.5 / np.sqrt(n), 0.0)
+        skew = np.where(np.abs(skew) > 1e-6, skew, 1e-6)  # at none the formula is 0 / 0, and its limit is t itself
+        t = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2)
+        down, up = (3 / skew * (np.cbrt(1 + skew * (side - skew / 6)) - 1) for side in (t, -t))
+        return mean, mean - down * se, mean - up * se, n.astype(np.float64)
 
 
 def _describe(margin: np.ndarray) -> dict[str, float]:

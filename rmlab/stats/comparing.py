@@ -9,7 +9,7 @@ from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
 from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Floats, Items, require_same_items
-from rmlab.items.weighting import Average, Number
+from rmlab.items.weighting import Average, Number, weighs
 from rmlab.metrics.comparisons import grouped
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, overall, read
@@ -40,10 +40,11 @@ def compare(
     `accuracy`), difference (a minus b: each model on its own answers, nothing deleted pairwise), se (clustered by
     prompt), low, high, p (two-sided, unadjusted: the interval excludes zero exactly where p < 1 - confidence), p_holm
     (Holm over the rows; no interval belongs to it), agreement (share of items with the same outcome), n_prompts,
-    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average, reason.
-    `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else "t"
-    (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says why
-    and names the way out. Raises DataError where the models were scored on different comparisons, unless `common=True`.
+    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average,
+    reason. `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else
+    "t" (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says
+    why and names the way out. Raises DataError where the models were scored on different comparisons, unless
+    `common=True`.
     """
     if a == b:
         raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
@@ -116,7 +117,7 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     pairs = as_pairs(_chosen(table, [a, b]))
     items = comparison_items(pairs)
     if not common:
-        require_same_items(items, "pairs")
+        require_same_items(items, table="pairs")
     describing = ["subset", "chosen_style", "rejected_style", "level"]
     one, other = (
         pairs.loc[pairs["model"] == name, [*ITEM, *describing, "outcome", "margin"]].dropna(subset=["outcome"])
@@ -139,7 +140,7 @@ def read_models(
             f"table: {len(models)} model {models}; a comparison needs {fewest}: "
             "add another model's rows with pd.concat([table, others])"
         )
-    require_same_items(reading.items)
+    require_same_items(reading.items, weighs(reading.items, reading.weighting))
     return reading
 
 

@@ -1,4 +1,4 @@
-"""What each comparison tells: how hard it is, how well it separates models, and which models err alike."""
+"""What each comparison tells: how hard it is, and how well it separates models."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from rmlab.items.comparisons import ITEM, Ties, comparison_items
 from rmlab.items.grid import Floats, Items, common_items, require_same_items
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["error_clusters", "error_correlation", "item_difficulty"]
+__all__ = ["item_difficulty", "several"]
 
 
 def item_difficulty(
@@ -20,7 +20,7 @@ def item_difficulty(
     ties: Ties = "loss",
     common: bool = False,
 ) -> pd.DataFrame:
-    """Difficulty and discrimination of every item: one row per comparison, or per prompt, in the order of the keys.
+    """Difficulty and discrimination of every item: one row per comparison, or per prompt, in the order of `pairs`.
 
     Columns: benchmark, domain, id (and chosen_slot, rejected_slot, level where the unit is a comparison), subset,
     n_models (that answered), missing, difficulty (share of credit that the models fail to earn: 1 is an item every
@@ -32,13 +32,14 @@ def item_difficulty(
     """
     allowed("unit", unit, ("comparison", "prompt"))
     table = several(pairs, ties, common)
-    worth = table.credit
+    worth, appearance = table.credit, table.appearance
     keys = [*ITEM, "level", "subset"]
     frame = table.frame[keys]
     if unit == "prompt":
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
         worth = _by_prompt(worth, table, first)
         frame = frame.iloc[first][[*PROMPT, "subset"]]
+        appearance = table.appearance[first]
     answered = ~np.isnan(worth)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -51,53 +52,7 @@ def item_difficulty(
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
-    return described.reset_index(drop=True)
-
-
-def error_correlation(pairs: pd.DataFrame, *, ties: Ties = "loss", common: bool = False) -> pd.DataFrame:
-    """How alike the errors of two models are: a square frame, models by models.
-
-    The correlation over comparisons of what two models earn (the phi coefficient where all is won or lost), on the
-    comparisons that both answered: 1 is the same errors, 0 no relation. NaN where a model has no spread.
-    """
-    table = several(pairs, ties, common)
-    worth = table.credit
-    known = (~np.isnan(worth)).astype(float)
-    filled = np.nan_to_num(worth)
-    n, total, squares = known @ known.T, filled @ known.T, filled**2 @ known.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = squares / n - (total / n) ** 2
-        spread = np.where(spread > 1e-12, spread, np.nan)
-        square = ((filled @ filled.T) / n - total * total.T / n**2) / np.sqrt(spread * spread.T)
-    names = pd.Index(table.models, name="model")
-    return pd.DataFrame(np.clip(square, -1, 1), index=names, columns=names)
-
-
-def error_clusters(
-    pairs: pd.DataFrame, *, n_clusters: int = 4, ties: Ties = "loss", common: bool = False
-) -> pd.DataFrame:
-    """Models grouped by their errors: one row per model, those of a cluster together.
-
-    Columns: model, cluster (1 is the largest), nearest (the model that errs most alike), correlation (with it, see
-    `error_correlation`). Average-linkage clustering with distance 1 - correlation, cut into at most `n_clusters`.
-    """
-    from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-    from scipy.spatial.distance import squareform
-
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters: {n_clusters!r}; allowed: a whole number from 1")
-    square = error_correlation(pairs, ties=ties, common=common)
-    alike = np.nan_to_num(square.to_numpy().copy())
-    np.fill_diagonal(alike, 1.0)
-    tree = linkage(squareform(np.clip(1 - alike, 0, 2), checks=False), "average", optimal_ordering=True)
-    raw = fcluster(tree, n_clusters, "maxclust")
-    label = pd.Series(raw).map({c: i + 1 for i, c in enumerate(pd.Series(raw).value_counts(sort=True).index)})
-    np.fill_diagonal(alike, -np.inf)
-    nearest = alike.argmax(axis=1)
-    frame = pd.DataFrame({"model": pd.Series(square.index, dtype="str"), "cluster": label}).assign(
-        nearest=pd.Series(square.index.to_numpy()[nearest], dtype="str"), correlation=alike.max(axis=1)
-    )
-    return frame.iloc[leaves_list(tree)].sort_values("cluster", kind="stable").reset_index(drop=True)
+    return described.iloc[np.argsort(appearance, kind="stable")].reset_index(drop=True)
 
 
 def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
@@ -110,7 +65,7 @@ def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
         )
     if common:
         return common_items(items)
-    require_same_items(items, "pairs")
+    require_same_items(items, table="pairs")
     return items
 
 

@@ -37,9 +37,7 @@ def equivalence(
         raise ValueError(f"margin: {margin!r}; allowed: a difference of scores between 0 and 1, for example 0.02")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha: {alpha!r}; allowed: between 0 and 0.5, for example 0.05")
-    found = compare(
-        table, a, b, by=by, average=average, ties=ties, common=common, confidence=1 - 2 * alpha, **options
-    )
+    found = compare(table, a, b, by=by, average=average, ties=ties, common=common, confidence=1 - 2 * alpha, **options)
     reach = np.maximum(-found["low"], found["high"])
     inside = pd.Series(reach < margin).astype("boolean").where(found["low"].notna())
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)

@@ -46,9 +46,9 @@ def power(
     """The difference that `compare` would find with probability `power`: a row for `a` against `b`, or each of the others.
 
     Columns: model_a, model_b, difference (the one that was found), agreement (share of prompts on which both earn the
-    same), n_prompts, detectable, detectable_low and detectable_high (see below), power and power_error (share of `draws`
-    simulated tables in which `detectable` was found, and its Monte-Carlo error), alpha (that the test was run at),
-    adjust, average, reason (why there is no number).
+    same), n_prompts, detectable, detectable_low and detectable_high (see below), power and power_error (share of
+    `draws` simulated tables in which `detectable` was found, and its Monte-Carlo error), alpha (that the test was run
+    at), adjust, average, reason (why there is no number).
 
     The prompts of the table are drawn anew; among those on which the two differ, the ones that speak for `a` come more
     often, until the expected difference is `detectable`; the share on which they agree stays. On each table exactly the test of `compare` is run,
@@ -77,7 +77,7 @@ def power(
         found = _detectable(one, first, second, power, level, draws, seed)
         rows.append(row | found | {"adjust": adjust, "average": reading.weighting.label})
     frame = pd.DataFrame(rows)[_COLUMNS]
-    return frame.astype({c: "str" for c in ("model_a", "model_b", "adjust", "average", "reason")})
+    return frame.astype(dict.fromkeys(("model_a", "model_b", "adjust", "average", "reason"), "str"))
 
 
 def plan(

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmlab.items.columns import group_sums
 from rmlab.items.grid import Codes, Floats

@@ -11,7 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRAWS", "Chance", "adjusted_p", "best_p", "chance_of", "largest_quantile", "lead_quantile", "marginal_p", "signed_z"]
+__all__ = [
+    "DRAWS",
+    "Chance",
+    "adjusted_p",
+    "best_p",
+    "chance_of",
+    "largest_quantile",
+    "lead_quantile",
+    "marginal_p",
+    "signed_z",
+]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -128,7 +138,9 @@ def largest_quantile(chance: Chance, level: float) -> float:
     a, b = np.triu_indices(len(chance.se), 1)
     block = max(1, min(_BLOCK, _PAIRS // max(len(a), 1)))
     largest = [
-        (np.abs(chance.drawn[s : s + block, a] - chance.drawn[s : s + block, b]) / chance.se[a, b]).max(axis=1, initial=0)
+        (np.abs(chance.drawn[s : s + block, a] - chance.drawn[s : s + block, b]) / chance.se[a, b]).max(
+            axis=1, initial=0
+        )
         for s in range(0, DRAWS, block)
     ]
     return float(np.quantile(np.concatenate(largest), level, method="higher"))

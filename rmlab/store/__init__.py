@@ -27,9 +27,12 @@ class Store:
         """Fingerprints that have scores here, sorted."""
         return sorted({path.parent.name for path in self.folder.glob(f"*/*{SUFFIX}")})
 
-    def ledger(self, fingerprint: str) -> Ledger:
-        """The scores of one fingerprint: letters, digits, '.', '_' and '-', at most 128 of them."""
-        return Ledger(self.folder / check_fingerprint(fingerprint), fingerprint)
+    def ledger(self, fingerprint: str, *, mend: bool = True) -> Ledger:
+        """The scores of one fingerprint: letters, digits, '.', '_' and '-', at most 128 of them.
+
+        `mend=False` leaves damaged files as they are, for stores of others.
+        """
+        return Ledger(self.folder / check_fingerprint(fingerprint), fingerprint, mend=mend)
 
 
 def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.DataFrame:
@@ -37,7 +40,8 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
 
     One row per source and fingerprint: fingerprint, model, source, texts (scores read there), added (new in `into`),
     conflicts (scores that differ from the one already there, which is kept) and max_difference (NaN without any).
-    Merging again adds nothing. Raises DataError where a folder is not there or holds no scores.
+    Merging again adds nothing, and nothing is written to a source. Raises DataError where a folder is not there, holds
+    no scores, or holds what no store does: a link, a pipe, a note or a line that rmlab does not write.
     """
     target = Store(into)
     sources = [Store(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
@@ -56,13 +60,14 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
 
 
 def _merge_one(source: Store, target: Store, fingerprint: str) -> tuple[object, ...]:
-    with source.ledger(fingerprint) as old, target.ledger(fingerprint) as new:
+    with source.ledger(fingerprint, mend=False) as old, target.ledger(fingerprint) as new:
         theirs, ours = dict(old.refresh()), dict(new.refresh())
+        notes = old.notes()
         fresh = [key for key in theirs if key not in ours]
-        new.adopt(old)
+        new.adopt(notes)
         if fresh:
             new.append(fresh, [theirs[key] for key in fresh])
         gaps = [abs(theirs[key] - ours[key]) for key in theirs if key in ours and theirs[key] != ours[key]]
-        model = next((str(run["name"]) for run in old.runs() if "name" in run), "")
+        model = next((str(note["name"]) for note in notes.values() if "name" in note), "")
         widest = max(gaps, default=float("nan"))
         return fingerprint, model, str(source.folder), len(theirs), len(fresh), len(gaps), widest

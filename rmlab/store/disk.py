@@ -1,12 +1,13 @@
-"""Bytes that reach the disk, whole files or none, and locks that end with their process."""
+"""Bytes that reach the disk, and locks that end with their process."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["append", "byte_lock", "create", "replace", "try_lock", "write"]
+from rmlab import files
+
+__all__ = ["append", "byte_lock", "create", "try_lock", "write"]
 
 
 def write(file: int, data: bytes) -> None:
@@ -30,7 +31,7 @@ def create(path: Path, data: bytes) -> int:
     try:
         try_lock(file)
         write(file, data)
-        _sync_folder(path.parent)
+        files.sync_folder(path.parent)
     except BaseException:
         os.close(file)
         with suppress(OSError):
@@ -40,25 +41,9 @@ def create(path: Path, data: bytes) -> int:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append to a file, made where it is not there."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        write(file, data)
-    finally:
-        os.close(file)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write aside, then rename: the path holds the old bytes or the new ones, never half."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(3)}.tmp")
-    try:
-        append(aside, data)
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-    _sync_folder(path.parent)
+    """Append to a plain file, made where it is not there, by writing it anew: what shares its bytes is not touched."""
+    before = files.read_plain(path) if os.path.lexists(path) else b""
+    files.replace(path, before + data)
 
 
 def try_lock(file: int) -> bool:
@@ -94,13 +79,3 @@ def byte_lock(file: int, position: int) -> Iterator[bool]:
         yield True
     finally:
         fcntl.lockf(file, fcntl.LOCK_UN, 1, position)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

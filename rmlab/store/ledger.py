@@ -1,6 +1,5 @@
 """The scores of one fingerprint: read from every writer's file, appended to a file of one's own."""
 
-import json
 import os
 import re
 import secrets
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rmlab.store import disk, lines
+from rmlab import files
+from rmlab.store import disk, lines, notes, owners
 from rmlab.tables import DataError
 
 __all__ = ["Ledger"]
@@ -27,12 +27,17 @@ class Ledger:
     """The stored scores of one fingerprint, and this process's pen. A context manager: leaving closes the files.
 
     Where a key was written twice, the file that sorts first (the writer that started first) is believed, so every
-    reader sees the same score. `scores` maps each key to its score, as of the last `refresh` or `append`.
+    reader sees the same score. `scores` maps each key to its score, as of the last `refresh` or `append`. With
+    `mend=False` nothing is written unless asked for: damage is left as it is.
+
+    The folder may come from a stranger: a link, a pipe or a device in it raises DataError and is not opened, and so
+    does somebody else's file where everybody may write.
     """
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
+    def __init__(self, folder: Path, fingerprint: str, *, mend: bool = True) -> None:
         self.folder = folder
         self.fingerprint = fingerprint
+        self.mend = mend
         self.scores: dict[str, float] = {}
         self._parts: dict[str, _Part] = {}
         self._name = _writer()
@@ -58,9 +63,10 @@ class Ledger:
         """Read what was appended since the last call, by anybody; key -> score.
 
         A damaged line in the file of a process that no longer runs is moved to a file with the ending `.damaged` and
-        warned about; the rest stays. Raises DataError for a file of another format version or fingerprint.
+        warned about; the rest stays. Raises DataError for a file of another format version or fingerprint, and for
+        one with content that no rmlab writes.
         """
-        paths = sorted(self.folder.glob(f"*{lines.SUFFIX}"))
+        paths = self._files(lines.SUFFIX)
         if [path for path in paths if self._read(path)]:
             self.scores = {}
             for path in reversed(paths):
@@ -87,26 +93,38 @@ class Ledger:
 
     def note(self, run: dict[str, Any]) -> None:
         """Write what this process did (JSON-able) beside its scores, aside and renamed; a later call replaces it."""
-        text = json.dumps(run, indent=1, sort_keys=True, ensure_ascii=False)
         with self._writing():
-            disk.replace(self.folder / f"{self._name}.json", text.encode())
+            files.replace(self.folder / f"{self._name}.json", notes.text(run))
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """What each process wrote with `note`, by the name of its file, in the order of their starts."""
+        found = {}
+        for path in self._files(".json"):
+            with os.fdopen(files.open_plain(path, os.O_RDONLY), "rb") as file:
+                owners.check(path, os.fstat(file.fileno()))
+                note = notes.parse(path, file.read(notes.LONGEST + 1))
+            if note is not None:
+                found[path.name] = note
+        return found
 
     def runs(self) -> list[dict[str, Any]]:
         """What each process wrote with `note`, in the order of their starts."""
-        found = []
-        for path in sorted(self.folder.glob("*.json")):
-            try:
-                found.append(json.loads(path.read_bytes()))
-            except ValueError:
-                warnings.warn(f"store: {path} is not JSON; its provenance is left out", stacklevel=2)
-        return found
+        return list(self.notes().values())
 
-    def adopt(self, other: "Ledger") -> None:
-        """Copy another ledger's notes here, unless they are here already."""
-        for path in sorted(other.folder.glob("*.json")):
-            if not (self.folder / path.name).exists():
+    def others(self) -> list[dict[str, Any]]:
+        """Files with scores that belong to another user: owner, ledger (the file's name) and texts."""
+        return [
+            {"owner": part.owner, "ledger": name, "texts": len(part.scores)}
+            for name, part in sorted(self._parts.items())
+            if part.owner is not None
+        ]
+
+    def adopt(self, found: dict[str, dict[str, Any]]) -> None:
+        """Keep another ledger's notes here, unless they are here already."""
+        for name, note in found.items():
+            if not (self.folder / name).exists():
                 with self._writing():
-                    disk.replace(self.folder / path.name, path.read_bytes())
+                    files.replace(self.folder / name, notes.text(note))
 
     @contextmanager
     def claim(self, keys: Iterable[str]) -> Iterator[bool]:
@@ -117,7 +135,7 @@ class Ledger:
         """
         if self._claims is None:
             with self._writing():
-                self._claims = os.open(self.folder / "claims", os.O_RDWR | os.O_CREAT, 0o666)
+                self._claims = files.open_plain(self.folder / "claims", os.O_RDWR | os.O_CREAT)
         position = int.from_bytes(blake2b("\n".join(keys).encode(), digest_size=7).digest())
         with disk.byte_lock(self._claims, position) as mine:
             yield mine
@@ -141,30 +159,34 @@ class Ledger:
         """Set the bad part of a dead process's file aside; whether the file was rewritten."""
         aside = path.with_suffix(".damaged")
         try:
-            file = os.open(path, os.O_RDWR)
-            try:
-                if not disk.try_lock(file) or os.fstat(file).st_ino != path.stat().st_ino:
+            with os.fdopen(files.open_plain(path, os.O_RDWR if self.mend else os.O_RDONLY), "rb") as file:
+                ended = disk.try_lock(file.fileno()) and os.fstat(file.fileno()).st_ino == path.stat().st_ino
+                good, bad, torn = lines.parse(path, file.read(), self.fingerprint, from_start=True)
+                bad = [*bad, torn] if torn and ended else bad
+                if not bad or (self.mend and not ended):
                     return False
-                good, bad, torn = lines.parse(path, path.read_bytes(), self.fingerprint, from_start=True)
-                bad = [*bad, torn] if torn else bad
-                disk.append(aside, b"\n".join(bad) + b"\n")
-                rest = b"".join(lines.line(self.fingerprint, key, value) for key, value in good.items())
-                disk.replace(path, lines.header(self.fingerprint) + rest)
-            finally:
-                os.close(file)
+                if self.mend:
+                    disk.append(aside, b"\n".join(bad) + b"\n")
+                    rest = b"".join(lines.line(self.fingerprint, key, value) for key, value in good.items())
+                    files.replace(path, lines.header(self.fingerprint) + rest)
         except OSError as error:
             warnings.warn(f"store: {path} is damaged and cannot be mended ({error.strerror})", stacklevel=4)
             return False
+        done = f"set aside in {aside}; what is missing will be scored again" if self.mend else "left out"
         warnings.warn(
-            f"store: {path} was damaged: {len(good)} scores kept, {len(bad)} unreadable lines set aside in {aside}; "
-            "what is missing will be scored again",
-            stacklevel=4,
+            f"store: {path} was damaged: {len(good)} scores kept, {len(bad)} unreadable lines {done}", stacklevel=4
         )
-        return True
+        return self.mend
+
+    def _files(self, suffix: str) -> list[Path]:
+        """Files of one kind, those of the first writer first."""
+        files.require_no_link(self.folder)
+        return sorted(self.folder.glob(f"*{suffix}"))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Make the folder; say what is kept and what to do where the disk refuses."""
+        files.require_no_link(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             yield
@@ -182,12 +204,14 @@ class _Part:
     def __init__(self) -> None:
         self.inode = -1
         self.offset = 0
+        self.owner: str | None = None
         self.scores: dict[str, float] = {}
 
     def new_bytes(self, path: Path) -> bytes:
         """Bytes behind the last whole line read; all of them where the file was replaced meanwhile."""
-        with path.open("rb") as file:
+        with os.fdopen(files.open_plain(path, os.O_RDONLY), "rb") as file:
             state = os.fstat(file.fileno())
+            self.owner = owners.check(path, state)
             if state.st_ino != self.inode or state.st_size < self.offset:
                 self.inode, self.offset, self.scores = state.st_ino, 0, {}
             file.seek(self.offset)

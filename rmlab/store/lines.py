@@ -5,6 +5,7 @@ float64. The checksum is the CRC-32 of the rest, begun from the fingerprint's, s
 refused as well.
 """
 
+import math
 import re
 import zlib
 from pathlib import Path
@@ -44,7 +45,8 @@ def line(fingerprint: str, key: str, value: float) -> bytes:
 def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool) -> Parsed:
     """Take bytes of a file apart. The first of two records of one key counts.
 
-    Raises DataError for a file of another format version or another fingerprint.
+    Raises DataError for a file of another format version or another fingerprint, and for a line that is no record
+    though its checksum is right: that is no damage.
     """
     *rows, torn = data.split(b"\n")
     if from_start and rows and _is_header(path, rows[0], fingerprint):
@@ -56,10 +58,25 @@ def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool) -> Par
         body, _, check = row.rpartition(b"\t")
         key, _, value = body.partition(b"\t")
         if key and check == _check(body, seed):
-            good.setdefault(key.decode(), float(value))
+            good.setdefault(*_record(path, key, value))
         else:
             bad.append(row)
     return Parsed(good, bad, torn)
+
+
+def _record(path: Path, key: bytes, value: bytes) -> tuple[str, float]:
+    """Key and score of a line; what `line` did not write was written by somebody else."""
+    try:
+        name, number = key.decode(), float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or repr(number).encode() != value:
+        found = b"\t".join([key, value])
+        raise DataError(
+            f"store: {path} has the line {found!r:.120} with a right checksum and no finite score; rmlab did not write "
+            "it: delete the file, and ask where it came from"
+        )
+    return name, number
 
 
 def check_fingerprint(fingerprint: str) -> str:

@@ -1,8 +1,21 @@
 """What an answer looks like: style features, plain prose, changes of style, and an audit of a benchmark's styles."""
 
+from rmlab.styles.arena import ARENA, arena_features
 from rmlab.styles.audits import audit
 from rmlab.styles.counts import FEATURES, MARKS, features, features_of
 from rmlab.styles.prose import plain, restyle
 from rmlab.styles.transforms import TRANSFORMS, Transform
 
-__all__ = ["FEATURES", "MARKS", "TRANSFORMS", "Transform", "audit", "features", "features_of", "plain", "restyle"]
+__all__ = [
+    "ARENA",
+    "FEATURES",
+    "MARKS",
+    "TRANSFORMS",
+    "Transform",
+    "arena_features",
+    "audit",
+    "features",
+    "features_of",
+    "plain",
+    "restyle",
+]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.escapes import html as escape
 from rmlab.widgets.detail import number
-from rmlab.widgets.render import escape
 
 __all__ = ["histogram", "line"]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rmlab.escapes import html as escape
 from rmlab.tables import LABELS
 from rmlab.widgets import render
 from rmlab.widgets.index import Floats, Index
-from rmlab.widgets.render import escape
 
 __all__ = ["answers", "differences", "features", "heading", "margins", "note", "number"]
 

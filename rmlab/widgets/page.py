@@ -120,12 +120,14 @@ def _voila(file: Path, **settings: Any) -> None:
 
 
 def _files(scores: str | Path) -> Any:
+    from rmlab.files import require_inside
     from rmlab.io.own import SIDECAR, holds_pairs
 
     folder = Path(scores)
     if not folder.is_dir():
         return str(scores)
-    files = [file for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR)]
+    there = [file for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR)]
+    files = [require_inside(file, folder) for file in there]
     found = sorted(str(file) for file in files if not holds_pairs(file))
     if files and not found:
         raise DataError(

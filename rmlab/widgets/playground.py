@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
+from rmlab.scorers.protocol import PlainScorer, is_plain
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.widgets import charts
 from rmlab.widgets.choices import choices
 from rmlab.widgets.debounce import Debounced
 from rmlab.widgets.detail import number
-from rmlab.widgets.render import escape, markdown
+from rmlab.widgets.render import markdown
 
 __all__ = ["Playground", "playground"]
 
@@ -25,7 +27,7 @@ _ANSWERS = (
 
 
 def playground(
-    scorer: Any,
+    scorer: PlainScorer,
     *,
     prompt: str = _PROMPT,
     answers: Sequence[str] = _ANSWERS,
@@ -39,7 +41,7 @@ def playground(
     """
     if isinstance(answers, str) or len(answers) < 2:
         raise ValueError(f"answers: {answers!r}; give a list of two or more strings")
-    if not callable(scorer):
+    if not is_plain(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.baselines.longest")
     return Playground(scorer, prompt, list(answers), responses)
 
@@ -47,7 +49,7 @@ def playground(
 class Playground:
     """What `playground` returns; shows itself as the last line of a cell."""
 
-    def __init__(self, scorer: Any, prompt: str, answers: list[str], responses: pd.DataFrame | None) -> None:
+    def __init__(self, scorer: PlainScorer, prompt: str, answers: list[str], responses: pd.DataFrame | None) -> None:
         self._scorer = scorer
         self._responses = responses
         self._quiet = False

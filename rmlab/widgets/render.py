@@ -1,6 +1,5 @@
 """Untrusted text to safe HTML: Markdown with raw HTML off, links inert, images off, and nothing that can run."""
 
-import html
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -8,10 +7,13 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from rmlab.escapes import html as escape
+from rmlab.escapes import visible
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-__all__ = ["LIMIT", "clean", "conversation", "difference", "escape", "markdown", "raw"]
+__all__ = ["LIMIT", "conversation", "difference", "markdown", "raw"]
 
 LIMIT = 20_000
 """Characters of one text that are shown."""
@@ -22,25 +24,6 @@ _TAGS = frozenset(
     ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
      "li", "table", "thead", "tbody", "tr", "th", "td", "span"]
 )  # fmt: skip
-# Each of these would hide, reorder or break text on the page.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_NAMES = {0x202A: "LRE", 0x202B: "RLE", 0x202C: "PDF", 0x202D: "LRO", 0x202E: "RLO", 0x2066: "LRI", 0x2067: "RLI",
-          0x2068: "FSI", 0x2069: "PDI", 0x061C: "ALM", 0x200E: "LRM", 0x200F: "RLM", 0x2028: "LS", 0x2029: "PS",
-          0xFEFF: "BOM"}  # fmt: skip
-
-
-def clean(text: str) -> str:
-    """Text with control characters made visible: they would hide, reorder or break what stands around them.
-
-    >>> clean("a\\x00b\\u202ec")
-    'a␀b⟨RLO⟩c'
-    """
-    return _CONTROL.sub(_visible, text.replace("\r\n", "\n"))
-
-
-def escape(text: object) -> str:
-    """Text for an element or a quoted attribute."""
-    return html.escape(clean(str(text)), quote=True)
 
 
 def markdown(text: str, *, limit: int = LIMIT) -> str:
@@ -56,14 +39,14 @@ def markdown(text: str, *, limit: int = LIMIT) -> str:
 
     shown, note = _cut(text, limit)
     made: str = nh3.clean(
-        _renderer().render(clean(shown)),
+        _renderer().render(visible(shown)),
         tags=set(_TAGS),
         attributes={"span": {"title"}, "ol": {"start"}},
         allowed_classes={"span": {"rmlab-link", "rmlab-image"}},
         url_schemes=set(),
         strip_comments=True,
     )
-    return clean(made) + note  # again: an entity may have become a control character
+    return visible(made) + note  # again: an entity may have become a control character
 
 
 def raw(text: str, *, limit: int = LIMIT) -> str:
@@ -90,14 +73,14 @@ def difference(chosen: str, rejected: str) -> str:
     >>> difference("It is 11 minutes.", "It is 12 minutes.")
     '<div class="rmlab-diff">It is <del>12</del> <ins>11</ins> minutes.</div>'
     """
-    left, right = (re.findall(r"\S+\s*", clean(text)) for text in (chosen, rejected))
+    left, right = (re.findall(r"\S+\s*", visible(text)) for text in (chosen, rejected))
     cut = max(len(left), len(right)) > _DIFF_LIMIT
     left, right = left[:_DIFF_LIMIT], right[:_DIFF_LIMIT]
     steps = _steps([word.strip() for word in left], [word.strip() for word in right])
     parts = []
     for kind, a, b, c, d in steps:
         if kind == "equal":
-            parts.append(html.escape("".join(left[a:b])))
+            parts.append(escape("".join(left[a:b])))
         else:
             parts += [_marked("del", right[c:d]), _marked("ins", left[a:b])]
     note = _note(f"The first {_DIFF_LIMIT:,} words are compared.") if cut else ""
@@ -123,7 +106,7 @@ def _renderer() -> "MarkdownIt":
 
 
 def _link(tokens: Any, index: int, options: Any, env: Any) -> str:
-    return f'<span class="rmlab-link" title="{html.escape(str(tokens[index].attrGet("href")))}">'
+    return f'<span class="rmlab-link" title="{escape(str(tokens[index].attrGet("href")))}">'
 
 
 def _link_end(tokens: Any, index: int, options: Any, env: Any) -> str:
@@ -132,19 +115,12 @@ def _link_end(tokens: Any, index: int, options: Any, env: Any) -> str:
 
 def _image(tokens: Any, index: int, options: Any, env: Any) -> str:
     token = tokens[index]
-    source = html.escape(str(token.attrGet("src")))
-    return f'<span class="rmlab-image" title="{source}">image: {html.escape(token.content)}</span>'
+    source = escape(str(token.attrGet("src")))
+    return f'<span class="rmlab-image" title="{source}">image: {escape(token.content)}</span>'
 
 
 def _code(tokens: Any, index: int, options: Any, env: Any) -> str:
-    return f"<pre><code>{html.escape(tokens[index].content)}</code></pre>\n"
-
-
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟨{_NAMES[code]}⟩" if code in _NAMES else "�"
+    return f"<pre><code>{escape(tokens[index].content)}</code></pre>\n"
 
 
 def _cut(text: str, limit: int) -> tuple[str, str]:
@@ -160,4 +136,4 @@ def _note(text: str) -> str:
 def _marked(tag: str, words: list[str]) -> str:
     text = "".join(words)
     body = text.rstrip()
-    return f"<{tag}>{html.escape(body)}</{tag}>{text[len(body) :] or ' '}" if body else ""
+    return f"<{tag}>{escape(body)}</{tag}>{text[len(body) :] or ' '}" if body else ""

@@ -1,20 +1,20 @@
 """Where in an answer the reward moves: after every token, or by leaving out one sentence at a time."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
+from rmlab.scorers.protocol import PlainScorer, Prompt
 from rmlab.scorers.trace import trace
-from rmlab.widgets.render import escape
 
 __all__ = ["sentences", "token_rewards", "tokens_html"]
 
 _SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]*_]*(?=\s)|\n+|$)\s*", re.DOTALL)
 
 
-def token_rewards(scorer: Any, prompt: Any, response: str) -> pd.DataFrame:
+def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
     """Reward along an answer: one row per token, or per sentence where the model reads only the whole text.
 
     Columns: text (the pieces in order spell the answer and what the template writes behind it), reward (score of the
@@ -71,7 +71,7 @@ def tokens_html(table: pd.DataFrame) -> str:
     )
 
 
-def _occlusion(scorer: Any, prompt: Any, response: str) -> pd.DataFrame:
+def _occlusion(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
     pieces = sentences(response)
     upto = ["".join(pieces[: k + 1]) for k in range(len(pieces) - 1)]
     without = ["".join(pieces[:k] + pieces[k + 1 :]) for k in range(len(pieces))] if len(pieces) > 1 else []

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rmlab.escapes import html as escape
+from rmlab.escapes import visible
+from rmlab.scorers.protocol import PlainScorer, is_plain
 from rmlab.tables import STYLES, DataError, nearest
 from rmlab.widgets import detail
 from rmlab.widgets import selection as select
 from rmlab.widgets.choices import choices
 from rmlab.widgets.controls import Controls
 from rmlab.widgets.index import Index, build, prompt_text
-from rmlab.widgets.render import clean, escape
 from rmlab.widgets.selection import Selection
 
 __all__ = ["View", "explore"]
@@ -25,7 +27,11 @@ _SHOWS = ["Rendered", "Raw", "Differences", "Style"]
 
 
 def explore(
-    scores: pd.DataFrame, responses: pd.DataFrame, *, selection: Selection | None = None, scorer: Any = None
+    scores: pd.DataFrame,
+    responses: pd.DataFrame,
+    *,
+    selection: Selection | None = None,
+    scorer: PlainScorer | None = None,
 ) -> "View":
     """Look at the answers behind the scores: a widget for JupyterLab.
 
@@ -34,7 +40,7 @@ def explore(
     code, `frame` is the table of the prompts that fit it, and the page shows the line of code that brings the same
     view back. Raises DataError where scores have no matching responses.
     """
-    if scorer is not None and not callable(scorer):
+    if scorer is not None and not is_plain(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.classifier(...)")
     return View(build(scores, responses), Selection() if selection is None else selection, scorer)
 
@@ -42,7 +48,9 @@ def explore(
 class View:
     """What `explore` returns; shows itself as the last line of a cell. `select(domain="math")` shows something else."""
 
-    def __init__(self, index: Index, selection: Selection, scorer: Any = None, *, linked: bool = False) -> None:
+    def __init__(
+        self, index: Index, selection: Selection, scorer: PlainScorer | None = None, *, linked: bool = False
+    ) -> None:
         self.index = index
         self._linked = linked
         self._scorer = scorer
@@ -214,7 +222,7 @@ class View:
             title.value = f'<h4>{escape(model)}</h4><span class="rmlab-quiet">{self._share(model)}{none}</span>'
             if self.index.has_styles:
                 matrix.items = self._cells(model)
-                matrix.caption = f"{clean(model)}: share won, chosen style (rows) by rejected style (columns)"
+                matrix.caption = f"{visible(model)}: share won, chosen style (rows) by rejected style (columns)"
                 matrix.value = -1 if cell is None else 3 * STYLES.index(cell[0]) + STYLES.index(cell[1])
 
     def _share(self, model: str) -> str:
@@ -241,12 +249,12 @@ class View:
     def _item(self, k: int) -> dict[str, Any]:
         found = self._found
         row = self.index.prompts.iloc[int(found.prompts[k])]
-        text = " ".join(clean(prompt_text(row["prompt"])[:300]).split())
+        text = " ".join(visible(prompt_text(row["prompt"])[:300]).split())
         both = len(self._selection.models) > 1
         margin, other = float(found.margin[k]), float(found.other[k])
         value = detail.number(margin) + (f" / {detail.number(other)}" if both else "")
         counts = f"{found.lost[k]} of {found.n[k]} lost" + (f" · {found.flips[k]} flips" if both else "")
-        place = f"{clean(row['subset'])} · {clean(row['id'])}"
+        place = f"{visible(row['subset'])} · {visible(row['id'])}"
         tint = {} if math.isnan(margin) or margin == 0 else {"tint": float(np.sign(margin))}
         return {"text": text, "value": value, "note": f"{place} · {counts}", "label": f"{text}: margin {value}"} | tint
 
@@ -273,6 +281,8 @@ class View:
     def _tokens(self, number: int) -> str:
         from rmlab.widgets.tokens import token_rewards, tokens_html
 
+        if self._scorer is None:
+            return ""
         row = int(self._answer.value)
         try:
             table = token_rewards(self._scorer, self.index.prompts["prompt"][number], self.index.texts["response"][row])

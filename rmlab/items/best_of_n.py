@@ -39,8 +39,10 @@ def best_of(scores: pd.DataFrame, *, ties: SharedCredit = "share") -> pd.DataFra
     winners = np.bincount(group[chosen & (score == best[group])], minlength=len(first))
     known = np.bincount(group[np.isnan(score)], minlength=len(first)) == 0
     with np.errstate(invalid="ignore"):
-        shared = {"share": winners / (winners + level), "loss": 0.0, "win": 1.0}[ties]
-        behind = {"share": level / 2, "loss": level, "win": 0.0}[ties]
+        half = winners / (winners + level)
+    nothing, one = np.zeros(len(first)), np.ones(len(first))
+    shared = {"share": half, "loss": nothing, "win": one}[ties]
+    behind = {"share": level / 2, "loss": level.astype(np.float64), "win": nothing}[ties]
     earned = np.where(above > 0, 0.0, np.where(level > 0, shared, 1.0))
     frame = scores.iloc[first][["model", *PROMPT, "subset"]].reset_index(drop=True)
     return frame.assign(

@@ -5,7 +5,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.items.best_of import best_of, best_of_outcome
+from rmlab.items.best_of_n import best_of, best_of_outcome
 from rmlab.items.grid import spread
 from rmlab.items.weighting import by_domain, number_of
 from rmlab.metrics.estimate import estimate

@@ -1,0 +1,126 @@
+"""How often the interval of an accuracy at equal length, or equal style, holds the truth, and what its caveat sees.
+
+Planted scores on drawn lengths and on the texts of RM-Bench, where these are at hand: tastes for length of six shapes,
+a style that is worth more on right answers than on wrong ones. The truth is the probability of a win where lengths (or
+styles) are equal. `caveat`: share of draws in which the row says that its form does not fit.
+
+    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--out benchmarks/results/equal_length.csv]
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import length_worlds as worlds
+from scipy.special import ndtr
+
+from rmlab import bias
+
+BATCH = 40
+STYLES = ("concise", "plain", "markdown")
+Row = dict[str, object]
+
+
+def real_lengths(data: Path, name: str) -> np.ndarray:
+    items = json.loads((data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
+    return np.array([[len(text) for label in ("chosen", "rejected") for text in item[label]] for item in items], float)
+
+
+def batches(draws: int) -> Iterator[int]:
+    return (min(BATCH, draws - start) for start in range(0, draws, BATCH))
+
+
+def held(table: pd.DataFrame, true: float) -> pd.DataFrame:
+    inside = (table["low"] <= true) & (true <= table["high"])
+    return pd.DataFrame(
+        {"inside": inside, "width": table["high"] - table["low"], "off": table["controlled"] - true,
+         "caveat": table["caveat"].str.contains("does not fit"), "answered": table["low"].notna()}
+    )  # fmt: skip
+
+
+def summary(parts: list[pd.DataFrame], **names: object) -> Row:
+    all_of = pd.concat(parts)
+    answered = all_of[all_of["answered"]]
+    return names | {
+        "share": answered["inside"].mean(), "width": answered["width"].mean(), "bias": answered["off"].mean(),
+        "caveat": all_of["caveat"].mean(), "draws": len(answered), "no_interval": len(all_of) - len(answered),
+    }  # fmt: skip
+
+
+def length(name: str, lengths: Callable[[np.random.Generator], np.ndarray], draws: int, forms: dict) -> Iterator[Row]:
+    for taste in worlds.TASTES:
+        found: dict[str, list[pd.DataFrame]] = {form: [] for form in forms}
+        rng = np.random.default_rng(len(name))
+        for rows in batches(draws):
+            of = lengths(rng)
+            pairs, features = worlds.tables_of(worlds.margins(taste, of, rows, rng), of)
+            for form, options in forms.items():
+                found[form].append(held(bias.length_controlled(pairs, features, **options), worlds.TRUTH))
+        for form, parts in found.items():
+            yield summary(parts, what="equal length", texts=name, world=taste, form=form)
+
+
+def style(n: int, draws: int) -> Iterator[Row]:
+    """score = right + style * steps + more * right * steps; the truth is the accuracy where both styles are equal."""
+    steps = np.arange(3)
+    right, wrong = np.repeat(steps, 3), np.tile(steps, 3)
+    for world, worth, more in (("style", 0.8, 0.0), ("style x correctness", 0.6, 0.6), ("no style", 0.0, 0.0)):
+        skill = 0.6
+        true = float(ndtr((skill + more * steps) / np.sqrt(1 + worlds.PROMPTS**2)).mean())
+        found: dict[str, list[pd.DataFrame]] = {"spline": [], "linear": []}
+        rng = np.random.default_rng(7)
+        for rows in batches(draws):
+            score = worlds.NOISE * rng.standard_normal((rows, n, 6))
+            margin = score[..., right] - score[..., 3 + wrong] + skill + worth * (right - wrong) + more * right
+            margin = margin + worlds.PROMPTS * rng.standard_normal((rows, n, 1))
+            pairs, _ = worlds.tables_of(margin, np.ones((n, 6)))
+            for side in ("chosen", "rejected"):
+                pairs[f"{side}_style"] = np.array(STYLES)[pairs[f"{side}_slot"]]
+            for form, parts in found.items():
+                parts.append(held(bias.style_controlled(pairs, controls="style", form=form), true))
+        for form, parts in found.items():
+            yield summary(parts, what="equal style", texts=f"{n} prompts of 9", world=world, form=form)
+
+
+def rows(draws: int, data: Path) -> Iterator[Row]:
+    forms = {"spline": {}, "tanh": {"form": "tanh"}}
+    with_cv = forms | {"spline, penalty by cross-validation": {"penalty": "cv"}}
+    yield from length("60 prompts, drawn", lambda rng: worlds.drawn_lengths(60, rng), draws, forms)
+    yield from length("400 prompts, drawn", lambda rng: worlds.drawn_lengths(400, rng), draws, with_cv)
+    yield from length("1,327 prompts, drawn", lambda rng: worlds.drawn_lengths(1327, rng), draws, forms)
+    if data.is_dir():
+        for name in ("chat", "code", "safety-refuse", "safety-response"):
+            of = real_lengths(data, name)
+            yield from length(f"RM-Bench {name}", lambda rng, of=of: of, draws, forms)
+    yield from style(130, draws)
+    yield from style(441, draws)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    start, made = time.perf_counter(), []
+    for row in rows(options.draws, options.data):
+        made.append(row)
+        print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()), flush=True)
+    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
+    print(table.groupby(["form", "texts"])["share"].agg(["mean", "min"]).round(3).to_string())
+    print(f"{time.perf_counter() - start:.0f} s")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(options.out, index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What the commands say: one way out to the terminal, on which nothing from data can act."""
+
+import logging
+import sys
+import traceback
+from typing import Any
+
+import pandas as pd
+import typer
+
+from rmlab.escapes import csv, line, visible
+
+__all__ = ["crash", "fail", "listen", "say", "say_table", "say_usage", "warn"]
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Write lines; control characters are shown, not sent."""
+    typer.echo(visible(text), err=err)
+
+
+def say_table(table: pd.DataFrame) -> None:
+    """Write a table as CSV, of which `read_scores` and `read_pairs` give the same table back."""
+    sys.stdout.write(csv(table))
+
+
+def warn(message: object, *place: Any, **more: Any) -> None:
+    """A warning on one line, without the place in our code that gave it."""
+    say(f"rmlab: warning: {line(message)}", err=True)
+
+
+def fail(error: BaseException) -> None:
+    """An error on one line."""
+    say(f"rmlab: error: {line(error)}", err=True)
+
+
+def say_usage(error: Any) -> None:
+    """What typer says of wrong usage, which repeats the words that were given."""
+    import io
+
+    text = io.StringIO()
+    error.show(file=text)
+    say(text.getvalue().rstrip("\n"), err=True)
+
+
+def crash(error: Exception) -> None:
+    """An error that nobody foresaw, with its traceback."""
+    say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
+
+
+def listen() -> None:
+    """Take over what others say for us: warnings and log lines."""
+    import warnings
+
+    warnings.showwarning = warn
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"rmlab: warning: {line(record.getMessage())}"

@@ -1,0 +1,174 @@
+"""Conversations as text: the chat template that is taken, and what it may do while it runs."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rmlab.inference.formats import FORMATS
+from rmlab.tables import DataError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["DATE", "Conversation", "choose_template", "read_template", "reads_clock", "render"]
+
+Conversation = list[dict[str, str]]
+
+DATE = "26 Jul 2024"
+"""The day that templates read instead of the clock: the default of Llama's templates."""
+
+_STEPS = 2_000_000
+"""Lines of the compiled template that one conversation may take; long conversations take some ten thousand."""
+
+_CALLED = re.compile(r"\bstrftime_now\s*\(")
+_CLOCK = re.compile(r"""\bstrftime_now\s*\(\s*(?:format\s*=\s*)?("[^"]*"|'[^']*')\s*\)""")
+_RANDOM = re.compile(r"\|\s*random\b|\blipsum\b")
+
+
+def read_template(template: str | Path | None) -> str | None:
+    """A name of FORMATS, or the text of a template given as Jinja or as a file; None stays None.
+
+    Raises DataError for what is none of these, and for a template that draws random numbers.
+    """
+    if template is None or template in FORMATS:
+        return None if template is None else str(template)
+    text = str(template)
+    if isinstance(template, Path) or not ("{{" in text or "{%" in text):
+        text = _file(template)
+    if _RANDOM.search(text):
+        raise DataError(f"template={str(template)[:60]!r} draws random text, so that no score could be repeated")
+    return text
+
+
+def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> tuple[str, str]:
+    """Where the template comes from ("tokenizer", a name, or "given"), and its text."""
+    if template is not None:
+        return (template, FORMATS[template]) if template in FORMATS else ("given", template)
+    who = tokenizer.name_or_path or type(tokenizer).__name__
+    if not tokenizer.chat_template:
+        raise DataError(
+            f"the tokenizer {who!r} has no chat template; say in which format the model was trained: "
+            f"template={' | '.join(map(repr, FORMATS))}, a Jinja template, or a file that holds one"
+        )
+    try:
+        own = str(tokenizer.get_chat_template())
+    except ValueError as error:
+        raise DataError(
+            f"the tokenizer {who!r} has several chat templates and none is its default ({error}); pass one of them as "
+            "template="
+        ) from error
+    if _RANDOM.search(own):
+        raise DataError(
+            f"the chat template of the tokenizer {who!r} draws random text, so that no score could be repeated; pass "
+            "another one as template="
+        )
+    return "tokenizer", own
+
+
+def reads_clock(jinja: str) -> bool:
+    """Whether the template asks for today's date; it gets DATE."""
+    return "strftime_now" in jinja
+
+
+def render(
+    tokenizer: "PreTrainedTokenizerBase", jinja: str, conversations: list[Conversation], *, header: bool
+) -> list[str]:
+    """Each conversation as text; `header`: with the beginning of the assistant's answer.
+
+    Raises DataError where the template refuses a conversation, fails, or does not come to an end.
+    """
+    fixed = {"date_string": DATE} if reads_clock(jinja) else {}
+    one = partial(
+        tokenizer.apply_chat_template,
+        chat_template=_pinned(jinja),
+        tokenize=False,
+        add_generation_prompt=header,
+        **fixed,
+    )
+    rendered: list[str] = []
+    for number, conversation in enumerate(conversations):
+        with _limited() if not number else _unlimited():
+            rendered.append(_render_one(one, number, conversation))
+    return rendered
+
+
+def _pinned(jinja: str) -> str:
+    """The template with DATE written where it asks for today's date, in the form it asks for."""
+    pinned = _CLOCK.sub(lambda found: repr(datetime.strptime(DATE, "%d %b %Y").strftime(found[1][1:-1])), jinja)
+    if _CALLED.search(pinned):
+        raise DataError(
+            "the chat template reads the clock in a way that cannot be pinned (strftime_now of something that is not "
+            "a string), so that no score could be repeated; pass it as template= with a date of your own in it"
+        )
+    return pinned
+
+
+def _file(template: str | Path) -> str:
+    path = Path(template)
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        close = nearest(str(template), list(FORMATS))
+        raise DataError(
+            f"template={str(template)[:60]!r}; {close}; or a Jinja template, or a file that holds one; None takes the "
+            "tokenizer's own"
+        ) from error
+
+
+def _render_one(one: Callable[..., str], number: int, conversation: Conversation) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        return one(conversation)
+    except DataError:
+        raise
+    except TemplateError as error:
+        roles = [message["role"] for message in conversation]
+        raise DataError(
+            f"the chat template refuses conversation {number} with roles {roles}: {error}; "
+            "bring its messages into the form the model knows (no system message, user and assistant in turn)"
+        ) from error
+    except Exception as error:  # a template is somebody's program: it may raise whatever it likes
+        raise DataError(
+            f"the chat template fails on conversation {number} ({type(error).__name__}: {str(error)[:200]}); use the "
+            "template that was published with the model, or pass one as template="
+        ) from error
+
+
+@contextmanager
+def _unlimited() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Inside the block: a template that runs for more than _STEPS lines raises DataError instead of running on.
+
+    The first conversation shows it: loops that never end hang on the template, not on what is said.
+    """
+    left, before = _STEPS, sys.gettrace()
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise DataError(
+                f"the chat template does not come to an end (stopped after {_STEPS:,} steps); use the template that "
+                "was published with the model, or pass one as template="
+            )
+        return count
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        return count if frame.f_code.co_filename == "<template>" else None
+
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

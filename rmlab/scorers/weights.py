@@ -1,0 +1,58 @@
+"""Is every weight of a checkpoint used, and every weight of the model in the checkpoint?"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.tables import DataError
+
+__all__ = ["refuse_new_weights", "refuse_unused_weights"]
+
+_BUFFERS = re.compile(
+    r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|num_batches_tracked)$"
+)
+"""Constants that older versions wrote into checkpoints and newer ones compute."""
+
+_LANGUAGE = re.compile(
+    r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|generator_(predictions|lm_head)|"
+    r"discriminator_predictions|predictions|pooler|seq_relationship)(\.|$)"
+)
+"""Output layers of pretraining, which a reward model carries along and never reads."""
+
+
+def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
+    """Raise DataError where weights of the model are not in the checkpoint."""
+    if missing:
+        raise DataError(
+            f"model={checkpoint.name!r}: {len(missing)} weights are not in the checkpoint ({_some(missing)}); they "
+            "would be random, and so would the scores: use a trained reward model, or name the head it has with head="
+        )
+
+
+def refuse_unused_weights(checkpoint: Checkpoint, model: Any, unused: Iterable[str], head: Iterable[str]) -> None:
+    """Raise DataError where weights of the checkpoint are read neither by the model nor by its `head`.
+
+    A configuration that names fewer layers than there are would otherwise score through half a model, and a head's
+    bias would be dropped. What pretraining left behind, and copies of used weights under another prefix, are let be.
+    """
+    own, read = set(model.state_dict()), set(head)
+    left = sorted(key for key in unused if key not in read and not _harmless(key, own))
+    if left:
+        raise DataError(
+            f"model={checkpoint.name!r}: {len(left)} weights of the checkpoint are used by nothing ({_some(left)}); "
+            "its configuration belongs to another model (compare num_hidden_layers), or it has a head that rmlab does "
+            "not know: use the configuration that was published with the weights, or name the head with head="
+        )
+
+
+def _harmless(key: str, own: set[str]) -> bool:
+    if _BUFFERS.search(key):
+        return True
+    parts = key.split(".")
+    layered = any(part.isdigit() for part in parts)
+    return (not layered and bool(_LANGUAGE.search(key))) or any(".".join(parts[i:]) in own for i in range(1, 5))
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:4]) + (" ..." if len(keys) > 4 else "")

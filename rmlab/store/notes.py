@@ -1,0 +1,62 @@
+"""What a process noted beside its scores: one JSON object, read with care because it may come from a stranger."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rmlab import records
+from rmlab.tables import DataError
+
+__all__ = ["LONGEST", "parse", "text"]
+
+LONGEST = 2**20
+"""Bytes of a note at most; those of rmlab have some thousand."""
+
+_DEEPEST = 20
+
+Note = dict[str, Any]
+
+
+def text(note: Note) -> bytes:
+    """The bytes of a note."""
+    return json.dumps(note, indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def parse(path: Path, data: bytes) -> Note | None:
+    """The note in these bytes; None, with a warning, where they are no JSON, as after a damaged disk.
+
+    Raises DataError for JSON that no process of rmlab writes: no object, nested deeply, too long, broken characters.
+    """
+    if len(data) > LONGEST:
+        raise DataError(f"store: {path} is longer than {LONGEST:,} bytes and no note of rmlab, {_NEXT}")
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        found = None  # deeper than Python reads: no object, as below
+    except ValueError:
+        warnings.warn(f"store: {path} is not JSON; its provenance is left out", stacklevel=4)
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
+        raise DataError(f"store: {path} is no note of rmlab, {_NEXT}")
+    if _too_deep(found):
+        raise DataError(f"store: {path} is nested too deeply for a note of rmlab, {_NEXT}")
+    records.refuse_cut(path, [found])
+    return found
+
+
+_NEXT = "which is an object with what scored the texts; delete the file: the scores do not need it"
+
+
+def _too_deep(value: object) -> bool:
+    """Level by level, not by recursion, which a deep value would end."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

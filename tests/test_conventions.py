@@ -1,0 +1,172 @@
+"""RewardBench's conventions, asked for by name: what its runners hand to a model, and what the model then says."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from pairwise_models import save_pairrm
+from safetensors.torch import load_file, save_file
+from test_heads import named, publish, same
+
+from rmlab import toy
+from rmlab.checks import doctor
+from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.tables import DataError
+
+PROMPTS = ["What is the capital of France?", [{"role": "user", "content": "Two and two?"}]]
+RESPONSES = ["The capital of France is Paris, a city on the river Seine.", "Four."]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(one_thread):
+    torch.manual_seed(0)
+
+
+def rendered(tokens):
+    """Prompt and whole conversation as text, as RewardBench renders them."""
+    found = []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        whole = [*chat, {"role": "assistant", "content": response}]
+        found.append([tokens.apply_chat_template(turns, tokenize=False) for turns in (chat, whole)])
+    return found
+
+
+def states(folder, texts, **options):
+    """Last hidden states of the tokenizer's own call on each text, alone."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(folder)
+    backbone = AutoModel.from_pretrained(toy.save_model(folder.parent / "bare", task="backbone", seed=3)).eval()
+    with torch.no_grad():
+        return torch.stack(
+            [backbone(torch.tensor([tokens(text, **options)["input_ids"]])).last_hidden_state[0, -1] for text in texts]
+        )
+
+
+def published_head(model):
+    """A head that has two beginning tokens under RewardBench: its weights, what it computes, and its settings."""
+    if model == "GRM":
+        head = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    else:
+        head = torch.nn.Linear(32, 1, bias=False)
+    prefixes = {"GRM": "v_head.summary.", "Starling": "v_head.", "UltraRM": "regression_head.", "Beaver": "score_head."}
+    return named(head, prefixes[model]), head, {"score_type": "reward"} if model == "Beaver" else {}
+
+
+@pytest.mark.parametrize("model", ["GRM", "Starling", "UltraRM", "Beaver"])
+def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(tmp_path, model):
+    weights, head, settings = published_head(model)
+    folder = publish(tmp_path / "m", weights, settings=settings)
+    scorer = classifier(folder, convention="reward-bench")
+    words = scorer.tokenizer
+    with torch.no_grad():
+        twice, once = (
+            head(states(folder, [whole for _, whole in rendered(words)], add_special_tokens=added))
+            for added in (True, False)
+        )
+    same(scorer(PROMPTS, RESPONSES), twice)
+    same(classifier(folder)(PROMPTS, RESPONSES), once)
+    assert (twice - once).abs().max() > 0.01 * once.std()
+    assert scorer.provenance()["convention"] == "reward-bench-twice"
+    assert scorer.fingerprint != classifier(folder).fingerprint
+
+
+def test_the_default_pipeline_masks_the_second_beginning_token(tmp_path):
+    folder = toy.save_model(tmp_path / "m")
+    same_as = classifier(folder)(PROMPTS, RESPONSES)
+    found = classifier(folder, convention="reward-bench")
+    np.testing.assert_allclose(found(PROMPTS, RESPONSES), same_as, atol=1e-6)
+    assert found.provenance()["convention"] == "reward-bench"
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "norm"])
+def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
+    """One beginning and one end token more, and the header counts as answer."""
+    from transformers import AutoModelForCausalLM
+
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    scorer = implicit_reward(folder, mode=mode, convention="reward-bench")
+    words, model = scorer.tokenizer, AutoModelForCausalLM.from_pretrained(folder).eval()
+    count = {"sum": torch.sum, "mean": torch.mean, "norm": lambda values: -torch.linalg.norm(values)}[mode]
+    expected = []
+    for prompt, whole in rendered(words):
+        start = 1 + len(words(prompt, add_special_tokens=False)["input_ids"])
+        body = words(prompt + whole.replace(prompt, ""), add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([words.bos_token_id, *body, words.eos_token_id])
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0].double().log_softmax(-1)
+        expected.append(count(logits[start - 1 : -1].gather(1, ids[start:, None])[:, 0]))
+    same(scorer(PROMPTS, RESPONSES), torch.stack(expected))
+    plain = implicit_reward(folder, mode=mode)
+    assert np.abs(plain(PROMPTS, RESPONSES) - scorer(PROMPTS, RESPONSES)).max() > 0.1
+    assert scorer.provenance()["convention"] == "reward-bench-dpo"
+    assert plain.provenance()["convention"] is None
+
+
+def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
+    folder, _, words = save_pairrm(tmp_path / "m")
+    chat = [
+        {"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "So?"},
+    ]  # fmt: skip
+    own, runner = (
+        pairwise(folder, form="better-pairrm", convention=convention).encode([chat], ["a"], ["b"])
+        for convention in (None, "reward-bench")
+    )
+    between = "\n    \n    "
+    text = f"USER: Hi?{between}ASSISTANT: Yes.{between}USER: So?{between}ASSISTANT: "
+    source = words.encode("<|source|>" + text)
+    assert runner.ids[0][: len(source)].tolist() == source
+    assert own.ids[0].tolist() != runner.ids[0].tolist()
+    assert pairwise(folder, convention="reward-bench").provenance()["convention"] == "reward-bench"
+
+
+def test_conventions_have_names(tmp_path):
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    scoring = toy.save_model(tmp_path / "c")
+    for make, model in ((classifier, scoring), (implicit_reward, folder), (pairwise, folder)):
+        with pytest.raises(DataError, match="convention='reward-bench-2'"):
+            make(model, convention="reward-bench-2")
+    with pytest.raises(DataError, match="eos=True with convention"):
+        implicit_reward(folder, convention="reward-bench", eos=True)
+
+
+def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
+    from fakes import toy_responses
+
+    folder = toy.save_model(tmp_path / "m", task="causal")
+    frame = toy_responses(prompts=4, slots=1)
+    report = doctor(implicit_reward(folder, convention="reward-bench"), frame).set_index("check")
+    assert report.loc[["bos", "read"], "status"].tolist() == ["warn", "warn"]
+    assert "as convention='reward-bench' asks" in report.loc["bos", "remedy"]
+    assert doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"] == "pass"
+
+
+def test_oasst_pythia(tmp_path):
+    """A GPT-NeoX under a model type of its own, with one linear layer on the last token."""
+    folder = toy.save_model(tmp_path / "m", "gpt_neox", task="backbone", words=toy.tokenizer(chat_template=None))
+    head = torch.nn.Linear(32, 1)
+    weights = {f"gpt_neox.{key}": tensor for key, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(weights | named(head, "out_proj."), folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "gpt_neox_reward_model", "architectures": ["GPTNeoXRewardModel"], "pooling": "last"}
+    (folder / "config.json").write_text(json.dumps(config))
+    scorer = classifier(folder, template="oasst")
+    found = scorer(PROMPTS, RESPONSES)
+    from transformers import AutoModel
+
+    bare = toy.save_model(tmp_path / "bare", "gpt_neox", task="backbone", words=scorer.tokenizer)
+    backbone, words = AutoModel.from_pretrained(bare).eval(), scorer.tokenizer
+    texts = [
+        "<|prompter|>What is the capital of France?<|endoftext|><|assistant|>" + RESPONSES[0] + "<|endoftext|>",
+        "<|prompter|>Two and two?<|endoftext|><|assistant|>Four.<|endoftext|>",
+    ]
+    with torch.no_grad():
+        expected = [head(backbone(torch.tensor([words(text)["input_ids"]])).last_hidden_state[0, -1]) for text in texts]
+    same(found, torch.stack(expected))
+    assert scorer.head.name == "projection"
+    (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
+    with pytest.raises(DataError, match="pooling='mean' is not known"):
+        classifier(folder, template="oasst")(PROMPTS, RESPONSES)

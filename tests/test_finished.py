@@ -1,0 +1,243 @@
+"""Names of finished tables: no two names share a file, on any file system, and every name comes back."""
+
+import os
+import re
+import unicodedata
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import rmlab
+from rmlab import toy
+from rmlab.io.own import holds_pairs
+from rmlab.report.html import read_results
+from rmlab.scoring.finished import file_name
+from rmlab.tables import DataError
+
+CONFUSABLE = ["org/model", "org--model", "Org/Model", "gpt:4", "gpt_4", "caf\u00e9", "cafe\u0301"]
+ALPHABET = "aAbB0/-_.%~: +é\u0301K\u212a\ud83d\0\n'\"<>|?*\\ßſ"
+NAMES = st.text(st.sampled_from(ALPHABET), max_size=8) | st.text(max_size=8)
+
+
+def decoded(file):
+    """Model and benchmark of a file's name: the inverse, written anew."""
+    stem = file.removesuffix(".csv").removesuffix(".pairs")
+    model, _, benchmark = stem.rpartition(".")
+    return [_decoded(part) for part in (model, benchmark)]
+
+
+def _decoded(part):
+    body, _, capitals = part.partition("~")
+    if body == "%":
+        return ""
+    # The letters of the name itself, not those of the codes, have a case to give back.
+    codes = [body[at : at + 3] if body[at] == "%" else body[at] for at in _starts(body)]
+    mask, place, made = int(capitals or "0", 32), 0, ""
+    for code in codes:
+        letter = unquote(code, errors="surrogatepass") if len(code) == 1 else code
+        if re.fullmatch("[A-Za-z]", code) or re.fullmatch("%(4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])", code):
+            letter = unquote(code)
+            letter = letter.upper() if mask >> place & 1 else letter.lower()
+            place += 1
+        made += letter
+    made = made.replace("--", "/")
+    raw = re.sub(rb"%([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), made.encode())
+    return raw.decode("utf-8", "surrogatepass")
+
+
+def _starts(body):
+    at = 0
+    while at < len(body):
+        yield at
+        at += 3 if body[at] == "%" else 1
+
+
+def seen_by_any_system(file):
+    """What the least careful file system keeps of a name."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", file.casefold()).casefold()).rstrip(". ")
+
+
+@given(NAMES, NAMES)
+@example("a-/b", "a/-b")
+@example("a--b", "a/b")
+@example("con", "CON")
+@example("", "%")
+@example("/a", "--a")
+def test_different_names_have_different_files(one, two):
+    if one != two:
+        for first, second in [((one, "b"), (two, "b")), (("m", one), ("m", two)), ((one, two), (two, one))]:
+            assert seen_by_any_system(file_name(*first)) != seen_by_any_system(file_name(*second))
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+@example("a.b", "c", "a", "b.c")
+@example("a", "b.pairs", "a", "b")
+@example("a", "pairs", "a.pairs", "")
+def test_where_the_model_ends_is_never_in_doubt(model, benchmark, other_model, other_benchmark):
+    files = {file_name(model, benchmark, pairs=pairs) for pairs in (False, True)}
+    others = {file_name(other_model, other_benchmark, pairs=pairs) for pairs in (False, True)}
+    assert len(files) == len(others) == 2
+    assert bool(files & others) == ((model, benchmark) == (other_model, other_benchmark))
+
+
+@given(NAMES, NAMES)
+@example("CON", "pairs")
+@example("-rf", "Aux")
+@example("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "rm-bench")
+def test_a_file_gives_its_names_back_and_is_allowed_everywhere(model, benchmark):
+    from pathlib import Path
+
+    for pairs in (False, True):
+        file = file_name(model, benchmark, pairs=pairs)
+        assert decoded(file) == decoded(file.lower()) == [model, benchmark]
+        assert re.fullmatch(r"[A-Za-z0-9_%][A-Za-z0-9_.%~ -]*\.csv", file)
+        assert file.split(".")[0].rstrip(" ").upper() not in {
+            "CON", "PRN", "AUX", "NUL", *(f"{port}{digit}" for port in ("COM", "LPT") for digit in range(10))
+        }  # fmt: skip
+        assert holds_pairs(Path(file)) == pairs
+
+
+def named(name):
+    def scorer(prompts, answers):
+        return [float(len(text) % 7) for text in answers]
+
+    scorer.name, scorer.fingerprint = name, f"f{CONFUSABLE.index(name) if name in CONFUSABLE else 'x'}"
+    return scorer
+
+
+def test_seven_confusable_names_are_seven_models_read_back(tmp_path):
+    responses = rmlab.load("mini").head(12)
+    store = tmp_path / "store"
+    scores = pd.concat([rmlab.score(responses, named(name), store=store) for name in CONFUSABLE], ignore_index=True)
+    for source in (store, str(store / "*.csv"), sorted(store.glob("*.csv"))):
+        found = rmlab.read_scores(source)
+        assert set(found["model"]) == set(CONFUSABLE)
+        order = ["model", *rmlab.tables.KEY]
+        pd.testing.assert_frame_equal(
+            found.sort_values(order, ignore_index=True), scores.sort_values(order, ignore_index=True)
+        )
+    assert set(read_results(store)[0]["mini"]["model"]) == set(CONFUSABLE)
+
+
+def test_own_data_called_pairs_is_read_as_scores(tmp_path):
+    responses = rmlab.load("mini").head(12).assign(benchmark="pairs")
+    scores = rmlab.score(responses, "longest", store=tmp_path)
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), scores)
+
+
+@pytest.mark.parametrize("kind", ["score", "prefer"])
+def test_a_name_that_is_too_long_is_refused_before_the_run(tmp_path, kind):
+    responses = rmlab.load("mini").head(6)
+    calls = []
+
+    class Judge:
+        fingerprint = "f"
+        name = "é" * 60
+
+        def __call__(self, prompts, *answers):
+            calls.append(1)
+            return [0.0] * len(prompts)
+
+        prefer = __call__
+
+    judge = Judge()
+    if kind == "score":
+        del Judge.prefer
+    run = getattr(rmlab, kind)
+    with pytest.raises(DataError, match=r"makes a file name of .* characters, and \d+ are allowed.*name=.*--name"):
+        run(responses, judge, store=tmp_path / "store")
+    assert calls == []
+    assert not (tmp_path / "store").exists()
+    run(responses, judge)
+    assert calls, "without a store any name will do"
+
+
+@pytest.fixture(scope="module")
+def finals(tmp_path_factory):
+    """Two checkpoints of two runs, both in a folder called final."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed, run in enumerate(("run1", "run2")):
+        toy.save_model(folder / run / "final", seed=seed)
+    return folder
+
+
+def test_two_checkpoints_of_one_name_do_not_replace_one_another(finals, tmp_path, one_thread):
+    responses = rmlab.load("mini").head(6)
+    first = rmlab.score(responses, finals / "run1" / "final", store=tmp_path, dtype="float32")
+    with pytest.raises(DataError, match=r"another model named 'final', with other weights.*--name"):
+        rmlab.score(responses, finals / "run2" / "final", store=tmp_path, dtype="float32")
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), first)
+    rmlab.score(responses, finals / "run2" / "final", store=tmp_path, name="second")
+    assert set(rmlab.read_scores(tmp_path)["model"]) == {"final", "second"}
+    rmlab.score(responses, finals / "run1" / "final", store=tmp_path)
+
+
+def test_the_command_line_names_each_model(main, finals, tmp_path, monkeypatch, one_thread):
+    monkeypatch.chdir(finals)
+    words = ["score", "mini", "run1/final", "run2/final", "-q", "--store", tmp_path / "s"]
+    code, _, err = main(*words)
+    assert code == 1
+    assert "two scorers are named 'final'" in err
+    code, out, _ = main(*words, "--name", "one", "--name", "two")
+    assert code == 0
+    assert set(rmlab.read_scores(tmp_path / "s")["model"]) == {"one", "two"}
+    assert out.count("one,mini") == out.count("two,mini") > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["a/b", "c/d", "--name", "x"], 2, "1 names for 2 models"),
+        (["a/b", "--name", ""], 2, "one for each"),
+        (["longest", "--name", "x"], 1, "options ['name'] are for models named by a string"),
+        (["longest", ".", "--name", "x", "--name", "y"], 1, "name: 'x' for 'longest'"),
+    ],
+)
+def test_names_that_fit_no_model_are_refused(main, monkeypatch, tmp_path, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    found, out, err = main("score", "mini", *words)
+    assert (found, out) == (code, "")
+    assert message in " ".join(err.split())
+
+
+def test_policies_and_pairwise_models_take_names(main, monkeypatch):
+    made = []
+
+    def implicit(model, reference, *, mode, name, **options):
+        made.append(name)
+        return rmlab.baselines.longest if name == "one" else rmlab.baselines.shortest
+
+    monkeypatch.setattr("rmlab.scorers.implicit.implicit_reward", implicit)
+    words = ["a/b", "c/d", "--reference", "e/f", "-q", "--name", "one", "--name", "two"]
+    assert main("score", "mini", *words)[0] == 0
+    assert made == ["one", "two"]
+    from fakes import Streaming
+
+    def pairwise(model, *, name):
+        made.append(name)
+        judge = Streaming(name)
+        judge.prefer = judge.value
+        return judge
+
+    monkeypatch.setattr("rmlab.scorers.pairwise", pairwise)
+    assert main("prefer", "mini", "a/b", "-q", "--name", "three")[0] == 0
+    assert made[-1] == "three"
+
+
+def test_what_stands_in_a_tables_place_is_refused_before_the_run(tmp_path):
+    responses = rmlab.load("mini").head(6)
+    for file in (file_name("longest", "mini"), file_name("longest", "mini") + ".provenance.json"):
+        store = tmp_path / file.split(".")[-1]
+        store.mkdir()
+        (store / file).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(DataError, match="is a link; a store holds plain files only"):
+            rmlab.score(responses, "longest", store=store)
+        if hasattr(os, "mkfifo"):
+            (store / file).unlink()
+            os.mkfifo(store / file)
+            with pytest.raises(DataError, match="is a pipe"):
+                rmlab.score(responses, "longest", store=store)
+    assert not (tmp_path / "elsewhere").exists()

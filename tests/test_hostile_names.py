@@ -1,0 +1,432 @@
+"""Every writer of HTML, Markdown, LaTeX, CSV and terminal text, with a hostile name wherever data can put one."""
+
+import base64
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from benchmark_worlds import reward_bench_2_scores
+from fakes import BothOrders, Streaming
+from markdown_it import MarkdownIt
+from test_escapes import runs_no_formula, sends_nothing
+
+import rmlab
+from rmlab import cli, escapes, report, scoring, tables
+from rmlab import io as files
+from rmlab.metrics import pairs
+from rmlab.scoring import finished
+from rmlab.widgets.tokens import tokens_html
+
+PAYLOAD = (
+    "=cmd|'/C calc'!A0;=1+1\"'><script>alert(1)</script><img src=x onerror=alert(2)>*_`|[a](javascript:alert(3))"
+    "<a href=javascript:alert(4)>\\input{/etc/passwd}$\\frac{$#%&~^{}&#x1b;&lt;https://evil.example\x1b[31m\x9b2J\x07"
+    "\u202e\u2066\r\n\tend"
+)
+SHORT = "=1+\x1b[31m<b>\u202e"  # what a file system and a shell take as well
+MEDIUM = SHORT + "<script>alert(1)</script>;-1"  # what leaves room in the name of a table
+PLACES = ["model", "benchmark", "domain", "subset", "id", "column"]
+
+
+class World:
+    """Tables that are ordinary but for one place, where the payload stands."""
+
+    def __init__(self, place, make_scores, folder, main, monkeypatch):
+        self.place, self.folder, self.main, self.monkeypatch = place, folder, main, monkeypatch
+        scores = make_scores({"chat": 4, "math": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
+        scores = scores.replace({"domain": {"chat": "poems", "math": "prose"}})
+        scores["subset"] = scores["domain"]
+        self.scores = tables.check_scores(self.spoilt(scores))
+        self.plain = self.scores[self.scores["slot"] == 0].reset_index(drop=True)
+        self.pairs = pairs(self.scores)
+        texts = self.scores[self.scores["model"] == self.scores["model"].iloc[0]].drop(columns=["model", "score"])
+        place = [f"{row.label} {row.slot} {row.domain} {row.id}" for row in texts.itertuples()]
+        self.responses = tables.check_responses(texts.assign(prompt="p", response=place))
+        self.name = PAYLOAD if place == "model" else "judge"
+
+    def spoilt(self, table):
+        if self.place == "column":
+            return table.assign(**{PAYLOAD: PAYLOAD})
+        values = table[self.place]
+        return table.assign(**{self.place: values.where(values != values.iloc[0], PAYLOAD)})
+
+    @property
+    def board(self):
+        board = report.leaderboard(self.scores)
+        return board.assign(**{PAYLOAD: 0.5}) if self.place == "column" else board
+
+    def run(self, *words):
+        _, out, err = self.main(*words)
+        return out + err
+
+
+def save_table(world):
+    path = report.save_figure(plt.figure(), world.folder / "x", world.scores)[-1]
+    indexed = world.scores.set_index(["model", "id"])
+    return path.read_text(encoding="utf-8"), escapes.csv(indexed, index=True)
+
+
+def stored(world):
+    shorter = {"model": {PAYLOAD: MEDIUM}, "benchmark": {PAYLOAD: MEDIUM}}
+    finished.keep(world.scores.replace(shorter), world.folder / "store")
+    finished.keep(world.pairs.replace(shorter), world.folder / "store")
+    found = sorted((world.folder / "store").glob("*.csv"))
+    assert len(found) >= 6
+    assert all(sends_nothing(path.name) for path in found)
+    return [path.read_text(encoding="utf-8") for path in found]
+
+
+def reported(world):
+    """The page of a folder whose file has a hostile name, and the one with the figures of RewardBench 2."""
+    files.write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
+    yield report.write_report(world.folder / "in", world.folder / "r.html", title=PAYLOAD).read_text(encoding="utf-8")
+    if world.place == "model":
+        best_of = reward_bench_2_scores(models=("a", PAYLOAD))
+        yield report.write_report(best_of, world.folder / "r.html").read_text(encoding="utf-8")
+
+
+def downloads(world):
+    page = report.write_report(world.pairs, world.folder / "r.html").read_text(encoding="utf-8")
+    for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page):
+        yield base64.b64decode(data).decode()
+
+
+def explored(world):
+    """The values of all HTML widgets of the explorer, in each of its views."""
+    import ipywidgets
+
+    view = rmlab.explore(world.scores, world.responses)
+    view.complain(ValueError(PAYLOAD))
+    for show in view._shows.options:
+        view._shows.value = show
+        yield from _html_values(view.widget, ipywidgets.HTML)
+
+
+def _html_values(widget, kind):
+    if isinstance(widget, kind) and widget.value:
+        yield widget.value
+    for child in getattr(widget, "children", ()):
+        yield from _html_values(child, kind)
+
+
+def told_tokens(world):
+    yield tokens_html(pd.DataFrame({"text": [PAYLOAD], "reward": [1.0], "change": [0.5], "method": ["token"]}))
+
+
+def drawn(world):
+    """A figure as SVG, which is XML."""
+    levels = rmlab.accuracy(world.pairs, by=["model", "level"])
+    axes = rmlab.plot_style_gap(levels)
+    yield report.save_figure(axes, world.folder / "gap.svg")[0].read_text(encoding="utf-8")
+
+
+def cli_score(world):
+    """A model whose name is hostile, and texts from a file with hostile names."""
+    own = world.folder / f"{SHORT}.jsonl"
+    rows = [
+        {"id": f"{PAYLOAD}{i}", "subset": PAYLOAD, "domain": PAYLOAD, "prompt": "p", "chosen": "c c", "rejected": "r"}
+        for i in range(3)
+    ]
+    own.write_text("\n".join(map(json.dumps, rows)))
+    world.monkeypatch.setattr("rmlab.scorers.classifier", lambda model, **options: Streaming(PAYLOAD))
+    yield world.run("score", own, "a/b", "-q")
+    world.monkeypatch.setattr("rmlab.scorers.classifier", lambda model, **options: Streaming(MEDIUM))
+    yield world.run("score", own, "a/b", "-q", "--store", world.folder / "s")
+    yield world.run("score", own, "a/b", "-q", "-o", world.folder / f"{SHORT}.csv")
+    yield world.run("score", own, f"{SHORT}", "-q")
+    yield world.run("score", own, "a/b", "--shard", PAYLOAD)
+    yield world.run("score", world.folder / f"absent{SHORT}", "a/b")
+
+
+def cli_prefer(world):
+    judge = BothOrders(PAYLOAD)
+    world.monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: judge)
+    yield world.run("prefer", "mini", "a/b", "-q")
+    yield world.run("prefer", "mini", "a/b", "-q", "-o", world.folder / f"{SHORT}.csv")
+
+
+def cli_merge(world):
+    scoring.score(rmlab.load("mini").head(6), Streaming(MEDIUM), store=world.folder / SHORT)
+    yield world.run("merge", world.folder / SHORT, "--into", world.folder / "all")
+    path = next((world.folder / SHORT).glob("*/*.scores"))
+    path.write_bytes(path.read_bytes() + PAYLOAD.encode())
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield world.run("merge", world.folder / SHORT, "--into", world.folder / "all")
+    yield world.run("merge", world.folder / f"{SHORT}-absent", "--into", world.folder / "all")
+
+
+def cli_doctor(world):
+    found = pd.DataFrame(
+        {"check": ["head"], "status": pd.Categorical(["warn"], ordered=True), "found": [PAYLOAD], "remedy": [PAYLOAD]}
+    )
+    world.monkeypatch.setattr("rmlab.checks.doctor", lambda *args, **options: found)
+    told = world.run("doctor", "a/b")
+    assert told.count("\n") == 2, "a hostile line end makes no line of its own"
+    yield told
+
+
+def cli_report(world):
+    files.write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
+    yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
+    (world.folder / "in" / f"{SHORT}.json").write_text("{")
+    yield world.run("report", world.folder / "in", "-o", world.folder / "r.html")
+
+
+def cli_explore(world):
+    yield world.run("explore", world.folder / SHORT)
+    files.write_scores(world.scores, world.folder / "x.csv")
+    yield world.run("explore", world.folder / "x.csv")
+
+
+def cli_demo(world):
+    world.monkeypatch.setattr("rmlab.demo.demo", lambda out: (_summary(PAYLOAD), [world.folder / SHORT]))
+    yield world.run("demo")
+
+
+def _summary(name):
+    return pd.DataFrame({"model": [name], "overall": [0.5], "low": [0.4], "high": [0.6]})
+
+
+def cli_usage(world):
+    """What typer says of wrong words, which it repeats; log lines, and errors that nobody foresaw."""
+    import logging
+
+    yield world.run(SHORT)
+    yield world.run("score", "mini", "longest", f"--{SHORT}")
+    yield world.run("explore", "x", "--port", SHORT)
+    yield world.run("score", "mini", "a/b", "--weight", SHORT)
+    handler = logging.StreamHandler(io.StringIO())
+    handler.setFormatter(cli.terminal._OneLine())
+    yield handler.format(logging.LogRecord("x", logging.WARNING, "", 0, "%s", (PAYLOAD,), None)) + "\n"
+
+    def surprise(*words, **options):
+        raise KeyError(PAYLOAD) from ValueError(PAYLOAD)
+
+    world.monkeypatch.setattr("rmlab.benchmarks.load", surprise)
+    told = world.run("score", "mini", "longest")
+    assert "Traceback" in told
+    yield told
+
+
+def progress_bar(world):
+    import sys
+
+    from rmlab.scoring.run import _bar
+
+    error = io.StringIO()
+    world.monkeypatch.setattr(sys, "stderr", error)
+    with _bar(3, PAYLOAD, True) as bar:
+        bar.update(1)
+    yield error.getvalue().replace("\r", "\n")
+
+
+# Kind -> the name of a function or command -> its texts.
+WRITERS = {
+    "html": {
+        "styled": lambda world: [report.styled(world.board).to_html()],
+        "show": lambda world: [report.show(world.board, sortable=False).data],
+        "write_report": reported,
+        "explore": explored,
+        "tokens_html": told_tokens,
+    },
+    "svg": {"save_figure": drawn},
+    "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)]},
+    "latex": {"to_latex": lambda world: [report.to_latex(world.board, caption=PAYLOAD)]},
+    "csv": {
+        "to_csv": lambda world: [report.to_csv(world.board)],
+        "save_figure": save_table,
+        "write_report": downloads,
+        "write_scores": lambda world: [_read(files.write_scores(world.scores, world.folder / "s.csv"))],
+        "write_scores of votes": lambda world: [
+            _read(files.write_scores(world.plain, world.folder / "v.csv", format="response-matrix"))
+        ],
+        "write_pairs": lambda world: [_read(files.write_pairs(world.pairs, world.folder / "p.csv"))],
+        "write_pairs of votes": lambda world: [
+            _read(files.write_pairs(pairs(world.plain), world.folder / "v.csv", format="response-matrix"))
+        ],
+        "keep": stored,
+    },
+    "terminal": {
+        "score": cli_score,
+        "prefer": cli_prefer,
+        "merge": cli_merge,
+        "doctor": cli_doctor,
+        "report": cli_report,
+        "explore": cli_explore,
+        "demo": cli_demo,
+        "usage": cli_usage,
+        "progress": progress_bar,
+    },
+}  # fmt: skip
+
+
+def _read(path):
+    return path.read_text(encoding="utf-8")
+
+
+MAY = {
+    "alt", "aria-label", "charset", "class", "colspan", "content", "data-v", "download", "href", "http-equiv", "id",
+    "lang", "name", "role", "rowspan", "scope", "src", "style", "tabindex", "title", "type",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Fails on an element or attribute that a name made; collects what is shown."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.shown, self.scripts, self.within = "", [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.within.append(tag)
+        assert tag not in ("iframe", "object", "embed", "base", "form", "input", "a href=javascript:alert(4)")
+        for name, value in attrs:
+            assert name in MAY, (tag, name)
+            if name in ("src", "href"):
+                assert value.startswith(("data:image/png;base64,", "data:text/csv;base64,", "#")), value[:60]
+            if name in ("style", "class", "id"):
+                assert "alert" not in value
+
+    def handle_data(self, data):
+        if self.within and self.within[-1] == "script":
+            self.scripts.append(data)
+        elif not self.within or self.within[-1] != "style":
+            self.shown += data
+
+    def handle_endtag(self, tag):
+        if tag in self.within:
+            while self.within.pop() != tag:
+                pass
+
+
+def check_html(text):
+    assert sends_nothing(text.replace("\t", ""))
+    page = Page(text)
+    from rmlab.report import page as ours
+
+    assert page.scripts in ([], [ours._SCRIPT])
+
+
+def check_markdown(text):
+    assert sends_nothing(text)
+    page = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
+    assert set(re.findall(r"<(\w+)", page)) <= {"table", "thead", "tbody", "tr", "th", "td", "em"}
+    counts = {len(re.findall(r"<t[dh]\b", row)) for row in page.split("</tr>")[:-1]}
+    assert len(counts) == 1, "every row has the cells of the heading"
+    assert not re.search(r"(?<!\\)\$|[^\\]://|(?<!\\)@", text)
+
+
+SAFE = "|".join(re.escape(token) for token in sorted([*escapes._LATEX.values(), "-{}"], key=len, reverse=True))
+OURS = (
+    r"\\(begin|end)\{(table|tabular)\}(\{[lr]+\})?|\\(centering|toprule|midrule|bottomrule)$|\\label\{tab:leaderboard\}"
+)
+
+
+def check_latex(text):
+    assert sends_nothing(text)
+    for row in text.splitlines():
+        rest = re.sub(OURS, "", row)
+        rest = re.sub(r"^\\caption\{(.*)\}$", r"\1", rest)
+        rest = re.sub(r"\\\\$", "", rest)
+        rest = re.sub(r" & ", " ", re.sub(SAFE, "", re.sub(r"\\textit\{(.*?)\} \(baseline\)", r"\1", rest)))
+        assert not set(rest) & set('\\{}$&#%_^~"'), rest
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len({len(re.findall(r"(?<!\\)&", line)) for line in rows}) == 1
+
+
+def check_csv(text):
+    assert sends_nothing(text)
+    rows = list(csv.reader(io.StringIO(text), strict=True))
+    assert len({len(row) for row in rows}) == 1
+    for row in rows:
+        assert all(runs_no_formula(cell) for cell in row)
+
+
+def check_svg(text):
+    assert sends_nothing(text)
+    for node in ElementTree.fromstring(text).iter():
+        assert node.tag.rpartition("}")[2] != "script"
+        assert not [name for name in node.attrib if name.lower().startswith("on")]
+        assert "alert" not in "".join(node.attrib.values())
+
+
+CHECKS = {"html": check_html, "svg": check_svg, "markdown": check_markdown, "latex": check_latex, "csv": check_csv}
+
+
+def check_terminal(text):
+    assert sends_nothing(text.replace("\t", ""))
+
+
+CHECKS["terminal"] = check_terminal
+# What the other commands say does not come from the world's tables: they put hostile names everywhere themselves.
+OF_TABLES = ("report", "explore")
+CASES = [
+    (kind, name, place)
+    for kind, writers in WRITERS.items()
+    for name in writers
+    for place in (PLACES if kind != "terminal" or name in OF_TABLES else PLACES[:1])
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "place"), CASES)
+def test_a_hostile_name_stays_a_name(kind, name, place, make_scores, tmp_path, main, monkeypatch):
+    world = World(place, make_scores, tmp_path, main, monkeypatch)
+    texts = list(WRITERS[kind][name](world))
+    assert texts
+    for text in texts:
+        assert text
+        CHECKS[kind](text)
+    said = "".join(texts)
+    if (kind, name, world.place) in SAYS:
+        assert "alert(1)" in said, "the name is shown, not dropped"
+
+
+# Where the name is certain to stand in what is written.
+SAYS = {(kind, name, "model") for kind in ("html", "markdown", "latex", "csv") for name in WRITERS[kind]} - {
+    ("csv", "keep", "model")
+} | {(kind, name, place) for kind, name in (("html", "styled"), ("markdown", "to_markdown"), ("latex", "to_latex"),
+     ("csv", "to_csv"), ("html", "show"), ("html", "write_report")) for place in ("domain",)}  # fmt: skip
+
+
+def test_no_kind_of_text_and_no_writer_is_left_out():
+    assert set(WRITERS) == set(CHECKS) == {"html", "svg", "markdown", "latex", "csv", "terminal"}
+    assert all(WRITERS.values())
+    covered = {name.split(" ")[0] for writers in WRITERS.values() for name in writers}
+    assert {name for name in report.__all__ if name.startswith(("to_", "write_", "save_", "show", "styled"))} <= covered
+    assert {name for name in files.__all__ if name.startswith("write_")} <= covered
+    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    assert commands <= set(WRITERS["terminal"])
+
+
+def test_the_payload_would_be_found():
+    """Each check fails on a writer that escapes nothing."""
+    for bad in ('<td onclick="x">', "<img src=x>", "<script>alert(1)</script>", "\x1b[31m", "<b>\u202e</b>"):
+        with pytest.raises(AssertionError):
+            check_html(bad)
+    board = pd.DataFrame({"a": [1]})
+    for bad in (
+        "| a |\n| --- |\n| <b>x</b> |\n",
+        "| a |\n| --- |\n| x\\||y |\n| [a](b) |\n",
+        "| a |\n| - |\n| $x$ |\n",
+    ):
+        with pytest.raises(AssertionError):
+            check_markdown(bad)
+    for bad in ("a \\input{x} \\\\", "a & b \\\\\na \\\\", "50% \\\\"):
+        with pytest.raises(AssertionError):
+            check_latex(bad)
+    for bad in ("model\n=1+1\n", 'model\n"x;=1"\n', "model\n\x1b[31m\n", "model\n\u202ex\n", "-x\n1\n"):
+        with pytest.raises(AssertionError):
+            check_csv(bad)
+    check_csv(board.to_csv(index=False))
+    with pytest.raises(AssertionError):
+        check_terminal("a\rb")

@@ -1,0 +1,177 @@
+"""Calibration against plain loops, and an error that is nil where margins are log-odds."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from outcome_tables import margins_as_pairs
+
+from rmlab import metrics, stats
+from rmlab.tables import DataError
+
+
+def test_calibration_equals_plain_loops():
+    margin = np.random.default_rng(0).normal(0.7, 1.5, 500).round(1)
+    table = stats.calibration(margins_as_pairs(margin), bins=5)
+    error = 0
+    for row in table.itertuples():
+        chance = [1 / (1 + np.exp(-abs(m))) for m in margin]
+        members = [i for i, p in enumerate(chance) if row.left <= p < row.right]
+        right = [1.0 if margin[i] > 0 else 0.5 if margin[i] == 0 else 0.0 for i in members]
+        assert row.n_pairs == len(members)
+        assert row.predicted == pytest.approx(np.mean([chance[i] for i in members]))
+        assert row.accuracy == pytest.approx(np.mean(right))
+        error += abs(row.predicted - row.accuracy) * len(members) / 500
+    assert table["ece"].iloc[0] == pytest.approx(error)
+    assert stats.calibration_error(margins_as_pairs(margin), bins=5)["ece"].item() == table["ece"].iloc[0]
+
+
+def test_a_bin_of_fewer_than_five_prompts_has_no_interval():
+    table = stats.calibration(margins_as_pairs(np.array([0.1, 0.2, -0.1, 0.3, 4.0, 5.0, 6.0, -4.0, 5.5])), bins=2)
+    assert table["n_prompts"].tolist() == [4, 5]
+    assert table["accuracy"].tolist() == [0.75, 0.8]
+    assert table.loc[0, ["se", "low", "high"]].isna().all()
+    assert table.loc[1, ["se", "low", "high"]].notna().all()
+
+
+def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
+    rng = np.random.default_rng(2)
+    logit = rng.normal(0, 2, 20_000)
+    margin = np.where(rng.random(20_000) < 1 / (1 + np.exp(-np.abs(logit))), np.abs(logit), -np.abs(logit))
+    honest = stats.calibration(margins_as_pairs(margin))
+    loud = stats.calibration(margins_as_pairs(3 * margin))
+    assert honest["ece"].iloc[0] < 0.01
+    assert loud["ece"].iloc[0] > 0.08
+    assert stats.calibration(margins_as_pairs(3 * margin), temperature=3)["ece"].iloc[0] == pytest.approx(
+        honest["ece"].iloc[0]
+    )
+    inside = (honest["low"] <= honest["predicted"]) & (honest["predicted"] <= honest["high"])
+    assert inside.mean() >= 0.8
+
+
+def test_empty_bins_and_blanks_are_shown():
+    table = stats.calibration(margins_as_pairs(np.array([0.0, 0.0, 9.0, np.nan])))
+    assert table["n_pairs"].tolist() == [2, *[0] * 8, 1]
+    assert table["accuracy"].isna().sum() == 8
+    assert table.loc[0, ["predicted", "accuracy"]].tolist() == [0.5, 0.5]
+    assert (table["missing"] == 1).all()
+
+
+def test_margins_summarise_every_level(make_scores):
+    pairs = metrics.pairs(make_scores())
+    table = stats.margins(pairs)
+    assert list(table["model"]) == ["a"] * 3 + ["b"] * 3
+    assert list(table["level"]) == ["easy", "normal", "hard"] * 2
+    one = pairs[(pairs["model"] == "b") & (pairs["level"] == "hard")]["margin"]
+    row = table.iloc[5]
+    assert [row["q50"], row["mean"], row["n_pairs"]] == pytest.approx([one.median(), one.mean(), len(one)])
+    assert row["positive"] == pytest.approx((one > 0).mean())
+
+
+def test_judges_have_no_margins_and_bad_options_are_refused(make_scores):
+    pairs = metrics.pairs(make_scores())
+    judged = pairs.assign(margin=np.nan)
+    for function in (stats.calibration, stats.margins):
+        with pytest.raises(DataError, match="no margin in any"):
+            function(judged)
+    with pytest.raises(ValueError, match="a temperature above 0"):
+        stats.calibration(pairs, temperature=0)
+    with pytest.raises(DataError, match="did you mean 'level'"):
+        stats.margins(pairs, by="levels")
+    with pytest.raises(DataError, match="by='domain'"):
+        stats.margins(margins_as_pairs(np.array([1.0])), by="level")
+
+
+def test_a_model_without_margins_has_an_empty_calibration(make_scores):
+    pairs = metrics.pairs(make_scores({"chat": 8}, models=("a", "b")))
+    table = stats.calibration(pairs.assign(margin=pairs["margin"].where(pairs["model"] == "a")))
+    blank = table[table["model"] == "b"]
+    assert blank["ece"].isna().all()
+    assert (blank["n_pairs"] == 0).all()
+    assert (blank["missing"] == 72).all()
+
+
+def drawn(rng, n, *, models=1, factor=1.0):
+    """Margins that are log-odds times a factor; outcomes follow the log-odds."""
+    odds = np.abs(rng.normal(0, 1.5, (models, n)))
+    margin = factor * np.where(rng.random(odds.shape) < 1 / (1 + np.exp(-odds)), odds, -odds)
+    return pd.concat(margins_as_pairs(row, f"m{i}") for i, row in enumerate(margin))
+
+
+def test_a_calibrated_model_shows_no_error_on_average():
+    table = stats.calibration_error(drawn(np.random.default_rng(0), 100, models=200))
+    assert table["ece"].mean() > 0.08  # what chance alone makes of ten bins
+    assert abs(table["ece_debiased"].mean()) < 4 * table["ece_debiased"].std() / np.sqrt(200)
+    assert (table["ece_low"] == 0).mean() >= 0.93
+    for factor in (0.6, 2.0):
+        truth = stats.calibration_error(drawn(np.random.default_rng(1), 50_000, factor=factor))["ece"].item()
+        table = stats.calibration_error(drawn(np.random.default_rng(2), 400, models=100, factor=factor))
+        assert ((table["ece_low"] <= truth) & (truth <= table["ece_high"])).mean() >= 0.9
+        assert abs(table["ece_debiased"].mean() - truth) < 0.25 * truth
+        assert (table["ece_debiased"] <= table["ece"] + 1e-12).all()
+
+
+def test_the_debiased_error_leaves_each_prompt_out_in_turn():
+    margin = np.random.default_rng(3).normal(0.7, 1.5, (12, 4)).round(1)
+    pairs = margins_as_pairs(margin.ravel()).assign(
+        id=np.repeat(np.arange(12), 4).astype(str), chosen_slot=np.tile(np.arange(4), 12)
+    )
+    chance = 1 / (1 + np.exp(-np.abs(margin)))
+    residual = 0.5 + 0.5 * np.sign(margin) - chance
+    place = np.minimum((6 * (chance - 0.5)).astype(int), 2)
+    total = 0.0
+    for prompt in range(12):
+        for b in range(3):
+            own = residual[prompt][place[prompt] == b].sum()
+            others = residual[place == b].sum() - own
+            total += own * np.sign(others) / margin.size
+    assert stats.calibration_error(pairs, bins=3)["ece_debiased"].item() == pytest.approx(total)
+
+
+def test_brier_and_log_loss_are_those_of_the_margins():
+    margin = np.random.default_rng(4).normal(0.7, 1.5, 300).round(1)
+    margin[:7] = 0
+    row = stats.calibration_error(margins_as_pairs(margin), temperature=2.0).iloc[0]
+    promised = 1 / (1 + np.exp(-margin / 2))  # that the chosen answer is better; it is
+    squared = np.where(margin == 0, 0.25, (1 - promised) ** 2)
+    assert row["brier"] == pytest.approx(squared.mean())
+    assert row["log_loss"] == pytest.approx(-np.log(promised).mean())
+    assert row["n_ties"] == (margin == 0).sum()
+    for name, value in (("brier", squared), ("log_loss", -np.log(promised))):
+        half = 1.968 * value.std(ddof=1) / np.sqrt(300)
+        assert row[f"{name}_high"] - row[f"{name}_low"] == pytest.approx(2 * half, rel=0.05)
+        assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
+        assert row[f"{name}_high"] - row[name] > row[name] - row[f"{name}_low"]  # a few large losses: skewed upwards
+
+
+def test_few_prompts_and_no_margins_have_their_reason(make_scores):
+    pairs = metrics.pairs(make_scores({"chat": 4}, models=("a", "b")))
+    table = stats.calibration_error(pairs.assign(margin=pairs["margin"].where(pairs["model"] == "a")))
+    assert table["reason"].tolist() == ["fewer than 5 prompts", "no margins"]
+    assert table[["ece_low", "ece_high", "brier_low", "log_loss_high"]].isna().all(axis=None)
+    assert np.isfinite(table.loc[0, ["ece", "ece_debiased", "brier", "log_loss"]].astype(float)).all()
+
+
+def test_margins_at_the_end_of_the_floats_promise_certainty():
+    margin = np.array([1.7e308, -1.7e308, 1.0, 2.0, np.inf, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        row = stats.calibration_error(margins_as_pairs(margin), temperature=0.5).iloc[0]
+    assert 0 < row["brier"] < 1
+    assert row["log_loss"] == np.inf  # certain and wrong once
+
+
+def test_real_margins_have_errors_with_intervals(shared_data):
+    import json
+
+    lines = (shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl").read_text(encoding="utf-8")
+    items = [json.loads(line)["scores"] for line in lines.splitlines()]
+    pairs = pd.concat(
+        margins_as_pairs(np.array([item[model]["chosen"] - item[model]["rejected"] for item in items]), model)
+        for model in items[0]
+    )
+    table = stats.calibration_error(pairs)
+    assert len(table) == 9
+    assert (table["ece_low"] <= table["ece_high"]).all()
+    assert ((table["ece_debiased"] <= table["ece"] + 1e-12) & (table["ece"] - table["ece_debiased"] < 0.1)).all()

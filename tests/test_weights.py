@@ -1,0 +1,220 @@
+"""Every weight is used and every weight is there; damaged folders are refused in a sentence, published ones are not."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import torch
+from pairwise_models import save_pairrm
+from safetensors.torch import load_file, save_file
+from test_heads import named, publish
+
+from rmlab import toy
+from rmlab.checks import doctor
+from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.tables import DataError
+
+PROMPTS = ["What is the capital of France?", "Two and two?"]
+RESPONSES = ["Paris.", "Four, as everybody knows."]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(one_thread):
+    torch.manual_seed(0)
+
+
+def configure(folder, **settings):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    return folder
+
+
+def add(folder, **weights):
+    path = folder / "model.safetensors"
+    kept = load_file(path)
+    save_file({**kept, **{key.replace("__", "."): tensor for key, tensor in weights.items()}}, path)
+    return folder
+
+
+def refused(folder, make=classifier, **options):
+    """The message with which a model is refused, at once or when its first text is scored."""
+    with pytest.raises(DataError) as caught:
+        make(folder, **options)(PROMPTS, RESPONSES)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt_neox", "gpt2", "bert", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_more_layers_than_the_configuration_names(tmp_path, architecture, pickled):
+    folder = toy.save_model(tmp_path / "m", architecture, num_labels=1)
+    if pickled:
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    key = "n_layer" if "n_layer" in config else "num_hidden_layers"
+    settings = {key: config[key] - 1}
+    if config.get("layer_types"):
+        settings["layer_types"] = config["layer_types"][:-1]
+    message = refused(configure(folder, **settings), allow_pickle=pickled)
+    assert "weights of the checkpoint are used by nothing" in message
+    assert "num_hidden_layers" in message
+
+
+def test_the_doctor_fails_a_model_of_which_half_is_used(tmp_path):
+    from fakes import toy_responses
+
+    folder = configure(toy.save_model(tmp_path / "m"), num_hidden_layers=1)
+    report = doctor(folder, toy_responses(prompts=3, slots=1))
+    assert report["status"].tolist() == ["fail"]
+    assert "used by nothing" in report.loc[0, "found"]
+
+
+def test_a_policy_of_which_half_is_used_is_refused(tmp_path):
+    folder = configure(toy.save_model(tmp_path / "m", task="causal"), num_hidden_layers=1)
+    assert "used by nothing" in refused(folder, implicit_reward)
+
+
+def test_a_head_s_bias_is_never_dropped(tmp_path):
+    """transformers would drop score.bias; of the heads that rmlab knows, the bias is part or the model is refused."""
+    assert "score.bias" in refused(add(toy.save_model(tmp_path / "labels"), score__bias=torch.ones(1)))
+    layer = torch.nn.Linear(32, 1)
+    for name in ("v_head", "regression_head", "score_head"):
+        folder = publish(tmp_path / name, named(layer, f"{name}."))
+        with_bias = classifier(folder)(PROMPTS, RESPONSES)
+        weights = load_file(folder / "model.safetensors")
+        weights[f"{name}.bias"] += 2.0
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        np.testing.assert_allclose(classifier(folder)(PROMPTS, RESPONSES), with_bias + 2.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [0, -1, 10**6, 10**15])
+@pytest.mark.parametrize("make", [classifier, implicit_reward])
+def test_layers_that_no_model_has_are_refused_before_anything_is_built(tmp_path, layers, make):
+    folder = configure(toy.save_model(tmp_path / "m", task="causal"), num_hidden_layers=layers, layer_types=None)
+    assert f"num_hidden_layers={layers}; allowed: 1 to 1000" in refused(folder, make)
+
+
+@pytest.mark.parametrize(
+    "name", ["LlamaForTokenClassification", "Qwen2ForProcessRewardModel", "Qwen2ForTokenClassification"]
+)
+def test_process_reward_models_are_refused_by_their_name(tmp_path, name):
+    head = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+    folder = publish(tmp_path / "m", named(head, "score."), settings={"architectures": [name]})
+    message = refused(folder)
+    assert name in message
+    assert "token classification" in message
+    assert "process reward models" in message
+
+
+def published(tmp_path):
+    """Folders with what published checkpoints carry along beside the weights that are read."""
+    linear = torch.nn.Linear(32, 1, bias=False)
+    grm = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    embedding = torch.zeros(500, 32)
+    starling = publish(tmp_path / "starling", named(linear, "v_head."), prefix="transformer.")
+    backbone = {key: tensor for key, tensor in load_file(starling / "model.safetensors").items() if "v_head" not in key}
+    copies = {key.replace("transformer.", "model.model."): tensor.clone() for key, tensor in backbone.items()}
+    yield "Starling: the backbone twice", add(starling, **copies, model__lm_head__weight=embedding)
+    old = add(
+        toy.save_model(tmp_path / "old"), model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(4),
+        model__layers__1__self_attn__rotary_emb__inv_freq=torch.ones(4), lm_head__weight=embedding,
+    )  # fmt: skip
+    yield "Beaver's age: rotary buffers and a language model's head", old
+    grm_folder = add(publish(tmp_path / "grm", named(grm, "v_head.summary.")), lm_head__weight=embedding)
+    yield "GRM: a language model's head", grm_folder
+    neox = add(
+        toy.save_model(tmp_path / "neox", "gpt_neox"), gpt_neox__layers__0__attention__bias=torch.ones(1, 1, 8, 8),
+        gpt_neox__layers__0__attention__masked_bias=torch.ones(1),
+        gpt_neox__layers__1__attention__rotary_emb__inv_freq=torch.ones(4),
+        embed_out__weight=embedding,
+    )  # fmt: skip
+    yield "Pythia: masks as buffers", neox
+    bert = add(
+        toy.save_model(tmp_path / "bert", "bert"), bert__embeddings__position_ids=torch.arange(9)[None],
+        cls__predictions__bias=torch.zeros(9), cls__seq_relationship__bias=torch.zeros(2),
+    )  # fmt: skip
+    yield "BERT: position ids and the heads of pretraining", bert
+    gpt2 = add(
+        toy.save_model(tmp_path / "gpt2", "gpt2"), transformer__h__0__attn__bias=torch.ones(1, 1, 8, 8),
+        transformer__h__1__attn__masked_bias=torch.ones(1), lm_head__weight=embedding,
+    )  # fmt: skip
+    yield "GPT-2: masks as buffers", gpt2
+
+
+def test_what_published_checkpoints_carry_along_is_let_be(tmp_path):
+    for name, folder in published(tmp_path):
+        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), name
+    folder, _, _ = save_pairrm(tmp_path / "pairrm")
+    assert np.isfinite(pairwise(folder).prefer(PROMPTS, RESPONSES, ["No.", "Five."])).all()
+    folder = toy.save_model(tmp_path / "dpo", task="causal")
+    assert np.isfinite(
+        implicit_reward(add(folder, model__rotary_emb__inv_freq=torch.ones(4)))(PROMPTS, RESPONSES)
+    ).all()
+
+
+def header(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+DAMAGE = {
+    "configuration null": ("config.json", b"null", "holds NoneType and no object"),
+    "configuration a list": ("config.json", b"[1]", "holds list and no object"),
+    "configuration not JSON": ("config.json", b"{", "is not JSON"),
+    "configuration not UTF-8": ("config.json", b"\xff\xfe\x00", "is not JSON"),
+    "configuration deep": ("config.json", b"[" * 100_000, "is not JSON"),
+    "configuration without a type": ("config.json", b"{}", "transformers does not know its architecture None"),
+    "index without weight_map": ("model.safetensors.index.json", b"{}", "has no weight_map"),
+    "index null": ("model.safetensors.index.json", b"null", "holds NoneType"),
+    "index of a list": ("model.safetensors.index.json", b'{"weight_map": []}', "has no weight_map"),
+    "header a list": ("model.safetensors", header("[]"), "not a whole safetensors file"),
+    "header null": ("model.safetensors", header("null"), "not a whole safetensors file"),
+    "header of numbers": ("model.safetensors", header('{"a": 1}'), "not a whole safetensors file"),
+    "header without shape": ("model.safetensors", header('{"a": {"data_offsets": [0, 0]}}'), "not a whole safetensors"),
+    "header with words": (
+        "model.safetensors",
+        header('{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'),
+        "not a whole",
+    ),
+    "header not JSON": ("model.safetensors", header("{"), "not a whole safetensors file"),
+    "header deep": ("model.safetensors", header("[" * 100_000), "not a whole safetensors file"),
+    "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}", "not a whole safetensors file"),
+    "weights empty": ("model.safetensors", b"", "not a whole safetensors file"),
+    "adapter null": ("adapter_config.json", b"null", None),
+    "tokenizer configuration null": ("tokenizer_config.json", b"null", "no tokenizer that transformers can read"),
+    "tokenizer null": ("tokenizer.json", b"null", "tokenizer"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
+    file, content, message = DAMAGE[name]
+    folder = toy.save_model(tmp_path / "m")
+    (folder / file).write_bytes(content)
+    if message is None:
+        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), "beside whole weights it is not read"
+    else:
+        assert message in refused(folder)
+
+
+SETTINGS = [
+    {"hidden_size": "wide"}, {"hidden_size": -4}, {"num_attention_heads": 0}, {"num_attention_heads": 10**9},
+    {"num_attention_heads": 5}, {"vocab_size": 3}, {"vocab_size": None}, {"hidden_act": "nothing"},
+    {"rope_parameters": {"rope_type": "unheard"}}, {"num_labels": 0}, {"id2label": {}},
+    {"num_key_value_heads": 3}, {"intermediate_size": 7}, {"torch_dtype": "float8_nothing"},
+    {"num_hidden_layers": "two"}, {"num_hidden_layers": 2.5}, {"num_hidden_layers": None}, {"model_type": 7},
+    {"model_type": "bert"}, {"max_position_embeddings": "long"}, {"architectures": "LlamaModel"},
+    {"architectures": [None]}, {"architectures": 3}, {"auto_map": []}, {"auto_map": "x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, settings):
+    """No error but DataError, and no score but that of the model as it was saved."""
+    folder = toy.save_model(tmp_path / "m")
+    whole = classifier(folder)(PROMPTS, RESPONSES)
+    try:
+        found = classifier(configure(folder, **settings))(PROMPTS, RESPONSES)
+    except DataError:
+        return
+    np.testing.assert_allclose(found, whole, atol=1e-5)
