@@ -17,7 +17,20 @@ from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError
 
-CHECKS = ["head", "memory", "template", "truncated", "bos", "read", "pad", "nan", "alone", "dtype", "saturation"]
+CHECKS = [
+    "head",
+    "memory",
+    "packs",
+    "template",
+    "truncated",
+    "bos",
+    "read",
+    "pad",
+    "nan",
+    "alone",
+    "dtype",
+    "saturation",
+]
 
 
 @pytest.fixture(scope="module")

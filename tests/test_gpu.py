@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rmlab import toy
+from rmlab.checks.packing import row as packing_row
 from rmlab.inference import flex, kernels, transfers
 from rmlab.inference.budget import activation_bytes, default_budget
 from rmlab.inference.flex import View
@@ -589,6 +590,23 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, 
     encoder = load_backbone("modernbert", torch.bfloat16)
     assert any(packing_support(encoder).shape.windows), "there is no rounding to keep by leaving layers whole"
     assert str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
+
+
+def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
+    scorer = SimpleNamespace(backbone=load_backbone("llama"))
+    assert packing_row(scorer) == ("packs", "pass", "texts with shared beginnings; flex attention", "")
+    monkeypatch.setattr(kernels, "compiled", Compiler(lambda rows, options: True))
+    scorer.backbone = load_backbone("llama", torch.bfloat16)
+    _, status, found, remedy = packing_row(scorer)
+    assert status == "warn"
+    assert found == (
+        "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
+        "this kernel)"
+    )
+    assert "install a C compiler" in remedy
+    assert backbones.forwarded(scorer.backbone)["packs"] == found, "the provenance says it too"
+    scorer.backbone = load_backbone("deberta-v2")
+    assert packing_row(scorer).found.startswith("batches of similar length, no packs: its attention does not go")
 
 
 def test_the_check_for_a_users_gpu(capsys):

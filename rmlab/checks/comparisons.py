@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.checks import memory, numbers, texts
+from rmlab.checks import memory, numbers, packing, texts
 from rmlab.checks.report import Row, refusal
 from rmlab.scoring.check import alone_and_together
 from rmlab.scoring.texts import comparisons
@@ -32,6 +32,7 @@ def examine(scorer: Any, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
         return
     yield Row("head", "pass", _head(scorer))
     yield memory.row(scorer)
+    yield packing.row(scorer)
     try:
         prompts, first, second = asked.columns
         there, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)
