@@ -10,6 +10,7 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import benchmarks, metrics
 from rmlab.benchmarks.registry import benchmark_of, known
+from rmlab.report import leaderboard
 from rmlab.tables import DataError
 
 PACKAGE = Path(__file__).parents[1] / "rmlab"
@@ -80,3 +81,20 @@ def test_tasks_in_several_subsets_are_one_cluster():
     assert len(set(cluster.values())) == len(np.unique(items.cluster))
     elsewhere = pd.DataFrame([(*row[:3], f"x{row[3]}", *row[4:]) for row in rows], columns=columns)
     assert len(np.unique(benchmarks.known()["reward-bench"].items(elsewhere).cluster)) == 5
+
+
+def test_subsets_that_count_in_no_section_do_no_harm():
+    pairs = reward_bench_pairs(seed=2)
+    more = pairs.head(6).assign(domain="mtbench_gpt4", subset="mtbench_gpt4", id=[f"x{i}" for i in range(6)])
+    whole = metrics.summary(pd.concat([pairs, more], ignore_index=True))
+    pd.testing.assert_frame_equal(whole, metrics.summary(pairs))
+    board = leaderboard(pd.concat([pairs, more], ignore_index=True))
+    assert board["rank"].notna().sum() == 2
+
+
+def test_chance_is_the_benchmarks():
+    found = metrics.estimates(reward_bench_2_scores()).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
+    assert found["factuality"] == 0.25
+    assert np.isnan(found["ties"])
+    assert np.isnan(found["overall"])
+    assert (metrics.estimates(reward_bench_pairs())["chance"].dropna() == 0.5).all()

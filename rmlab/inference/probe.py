@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Packing", "cached_packing", "packing_support"]
+__all__ = ["Packing", "cached_packing", "how_packed", "packing_support"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
@@ -81,6 +81,17 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
 def cached_packing(backbone: "PreTrainedModel") -> Packing | None:
     """What `packing_support` found out for this model as it is now; None before that."""
     return _cached.get(backbone, {}).get(_state(backbone))
+
+
+def how_packed(backbone: "PreTrainedModel") -> tuple[str | None, str]:
+    """For people: what packs hold and how attention goes, None before that is known; and what kernels lack, if any."""
+    packing = cached_packing(backbone)
+    if packing is None:
+        return None, ""
+    if not packing.packed or not serves(backbone.device):
+        return str(packing), ""
+    held = kernels(backbone)
+    return f"{packing}; {held}", held.trouble
 
 
 def _state(backbone: "PreTrainedModel") -> tuple[str, str]:

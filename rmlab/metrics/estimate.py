@@ -63,6 +63,8 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
     errors.check_confidence(confidence)
     counted = number.pool >= 0
     blocks = _blocks(items, number.pool, counted)
+    weighs = (number.weight != 0)[:, blocks.pool]  # a prior set may weigh nothing for a model: then it has no items
+    blocks = blocks._replace(total=blocks.total * weighs, n=blocks.n * weighs)
     size = len(number.names)
     n = group_sums(blocks.n, blocks.pool, size)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -81,9 +83,9 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
     low, high, width = _limits(
         items, number, blocks, value, influence, contribution, share, stratum, variance, freedom, confidence
     )
-    weighs = used[:, number.pool[counted]]  # a prior set that weighs nothing for a model is not counted for it
-    outcome = np.where(weighs, items.outcome[:, counted], ABSENT)
-    known = ~np.isnan(items.credit[:, counted]) & weighs
+    counts = used[:, number.pool[counted]]
+    outcome = np.where(counts, items.outcome[:, counted], ABSENT)
+    known = ~np.isnan(items.credit[:, counted]) & counts
     return Estimate(
         value=value,
         se=np.sqrt(variance.sum(axis=1)) + blank,

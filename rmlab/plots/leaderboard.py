@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks.registry import with_columns
 from rmlab.plots.canvas import canvas
 from rmlab.plots.names import short
 from rmlab.tables import DataError
@@ -42,8 +43,8 @@ def plot_leaderboard(
         part = rows[mask]
         ax.hlines(place[mask], part["low"], part["high"], color=colour, lw=1.6, zorder=1)
         ax.scatter(part["overall"], place[mask], color=colour, marker=marker, s=26, zorder=2)
-    if chance is None and "factuality" not in board.columns:
-        chance = 0.5
+    if chance is None and isinstance(with_columns(board.columns).chance, float):
+        chance = with_columns(board.columns).lowest_chance
     if chance is not None:
         ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
     for y, letters in zip(place, rows["group"], strict=True):

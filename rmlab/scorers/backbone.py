@@ -191,12 +191,11 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
 
 def forwarded(backbone: Any | None) -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.forward import cached_packing
+    from rmlab.inference.probe import how_packed
 
     if backbone is None:
         return {"attention": None, "packs": None}
-    packing = cached_packing(backbone)
-    return {"attention": backbone.config._attn_implementation, "packs": None if packing is None else str(packing)}
+    return {"attention": backbone.config._attn_implementation, "packs": how_packed(backbone)[0]}
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:

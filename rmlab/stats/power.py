@@ -50,8 +50,9 @@ def power(
     `draws` simulated tables in which `detectable` was found, and its Monte-Carlo error), alpha (that the test was run
     at), adjust, average, reason (why there is no number).
 
-    The prompts of the table are drawn anew, those that speak for `a` more often, until the expected difference is
-    `detectable`; on each table exactly the test of `compare` is run, with its exact branch and its degrees of freedom.
+    The prompts of the table are drawn anew; among those on which the two differ, the ones that speak for `a` come more
+    often, until the expected difference is `detectable`; the share on which they agree stays. On each table exactly the test of `compare` is run,
+    with its exact branch and its degrees of freedom.
     `adjust`: "none" for one comparison that was named beforehand; "holm" plans at alpha over the number of all pairs of
     models (the true power of Holm lies between that at alpha / m and at alpha); "all pairs" at the level of `rank`'s
     letters and of p_adjusted. How far two models differ from prompt to prompt is itself estimated from this table:

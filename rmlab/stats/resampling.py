@@ -57,8 +57,9 @@ def reachable(pair: Pair) -> float:
 def tilt(pair: Pair, difference: float) -> Floats:
     """Probability of each cluster inside its stratum with which the expected difference is `difference`.
 
-    Proportional to exp(lambda gain), lambda by bisection: the data's own steps, only more of some and fewer of others.
-    Adding a constant instead would make gains that no prompt can have, and hide how discrete the test is.
+    Proportional to exp(lambda gain) among the clusters that differ, lambda by bisection: the data's own steps, more of
+    some and fewer of others, and as many prompts as now on which nothing differs. Adding a constant instead would make
+    gains that no prompt can have, and hide how discrete the test is.
     """
     low, high = -_STEEPEST, _STEEPEST
     for _ in range(60):
@@ -86,10 +87,12 @@ def draw(pair: Pair, weights: Floats, *, draws: int, seed: int = 0, scale: float
 
 def _weights(pair: Pair, steepness: float) -> Floats:
     n_strata = int(pair.stratum.max(initial=-1)) + 1
-    raw = np.exp(steepness * (pair.gain - (pair.gain.max() if steepness > 0 else pair.gain.min())))
+    apart = np.abs(pair.gain) > _ROUNDING
+    raw = np.exp(steepness * (pair.gain - (pair.gain.max() if steepness > 0 else pair.gain.min()))) * apart
     total = np.bincount(pair.stratum, raw, n_strata)
-    found: Floats = raw / np.maximum(total, 1e-300)[pair.stratum]
-    return found
+    size, moved = np.bincount(pair.stratum, minlength=n_strata), np.bincount(pair.stratum, apart, n_strata)
+    found: Floats = np.where(apart, raw * (moved / np.maximum(total, 1e-300))[pair.stratum], 1.0)
+    return found / size[pair.stratum]
 
 
 def _expected(pair: Pair, weights: Floats) -> float:
