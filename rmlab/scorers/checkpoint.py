@@ -19,7 +19,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Checkpoint", "find", "first_line"]
+__all__ = ["Checkpoint", "find", "first_line", "refuse_impossible"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
@@ -62,7 +62,7 @@ class Checkpoint:
 
         from rmlab.scorers.quiet import quiet
 
-        _refuse_impossible(self.name, self.settings)
+        refuse_impossible(self.name, self.settings)
         try:
             if self.settings.get("model_type") in _BASES:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
@@ -276,11 +276,11 @@ _PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_head
 _MOST_LAYERS, _MOST_PARTS = 1000, 100_000
 
 
-def _refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
+def refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
     """Raise DataError for numbers of layers that no model has, before anything of that size is built."""
     for key, value in settings.items():
         if isinstance(value, dict):
-            _refuse_impossible(name, value)
+            refuse_impossible(name, value)
         layers, parts = bool(_COUNTS.match(key)), bool(_PARTS.match(key))
         if not isinstance(value, int) or isinstance(value, bool) or not (layers or parts):
             continue

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.extras import require_score
 from rmlab.scorers.first_token import generated
 from rmlab.scorers.forms import Form, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
@@ -66,6 +67,7 @@ def pairwise(
     on). `convention="reward-bench"`: asked as its runner does, where that differs (Better-PairRM).
     Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
     """
+    require_score()
     if truncate not in (None, "right"):
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
