@@ -249,6 +249,9 @@ def test_a_response_longer_than_the_window_keeps_its_end(words):
 def test_bad_input_is_named(words):
     with pytest.raises(DataError, match="2 of 3 are empty, first number 1"):
         encode(words, ["a", "b", "c"], ["x", "", " \n"])
+    for prompt, answer in (("a\ud800", "x"), ("a", "x\udfff"), ([{"role": "user", "content": "\udc00"}], "x")):
+        with pytest.raises(DataError, match="text 0 holds half a surrogate pair"):
+            encode(words, [prompt], [answer])
     with pytest.raises(ValueError, match="2 prompts and 1 responses"):
         encode(words, ["a", "b"], ["x"])
     with pytest.raises(ValueError, match="truncate='middle'"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmlab.inference.attention import Call
 from rmlab.inference.narrowing import layers
 from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
-from rmlab.inference.state import changes
+from rmlab.inference.state import changes, put_back, remember
 from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
@@ -60,14 +60,15 @@ def way(backbone: "PreTrainedModel") -> Way:
 
     Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
     ask for nothing that it lacks, and each text must come out as it does alone. The last layers are narrowed where that
-    changes nothing either, and texts that cannot share a pack are padded where that changes nothing. The answer is kept
-    for as long as the model lives, per device and dtype.
+    changes nothing either, and texts that cannot share a pack are padded where that changes nothing. What trying may
+    have changed in the model is put back. The answer is kept for as long as the model lives, per device and dtype.
     """
     found = known(backbone)
     if found is None:
-        refused = next(_settings(backbone), None)
+        refused, before = next(_settings(backbone), None), remember(backbone)
         found = Way(refused) if refused else _tried(backbone)
         found = found if found.packed else replace(found, pads=not changes(backbone) and _pads(backbone))
+        put_back(before)
         _found.setdefault(backbone, {})[_state(backbone)] = found
     return found
 

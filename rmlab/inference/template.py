@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.ends import Text, call, enclose, fit, one_bos, special_tokens, with_end
+from rmlab.inference.ends import Text, call, enclose, fit, one_bos, require_unicode, special_tokens, with_end
 from rmlab.inference.formats import FORMATS
 from rmlab.inference.rendering import DATE, choose_template, read_template, reads_clock, render
 from rmlab.tables import DataError, nearest
@@ -121,6 +121,7 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
             f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; there is nothing to "
             "score: fill them in or drop the rows"
         )
+    require_unicode(prompts, responses)
 
 
 def _groups(prompts: Sequence[Prompt]) -> tuple[list[int], list[int]]:
