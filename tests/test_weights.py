@@ -136,6 +136,14 @@ def published(tmp_path):
         cls__predictions__bias=torch.zeros(9), cls__seq_relationship__bias=torch.zeros(2),
     )  # fmt: skip
     yield "BERT: position ids and the heads of pretraining", bert
+    settings = {"position_biased_input": False}
+    deberta = add(
+        toy.save_model(tmp_path / "deberta", "deberta-v2", **settings), lm_predictions__lm_head__bias=torch.zeros(9),
+        deberta__embeddings__position_embeddings__weight=torch.ones(9, 32), mask_predictions__dense__bias=torch.ones(9),
+    )  # fmt: skip
+    yield "DeBERTa v3: positions and the heads of pretraining", deberta
+    modern = add(toy.save_model(tmp_path / "modern", "modernbert"), decoder__bias=torch.ones(9))
+    yield "ModernBERT: the bias of pretraining", modern
     gpt2 = add(
         toy.save_model(tmp_path / "gpt2", "gpt2"), transformer__h__0__attn__bias=torch.ones(1, 1, 8, 8),
         transformer__h__1__attn__masked_bias=torch.ones(1), lm_head__weight=embedding,

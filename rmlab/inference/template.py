@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,7 +173,8 @@ def _texts(how: _How, messages: list[list[dict[str, str]]], groups: list[int], r
         return list(texts)
     if around.closing and how.convention is None:
         return [enclose(text, around) for text in texts]
-    return [one_bos(tokenizer.bos_token_id, bool(around.opening), text) for text in texts]
+    single = (one_bos(tokenizer.bos_token_id, bool(around.opening), text) for text in texts)
+    return [replace(text, closing=len(around.closing)) for text in single]
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:

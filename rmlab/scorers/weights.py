@@ -19,7 +19,7 @@ _BUFFERS = re.compile(
 
 _LANGUAGE = re.compile(
     r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|generator_(predictions|lm_head)|"
-    r"discriminator_predictions|predictions|pooler|seq_relationship)(\.|$)"
+    r"discriminator_predictions|predictions|pooler|seq_relationship|pred_layer)(\.|$)|^decoder\.(bias|weight)$"
 )
 """Output layers of pretraining, which a reward model carries along and never reads."""
 
