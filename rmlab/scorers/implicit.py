@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.extras import require_score
 from rmlab.scorers.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
@@ -65,6 +66,7 @@ def implicit_reward(
     once. Other options as for `rmlab.classifier`. Raises DataError also where reference and policy do not share the
     tokens of the texts.
     """
+    require_score()
     from rmlab.inference.rendering import read_template
 
     mode = mode or ("mean" if reference is None else "sum")

@@ -42,8 +42,8 @@ def score(
     and a `name` (`rmlab.scorers.protocol`). `options` go to `rmlab.classifier` where a string names a model; `name` may
     be a list, one for each. Identical texts are scored once.
 
-    With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
-    forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
+    With `store`, a folder, every batch is kept as it comes: interrupted runs resume, a rerun forwards
+    nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
     A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
     begin where that would replace the table of another model of the same name.
