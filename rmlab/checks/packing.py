@@ -16,8 +16,8 @@ def row(scorer: Any) -> Row:
         return Row("packs", "pass", f"batches of similar length, no packs: {packing.refused}")
     found, trouble = how_packed(scorer.backbone)
     if not trouble:
-        return Row("packs", "pass", found)
+        return Row("packs", "pass", str(found))
     remedy = (
         "scores are right either way; for more speed install a C compiler and the triton that belongs to this torch"
     )
-    return Row("packs", "warn", found, remedy)
+    return Row("packs", "warn", str(found), remedy)
