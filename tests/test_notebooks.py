@@ -92,7 +92,9 @@ def test_nothing_is_patched(notebook):
 
 
 def test_numbers_are_printed_not_truths(notebook):
-    streams = ["".join(o["text"]) for c in code_cells(notebook[1]) for o in c["outputs"] if o["output_type"] == "stream"]
+    streams = [
+        "".join(o["text"]) for c in code_cells(notebook[1]) for o in c["outputs"] if o["output_type"] == "stream"
+    ]
     assert not [text for text in streams if re.search(r"\b(True|False)\b", text)]
 
 

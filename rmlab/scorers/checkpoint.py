@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.digest import digests
 from rmlab.scorers.files import first_line, json_object, refuse_impossible, safetensors_sizes
+from rmlab.scorers.gguf import from_gguf
 from rmlab.scorers.own_code import own_code
 from rmlab.tables import DataError
 
@@ -129,7 +130,7 @@ def find(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> Checkpoint:
-    """The checkpoint of a model id on the hub or of a folder; no weight is loaded yet.
+    """The checkpoint of a model id on the hub, of a folder or of a GGUF file; no weight is loaded yet.
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has none. Pickled weights are read
     only with `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or
@@ -152,6 +153,8 @@ def find(
 def _folder(model: str | Path, revision: str | None, pickles: bool, code: bool) -> tuple[Path, str | None]:
     if Path(model).is_dir():
         return Path(model), None
+    if Path(model).suffix.lower() == ".gguf":
+        return from_gguf(model), None
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"model={str(model)!r}: no such folder; pass an existing folder or a model id 'owner/name'")
     found = _download(model, revision, [*_PLAIN, *(_PICKLES if pickles else ()), *(["*.py"] if code else ())])

@@ -66,19 +66,19 @@ def _convert(file: Path, folder: Path) -> None:
     """transformers dequantises the file but refuses to save the result: a plain model takes the weights over."""
     import torch
     import transformers
-    from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    config = loaded.config.__class__.from_dict(
-        {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
-    )
-    with torch.random.fork_rng(devices=[]):
-        plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    plain.load_state_dict(loaded.state_dict())
-    plain.tie_weights()
-    plain.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
-    if shown:
-        logging.enable_progress_bar()
+    from rmlab.scorers.quiet import quiet
+
+    with quiet():
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32
+        )
+        config = loaded.config.__class__.from_dict(
+            {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
+        )
+        with torch.random.fork_rng(devices=[]):
+            plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        plain.load_state_dict(loaded.state_dict())
+        plain.tie_weights()
+        plain.save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
