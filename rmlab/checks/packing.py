@@ -1,13 +1,12 @@
 """The way that texts will take through the model: packs over a GPU's kernels, packs run by run, or padded batches."""
 
-from typing import Any
-
 from rmlab.checks.report import Row
+from rmlab.scorers.protocol import LocalModel
 
 __all__ = ["row"]
 
 
-def row(scorer: Any) -> Row:
+def row(scorer: LocalModel) -> Row:
     """How texts go through the scorer's model together, and why not in a faster way; found by trying."""
     from rmlab.inference.probe import how_packed, packing_support
 
