@@ -51,9 +51,7 @@ def ignored(columns: Mapping[str, Any]) -> None:
     """Raise DataError where two sides are named and no column that says which of them won."""
     named = [name for name in _SIDES if name in columns]
     if named:
-        raise DataError(
-            f"columns: {named[0]!r} is a side of a comparison: name the winner's column: winner=..."
-        )
+        raise DataError(f"columns: {named[0]!r} is a side of a comparison: name the winner's column: winner=...")
 
 
 def _column(place: Path, side: str, there: Sequence[str], columns: Mapping[str, Any]) -> str:

@@ -47,9 +47,7 @@ def join(
         raise DataError(f"scores: no column 'score'; found: {list(given.columns)}; say which: columns={{'score': ...}}")
     key = [c for c in _KEY if c in given]
     if not {"id", "response"} & {*key}:
-        raise DataError(
-            f"scores: neither 'id' nor 'response'; found: {list(given.columns)}; use columns={{...}}"
-        )
+        raise DataError(f"scores: neither 'id' nor 'response'; found: {list(given.columns)}; use columns={{...}}")
     if model is not None or "model" not in given:
         given = given.assign(model=name if model is None else model)
     given = given.assign(**{c: _texts(given[c]) for c in key}).reset_index(drop=True)
