@@ -2,8 +2,7 @@
 
 The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models have random weights (speed does
 not depend on their values). On a CPU every timed run is a fork of this process, so that no way finds the memory that
-another one left behind, or rmlab's setting for it. The other ways are written plainly below from the public behaviour
-of the runners:
+another one left behind. The other ways are written plainly below from the public behaviour of the runners:
 
   rewardbench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
@@ -15,6 +14,8 @@ of the runners:
     python benchmarks/scoring.py                                    # CPU, 32 M parameters, float32
     python benchmarks/scoring.py --dtype bfloat16 --architecture qwen3
     python benchmarks/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
+
+`--skip` leaves out ways by name; CrossEncoder needs sentence-transformers (the extra `bench`).
 """
 
 import argparse

@@ -11,7 +11,9 @@ import pytest
 from rmlab import toy
 from rmlab.checks.packing import row as packing_row
 from rmlab.inference import flex, kernels, transfers
+from rmlab.inference.batches import Padded
 from rmlab.inference.budget import activation_bytes, default_budget
+from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.flex import View
 from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
 from rmlab.inference.passes import Shape
@@ -383,6 +385,22 @@ def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, b
     assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
+
+
+def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
+    freed = []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: freed.append("mps"))
+    parts = [Padded(np.arange(4), 40)]
+    fails = [RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB)")]
+
+    def forward(part):
+        if fails:
+            raise fails.pop()
+        return part.tokens
+
+    found = list(until_it_fits(parts, forward, lambda texts, budget: [Padded(texts, budget)]))
+    assert (found, freed) == ([20], ["mps"])
 
 
 # Copies, and the order of things

@@ -1,5 +1,7 @@
 """One estimate: rank, leaderboard, summary, compare and estimates say the same number, on every benchmark."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,7 +73,7 @@ def check_sets(simultaneous, marginal, contests):
     assert (marginal["rank_low"] >= simultaneous["rank_low"])[known].all()
     assert (marginal["rank_high"] <= simultaneous["rank_high"])[known].all()
     np.testing.assert_array_equal(simultaneous["best"].fillna(False), marginal["best"].fillna(False))
-    shown = {m: set(g) for m, g in simultaneous["group"].items()}
+    shown = {m: set(re.findall(r"[a-zA-Z]\d*", g)) for m, g in simultaneous["group"].items()}
     for row in contests[contests["p"].notna()].itertuples():
         assert (row.p_adjusted < 0.05) == (not shown[row.model_a] & shown[row.model_b])
         assert row.p_adjusted >= row.p
@@ -107,7 +109,6 @@ def test_the_real_response_matrix(shared_data):
     summary = rmlab.summary(table).set_index("model")["overall"]
     assert summary.isna().sum() == 16
     check_laws(table)
-    check_laws(table, average="prompts")
 
 
 def test_the_best_and_equivalence_follow_the_same_estimate():

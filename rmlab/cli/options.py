@@ -8,6 +8,7 @@ import typer
 __all__ = [
     "AllowPickle",
     "Budget",
+    "Convention",
     "Device",
     "Dtype",
     "Form",
@@ -31,7 +32,8 @@ __all__ = [
 PathTo = Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else chosen for the device.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one.")]
-Template = Annotated[str | None, typer.Option(help="Chat format by name, for a tokenizer without a template.")]
+Template = Annotated[str | None, typer.Option(help="Named format or a Jinja file; else the tokenizer's own.")]
+Convention = Annotated[str | None, typer.Option(help="reward-bench: tokens as its runner makes them.")]
 MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
 Truncate = Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")]
 Head = Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")]

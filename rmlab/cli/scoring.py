@@ -10,6 +10,7 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Convention,
     Device,
     Dtype,
     Form,
@@ -47,6 +48,7 @@ def score(
     device: Device = None,
     dtype: Dtype = None,
     template: Template = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Truncate = None,
     head: Head = None,
@@ -76,9 +78,9 @@ def score(
     _check_out(out, file_format, len(models))
     responses = load_texts(benchmark, path)
     options = given(
-        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
-        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None, name=_names(name, models),
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
+        convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
+        trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     scorers: list[Any] = list(models)
     if reference or implicit:
@@ -103,6 +105,7 @@ def prefer(
     device: Device = None,
     dtype: Dtype = None,
     form: Form = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Annotated[str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.")] = None,
     revision: Revision = None,
@@ -127,9 +130,9 @@ def prefer(
     _check_out(out, file_format, len(models), pairs=True)
     responses = load_texts(benchmark, path)
     options = given(
-        form=form, dtype=dtype, device=device, max_length=max_length, truncate=truncate, revision=revision,
-        budget=budget, trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
-        name=_names(name, models),
+        form=form, dtype=dtype, device=device, convention=convention, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     with _interruptible(store):
         pairs = prefer_responses(

@@ -72,7 +72,7 @@ class Layout:
     def rows(self, texts: Ints, positions: Ints) -> Ints:
         """The row of each position of a text, given as two arrays of one length."""
         offsets = np.array([run.offset for run in self.runs])[texts]
-        rows = positions - offsets + np.array([run.start for run in self.runs])[texts]
+        rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
         # Most heads read behind what texts share, where no path need be written out.
         shared = positions < offsets
         for text in set(texts[shared].tolist()):

@@ -11,7 +11,7 @@ from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScor
 if TYPE_CHECKING:
     from rmlab.baselines import Baseline
     from rmlab.scorers import protocol
-    from rmlab.scorers.pairwise import Comparisons
+    from rmlab.scorers.comparisons import Comparisons
     from rmlab.scorers.streaming import Prepared
 
     # mypy checks here that these are scorers by type; nothing of it runs.

@@ -101,7 +101,7 @@ def _base_32(number: int) -> str:
 def _name_limit(folder: Path) -> int:
     """Longest file name that the folder's file system takes."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    return os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else _LONGEST
+    return os.pathconf(there, "PC_NAME_MAX") if os.name == "posix" else _LONGEST
 
 
 def _refuse_other(path: Path, name: str, scorer: AnyScorer) -> None:

@@ -49,7 +49,9 @@ def compare(
     if a == b:
         raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
-    reading = read_models(_chosen(table, [a, b]), average, ties, common, options)
+    two = _chosen(table, [a, b])
+    # `common` means the items of all models, as in `rank` and `summary`, though only two are compared.
+    reading = read_models(table if common else two, average, ties, common, options)
     first, second = (np.array([reading.items.models.index(name)]) for name in (a, b))
     rows = []
     for key, counted, need in grouped(reading, columns):

@@ -228,7 +228,8 @@ class View:
 
     def _share(self, model: str) -> str:
         share, n = select.share_won(self.index, self._selection, model)
-        return f"wins {share:.1%} of {n:,} comparisons" if n else "no scores"
+        alike = ", domains alike" if self.index.domains_alike else ""
+        return f"wins {share:.1%} of {n:,} comparisons{alike}" if n else "no scores"
 
     def _cells(self, model: str) -> list[dict[str, Any]]:
         share, n = select.cell_shares(self.index, self._selection, model)
