@@ -93,7 +93,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
         for y, text in zip(place, shown["group"], strict=True):
             ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
     labels = [f"{short(name)}  {score:.3f}" for name, score in zip(shown["model"], shown["value"], strict=True)]
-    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, len(shown) + 0.5))
+    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, max(len(shown), *high) + 0.5))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _bare(ax, len(shown))
     return ax
