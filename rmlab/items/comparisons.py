@@ -42,7 +42,11 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
         rejected_style=second["style"],
         level=tables.level(first["style"], second["style"]),
     )
-    margin = first["score"].to_numpy() - second["score"].to_numpy()
+    with np.errstate(over="ignore"):
+        margin = first["score"].to_numpy() - second["score"].to_numpy()
+    if np.isinf(margin).any():
+        row = frame.iloc[int(np.isinf(margin).argmax())][["model", *PROMPT]].to_dict()
+        raise DataError(f"scores: two of {row} lie further apart than a float64 can hold; divide the model's scores")
     return frame.assign(margin=margin, outcome=tables.outcome(margin))[tables.PAIRS]
 
 
