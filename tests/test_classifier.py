@@ -338,7 +338,7 @@ def test_devices_and_types(llama):
         with pytest.raises(DataError, match=r"device='cuda': torch sees 0 CUDA GPUs"):
             classifier(llama, device="cuda")
         assert backbone.device().type == "cpu"
-    with pytest.raises(DataError, match="device='gpu' is no device"):
+    with pytest.raises(DataError, match="device='gpu' is not a valid device"):
         classifier(llama, device="gpu")
     with pytest.raises(DataError, match="dtype='fp16'; allowed: 'float32'"):
         classifier(llama, dtype="fp16")

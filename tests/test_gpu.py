@@ -1,14 +1,19 @@
 """What a GPU will do, as far as a CPU can show it: the way over kernels with stand-ins for what only a GPU has."""
 
 import gc
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rmlab import toy
+from rmlab.checks.packing import row as packing_row
 from rmlab.inference import flex, kernels, transfers
+from rmlab.inference.batches import Padded
 from rmlab.inference.budget import activation_bytes, default_budget
+from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.flex import View
 from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
 from rmlab.inference.passes import Shape
@@ -311,10 +316,11 @@ def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, 
     monkeypatch.setattr(kernels, "BACKEND", counter)
     backbone = load_backbone("gemma2", sliding_window=50)
     texts, groups = world
-    longest = np.random.default_rng(1).integers(8, 490, 1100)
+    longest = np.random.default_rng(1).integers(8, 490, 700)
+    monkeypatch.setattr(flex, "SIZES", (512, 1024))
     with torch._dynamo.config.patch(recompile_limit=1):
         for model in (backbone, load_backbone("gemma2", sliding_window=50)):
-            assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), budget=1000)
+            assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), budget=400)
     assert counter.frame_count == 8
 
 
@@ -379,6 +385,22 @@ def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, b
     assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
+
+
+def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
+    freed = []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: freed.append("mps"))
+    parts = [Padded(np.arange(4), 40)]
+    fails = [RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB)")]
+
+    def forward(part):
+        if fails:
+            raise fails.pop()
+        return part.tokens
+
+    found = list(until_it_fits(parts, forward, lambda texts, budget: [Padded(texts, budget)]))
+    assert (found, freed) == ([20], ["mps"])
 
 
 # Copies, and the order of things
@@ -586,3 +608,38 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, 
     encoder = load_backbone("modernbert", torch.bfloat16)
     assert any(packing_support(encoder).shape.windows), "there is no rounding to keep by leaving layers whole"
     assert str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
+
+
+def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
+    scorer = SimpleNamespace(backbone=load_backbone("llama"))
+    assert packing_row(scorer) == ("packs", "pass", "texts with shared beginnings; flex attention", "")
+    monkeypatch.setattr(kernels, "compiled", Compiler(lambda rows, options: True))
+    scorer.backbone = load_backbone("llama", torch.bfloat16)
+    _, status, found, remedy = packing_row(scorer)
+    assert status == "warn"
+    assert found == (
+        "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
+        "this kernel)"
+    )
+    assert "install a C compiler" in remedy
+    assert backbones.forwarded(scorer.backbone)["packs"] == found, "the provenance says it too"
+    scorer.backbone = load_backbone("deberta-v2")
+    assert packing_row(scorer).found.startswith("batches of similar length, no packs: its attention does not go")
+
+
+def test_the_check_for_a_users_gpu(capsys):
+    """Its table's rows on this machine's CPU; one check that fails does not hide the others."""
+    spec = spec_from_file_location("gpu_check", Path(__file__).parents[1] / "benchmarks" / "gpu_check.py")
+    check = module_from_spec(spec)
+    spec.loader.exec_module(check)
+    check.SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    cpu = torch.device("cpu")
+    check.attempt(lambda *given: check.exactness(*given, cpu, True), "Llama", "llama", {}, torch.float32)
+    check.attempt(
+        lambda *given: check.exactness(*given, cpu, True), "Broken", "llama", {"head_dim": "x"}, torch.float32
+    )
+    row, *failure = capsys.readouterr().out.strip().split("\n")
+    assert row.startswith("| Llama | float32 | texts with shared beginnings | run by run |")
+    assert float(row.split("|")[5]) < 1e-5
+    assert failure[0] == "Broken FAILED"
+    assert any("cpu" in line and "float32" in line for line in ["".join(check.machine(cpu))])

@@ -262,6 +262,7 @@ REWARD_BENCH = Benchmark(
     make_weighting=weighting,
     published={
         "paper": ("reward_bench_paper.csv", _PERCENT),
+        "leaderboard": ("reward_bench_leaderboard.csv", ()),
         "reference-free": ("reward_bench_reference_free.csv", _FREE),
         "subsets": ("reward_bench_subsets.csv", ()),
     },

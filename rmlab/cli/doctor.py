@@ -7,6 +7,7 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Convention,
     Device,
     Dtype,
     Form,
@@ -39,6 +40,7 @@ def doctor(
     dtype: Dtype = None,
     device: Device = None,
     template: Template = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Truncate = None,
     head: Head = None,
@@ -59,9 +61,9 @@ def doctor(
     from rmlab.checks import doctor as examine
 
     options = given(
-        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
-        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None,
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
+        convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
+        trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
     )  # fmt: skip
     responses = load_texts(benchmark, path)
     if pairwise:

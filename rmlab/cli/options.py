@@ -8,6 +8,7 @@ import typer
 __all__ = [
     "AllowPickle",
     "Budget",
+    "Convention",
     "Device",
     "Dtype",
     "Form",
@@ -31,7 +32,8 @@ __all__ = [
 PathTo = Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else chosen for the device.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one.")]
-Template = Annotated[str | None, typer.Option(help="Named format, for a tokenizer without a template.")]
+Template = Annotated[str | None, typer.Option(help="Named format or a Jinja file; else the tokenizer's own.")]
+Convention = Annotated[str | None, typer.Option(help="reward-bench: tokens as its runner makes them.")]
 MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
 Truncate = Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")]
 Head = Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")]
@@ -41,7 +43,7 @@ Budget = Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at onc
 TrustRemoteCode = Annotated[bool, typer.Option(help="Run code that comes with the model.")]
 AllowPickle = Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")]
 Name = Annotated[list[str] | None, typer.Option(help="What MODEL is called in tables; repeat for each.")]
-Store = Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to go on.")]
+Store = Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to resume.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")]
 Shard = Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")]
 Form = Annotated[str | None, typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found.")]

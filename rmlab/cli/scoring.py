@@ -10,6 +10,7 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Convention,
     Device,
     Dtype,
     Form,
@@ -47,6 +48,7 @@ def score(
     device: Device = None,
     dtype: Dtype = None,
     template: Template = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Truncate = None,
     head: Head = None,
@@ -76,9 +78,9 @@ def score(
     _check_out(out, file_format, len(models))
     responses = load_texts(benchmark, path)
     options = given(
-        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
-        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None, name=_names(name, models),
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
+        convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
+        trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     scorers: list[Any] = list(models)
     if reference or implicit:
@@ -103,6 +105,7 @@ def prefer(
     device: Device = None,
     dtype: Dtype = None,
     form: Form = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Annotated[str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.")] = None,
     revision: Revision = None,
@@ -127,9 +130,9 @@ def prefer(
     _check_out(out, file_format, len(models), pairs=True)
     responses = load_texts(benchmark, path)
     options = given(
-        form=form, dtype=dtype, device=device, max_length=max_length, truncate=truncate, revision=revision,
-        budget=budget, trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
-        name=_names(name, models),
+        form=form, dtype=dtype, device=device, convention=convention, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     with _interruptible(store):
         pairs = prefer_responses(
@@ -178,13 +181,13 @@ def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
 
 @contextmanager
 def _interruptible(store: Path | None) -> Iterator[None]:
-    """Ctrl+C says how to go on, and ends with exit code 130."""
+    """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (
-            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
-        )
+        kept = "use --store to resume later"
+        if store:
+            kept = f"the scores so far are in {store}: run the same command again to resume"
         say(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
 

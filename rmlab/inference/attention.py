@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmlab.inference import flex, runs
 from rmlab.inference.flex import View
@@ -30,8 +30,7 @@ _NAME = "rmlab_paths"
 _UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """What one attention layer asked for: what a row sees, and all that path attention cannot do."""
 
     view: View

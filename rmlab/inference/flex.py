@@ -3,6 +3,7 @@
 Everything here is computed on the host, before a pack goes up, and no rows x rows table is ever made.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +55,7 @@ def filled(rows: int) -> int:
     >>> filled(700), filled(1024), filled(16000)
     (1024, 1024, 16384)
     """
-    return next(size for size in SIZES if size >= rows)
+    return SIZES[bisect_left(SIZES, rows)]
 
 
 def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[Any]]:

@@ -6,6 +6,7 @@ other in a pack get length-sorted batches (batches.py). All give what each text 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,34 +184,39 @@ def _forward(
 ) -> Batch:
     """Launch one part; what it gives out is read later."""
     texts = np.concatenate([copies[n] for n in part.texts])
-    number = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts]).tolist()
-    wanted = [np.asarray(reads[text], np.intp) for text in texts.tolist()]
-    ends = np.cumsum([len(positions) for positions in wanted])[:-1]
+    number = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
+    wanted = [reads[text] for text in texts.tolist()]
+    counts = [len(positions) for positions in wanted]
+    owner, positions = np.repeat(number, counts), np.concatenate(wanted).astype(np.intp, copy=False)
     if isinstance(part, Pack):
         layout = lay_out(part, kept)
-        cells, where = _distinct([layout.rows(k, positions) for k, positions in zip(number, wanted, strict=True)])
+        cells, where = _distinct(layout.rows(owner, positions))
         rows, _ = packed_rows(backbone, layout, cells, packing.shape)
     else:
         longest = part.tokens // len(part.texts)
-        cells, where = _distinct([k * longest + positions for k, positions in zip(number, wanted, strict=True)])
+        cells, where = _distinct(owner * longest + positions)
         rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(cells, longest))
-    return Batch(texts, rows, np.split(where, ends))
+    bounds = pairwise(np.cumsum([0, *counts]).tolist())
+    return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
 
 
-def _distinct(cells: list[Ints]) -> tuple[Ints, Ints]:
+def _distinct(cells: Ints) -> tuple[Ints, Ints]:
     """All cells, each once, and where each stands among those; in their own order where they are different anyway."""
-    flat = np.concatenate(cells)
-    unique, where = np.unique(flat, return_inverse=True)
-    return (flat, np.arange(len(flat))) if len(unique) == len(flat) else (unique, where)
+    unique, where = np.unique(cells, return_inverse=True)
+    return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
 
 
 def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int] | Ints) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
-    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
-        if len(ids) == 0:
-            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
-        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < len(ids):
-            raise ValueError(
-                f"reads[{text}]={list(positions)} of a text of {len(ids)} tokens; allowed: 0 to {len(ids) - 1}"
-            )
+    lengths, counts = (np.array([len(values) for values in lists], np.intp) for lists in (sequences, reads))
+    if not lengths.all():
+        raise ValueError(f"sequences[{int(lengths.argmin())}] is empty; a text needs at least one token")
+    owner = np.repeat(np.arange(len(reads)), counts)
+    positions = np.concatenate([*reads, np.zeros(0, np.intp)])
+    outside = np.flatnonzero((positions < 0) | (positions >= lengths[owner]))
+    if len(outside):
+        text = owner[outside[0]]
+        raise ValueError(
+            f"reads[{text}]={list(reads[text])} of a text of {lengths[text]} tokens; allowed: 0 to {lengths[text] - 1}"
+        )

@@ -14,14 +14,14 @@ from rmlab.inference.fitting import out_of_memory
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.narrowing import Recorder, layers
 from rmlab.inference.passes import UNKNOWN, Shape, accepts, alone, packed_rows, padded_rows
-from rmlab.inference.state import changes
+from rmlab.inference.state import changes, put_back, remember
 from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Packing", "cached_packing", "packing_support"]
+__all__ = ["Packing", "cached_packing", "how_packed", "packing_support"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
@@ -65,15 +65,17 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
     Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
     ask for nothing that it lacks, and each text must come out as it does alone. The last layers are narrowed where that
     changes nothing either, and texts that cannot share a pack are padded where that changes nothing. A GPU's kernels
-    that compute something else are not used. The answer is kept for as long as the model lives, per device and dtype.
+    that compute something else are not used. What trying may have changed in the model is put back. The answer is kept
+    for as long as the model lives, per device and dtype.
     """
     found = cached_packing(backbone)
     if found is None:
-        refused = next(_settings(backbone), None)
+        refused, before = next(_settings(backbone), None), remember(backbone)
         found = Packing(refused) if refused else _tried(backbone)
         if found.refused and not refused and _has_kernels(backbone):
             found = _without_kernels(backbone, found.refused) or found
         found = found if found.packed else replace(found, pads=not changes(backbone) and _pads(backbone))
+        put_back(before)
         _cached.setdefault(backbone, {})[_state(backbone)] = found
     return found
 
@@ -81,6 +83,17 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
 def cached_packing(backbone: "PreTrainedModel") -> Packing | None:
     """What `packing_support` found out for this model as it is now; None before that."""
     return _cached.get(backbone, {}).get(_state(backbone))
+
+
+def how_packed(backbone: "PreTrainedModel") -> tuple[str | None, str]:
+    """For people: what packs hold and how attention goes, None before that is known; and what kernels lack, if any."""
+    packing = cached_packing(backbone)
+    if packing is None:
+        return None, ""
+    if not packing.packed or not serves(backbone.device):
+        return str(packing), ""
+    held = kernels(backbone)
+    return f"{packing}; {held}", held.trouble
 
 
 def _state(backbone: "PreTrainedModel") -> tuple[str, str]:

@@ -69,24 +69,24 @@ class Layout:
         """The path of every text."""
         return [self.path(text) for text in range(len(self.runs))]
 
-    def rows(self, text: int, positions: Ints) -> Ints:
-        """The rows of these positions of the text."""
-        run = self.runs[text]
-        offset = run.offset
+    def rows(self, texts: Ints, positions: Ints) -> Ints:
+        """The row of each position of a text, given as two arrays of one length."""
+        offsets = np.array([run.offset for run in self.runs])[texts]
+        rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
         # Most heads read behind what texts share, where no path need be written out.
-        if len(positions) and positions.min() >= offset:
-            return positions + (run.start - offset)
-        return self.path(text)[positions]
+        shared = positions < offsets
+        for text in set(texts[shared].tolist()):
+            here = shared & (texts == text)
+            rows[here] = self.path(text)[positions[here]]
+        return rows
 
     def filled(self, rows: int) -> "Layout":
         """The same with rows behind the last that fill it up to `rows`, each a text of one token."""
-        more = rows - len(self.ids)
-        return Layout(
-            np.pad(self.ids, (0, more)),
-            np.pad(self.positions, (0, more)),
-            self.runs,
-            np.concatenate([self.ends, np.arange(len(self.ids), rows) + 1]),
-        )
+        if rows == len(self.ids):
+            return self
+        more = np.zeros(rows - len(self.ids), np.intp)
+        ids, positions = (np.concatenate([values, more]) for values in (self.ids, self.positions))
+        return Layout(ids, positions, self.runs, np.concatenate([self.ends, np.arange(len(self.ids), rows) + 1]))
 
 
 def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:

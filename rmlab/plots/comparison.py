@@ -80,7 +80,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
     that share a letter are not clearly different. Models without a rank are left out.
     """
     ranks = stats.rank(ranks) if is_pairs(ranks) else ranks
-    _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rank(pairs)")
+    _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rmlab.rank(table)")
     from matplotlib.ticker import MaxNLocator
 
     shown = ranks.dropna(subset=["rank"]).iloc[::-1]
@@ -148,7 +148,10 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     contests = stats.compare_all(contests) if is_pairs(contests) else contests
     _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
     if contests.duplicated(["model_a", "model_b"]).any():
-        raise DataError("contests: a pair of models stands in several rows; pass compare_all(pairs), or plot_forest it")
+        raise DataError(
+            "contests: a pair of models stands in several rows; pass rmlab.stats.compare_all(table), "
+            "or draw it with plot_forest"
+        )
     models = list(dict.fromkeys([*contests["model_a"], *contests["model_b"]]))
     place = {name: i for i, name in enumerate(models)}
     a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))

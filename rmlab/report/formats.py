@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import escapes, files
+from rmlab.benchmarks.registry import with_columns
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ def score_columns(board: pd.DataFrame) -> list[str]:
 
 
 def chance_of(board: pd.DataFrame) -> float:
-    """What random scores earn: 1/4 in RewardBench 2, 1/2 elsewhere."""
-    return 0.25 if "factuality" in board.columns else 0.5
+    """What random scores earn in the benchmark that the columns are of: 1/4 in best of four, else 1/2."""
+    return with_columns(board.columns).lowest_chance
 
 
 def _check(board: pd.DataFrame) -> None:

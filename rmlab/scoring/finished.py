@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rmlab import files, records
 from rmlab.io import write_pairs, write_scores
 from rmlab.io.own import PAIRS, SIDECAR
+from rmlab.scorers.protocol import AnyScorer, provenance_of
 from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
@@ -42,7 +42,9 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
     return f"{_in_file(model)}.{plain}{PAIRS if pairs else ''}.csv"
 
 
-def check(folder: str | Path, scorers: Mapping[str, Any], benchmarks: Iterable[str], *, pairs: bool = False) -> None:
+def check(
+    folder: str | Path, scorers: Mapping[str, AnyScorer], benchmarks: Iterable[str], *, pairs: bool = False
+) -> None:
     """Raise DataError, before a long run, where a table could not be named or would replace another model's.
 
     `scorers`: by name. What stands in the folder is another's where its provenance tells of other weights.
@@ -99,19 +101,19 @@ def _base_32(number: int) -> str:
 def _name_limit(folder: Path) -> int:
     """Longest file name that the folder's file system takes."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    return os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else _LONGEST
+    return os.pathconf(there, "PC_NAME_MAX") if os.name == "posix" else _LONGEST
 
 
-def _refuse_other(path: Path, name: str, scorer: Any) -> None:
+def _refuse_other(path: Path, name: str, scorer: AnyScorer) -> None:
     beside = path.with_name(path.name + SIDECAR)
     for file in (path, beside):
         files.require_plain(file)
-    if not (hasattr(scorer, "provenance") and path.exists() and beside.exists()):
+    if not (path.exists() and beside.exists()):
         return
     found = records.read_json(beside)
     about = found.get("provenance") if isinstance(found, dict) else None
     run = about.get(name) if isinstance(about, dict) else None
-    there, here = _weights(run), _weights(scorer.provenance())
+    there, here = _weights(run), _weights(provenance_of(scorer))
     if there is not None and there != here:
         raise DataError(
             f"store: {path} holds the table of another model named {name!r}, with other weights, which this one would "
