@@ -54,13 +54,15 @@ WORLDS = {
     "style goes with difficulty": World(Design(slope=0.6), SECOND._replace(slope=0.3)),
     "near-perfect": World(Design(advantage=NEAR), Design(advantage=tuple(x - 0.3 for x in NEAR))),
     "domains of 8 prompts": World(Design(), SECOND, dict.fromkeys(SIZES, 8)),
-    "ties and blanks at random": World(Design(**BLANK), SECOND._replace(**BLANK), {k: n // 4 for k, n in SIZES.items()}),
-    **{
-        f"{n} prompts, 1 to 9 comparisons": World(Design((1.0,)), Design((0.7,)), {"all": n}, 0) for n in (12, 40, 130)
-    },
+    "ties and blanks at random": World(
+        Design(**BLANK), SECOND._replace(**BLANK), {k: n // 4 for k, n in SIZES.items()}
+    ),
+    **{f"{n} prompts, 1 to 9 comparisons": World(Design((1.0,)), Design((0.7,)), {"all": n}, 0) for n in (12, 40, 130)},
     "40 nearly perfect, 1 to 9 comparisons": World(Design((3.0,)), Design((2.7,)), {"all": 40}, 0),
     "1,327 prompts, one comparison": World(Design((0.6,)), Design((0.65,)), {"all": 1327}, 1),
-    "1,327 nearly equal, one comparison": World(Design((3.5,), shared=1.0), Design((3.6,), shared=1.0), {"all": 1327}, 1),
+    "1,327 nearly equal, one comparison": World(
+        Design((3.5,), shared=1.0), Design((3.6,), shared=1.0), {"all": 1327}, 1
+    ),
 }
 
 TIES_PAIRS = 51  # of prompts
@@ -192,7 +194,7 @@ def main() -> None:
         for number, (name, world) in enumerate(WORLDS.items()):
             rows += show(covered(name, world, draws, seed=number))
         for number, (name, advantages) in enumerate(RIGHT_BY.items()):
-            rows += show(reward_bench_2(name, advantages, max(draws // 4, 20), seed=30 + number))
+            rows += show(reward_bench_2(name, advantages, max(draws // 2, 20), seed=30 + number))
     else:
         rows = tests(draws)
     table = pd.DataFrame(rows)

@@ -37,10 +37,12 @@ def equal(models: int, tables: int, seed: int) -> list[Row]:
         both.append((best.mean(), held["model"][-1][first]))
     world = f"{models} equal models"
     return [
-        {"what": "sets for one model hold all places: mean", "world": world, "share": np.mean(held["model"]), "draws": tables},
+        {"what": "sets for one model hold all places: mean", "world": world, "share": np.mean(held["model"]),
+         "draws": tables},
         {"what": "sets for all models hold all places at once", "world": world,
          "share": np.mean([inside.all() for inside in held["all pairs"]]), "draws": tables},
-        {"what": "best set holds a model: mean", "world": world, "share": np.mean([b for b, _ in both]), "draws": tables},
+        {"what": "best set holds a model: mean", "world": world, "share": np.mean([b for b, _ in both]),
+         "draws": tables},
         {"what": "the set of the model that came first holds all places", "world": world,
          "share": np.mean([f for _, f in both]), "draws": tables},
     ]  # fmt: skip

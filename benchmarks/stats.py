@@ -94,7 +94,12 @@ def main() -> None:
         options.rounds,
     )
     rows += [against_statsmodels(whole)]
-    rows += [{"what": "peak memory of the process, GiB", "seconds": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}]
+    rows += [
+        {
+            "what": "peak memory of the process, GiB",
+            "seconds": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        }
+    ]
     table = pd.DataFrame(rows).round(3).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     print(table.drop(columns=["date", "machine"]).to_string(index=False))
     if options.out:

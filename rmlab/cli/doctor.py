@@ -7,6 +7,7 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Column,
     Convention,
     Device,
     Dtype,
@@ -19,6 +20,7 @@ from rmlab.cli.options import (
     Truncate,
     TrustRemoteCode,
     Weight,
+    Winner,
     given,
     label_weights,
 )
@@ -33,6 +35,8 @@ def doctor(
     model: Annotated[str, typer.Argument(help="Model id or folder.")],
     benchmark: Annotated[str, typer.Argument(help="The benchmark it is to score, or a file of pairs.")] = "mini",
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     pairwise: Annotated[
         bool, typer.Option("--pairwise", help="MODEL sees two answers at once, as PairRM does.")
     ] = False,
@@ -65,7 +69,7 @@ def doctor(
         convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
         trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
     )  # fmt: skip
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     if pairwise:
         checks = examine(_pairwise(model, given(form=form) | options), responses)
     elif form is not None:

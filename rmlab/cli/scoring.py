@@ -10,11 +10,13 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Column,
     Convention,
     Device,
     Dtype,
     Form,
     Head,
+    Implicit,
     MaxLength,
     Name,
     Out,
@@ -25,10 +27,13 @@ from rmlab.cli.options import (
     Store,
     Template,
     Truncate,
+    TruncatePairs,
     TrustRemoteCode,
     Weight,
+    Winner,
     given,
     label_weights,
+    refuse_for_baselines,
 )
 from rmlab.cli.terminal import say, say_table
 from rmlab.cli.texts import load_texts
@@ -40,6 +45,8 @@ def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     name: Name = None,
     store: Store = None,
     out: Out = None,
@@ -54,7 +61,7 @@ def score(
     head: Head = None,
     weight: Weight = None,
     reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
-    implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
+    implicit: Implicit = None,
     revision: Revision = None,
     budget: Budget = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -72,17 +79,19 @@ def score(
       rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
       rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
+      rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
     from rmlab.scoring import score as score_responses
 
     _check_out(out, file_format, len(models))
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     options = given(
         head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
         convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
         trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     scorers: list[Any] = list(models)
+    refuse_for_baselines(models, options)
     if reference or implicit:
         scorers, options = _policies(models, reference, implicit, options), {}
     with _interruptible(store):
@@ -97,6 +106,8 @@ def prefer(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     name: Name = None,
     store: Store = None,
     out: Out = None,
@@ -107,7 +118,7 @@ def prefer(
     form: Form = None,
     convention: Convention = None,
     max_length: MaxLength = None,
-    truncate: Annotated[str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.")] = None,
+    truncate: TruncatePairs = None,
     revision: Revision = None,
     budget: Budget = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -128,7 +139,7 @@ def prefer(
     from rmlab.scoring import prefer as prefer_responses
 
     _check_out(out, file_format, len(models), pairs=True)
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     options = given(
         form=form, dtype=dtype, device=device, convention=convention, max_length=max_length,
         truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,

@@ -68,7 +68,7 @@ def cluster_freedom(h: Floats, group: Codes, n_groups: int) -> Floats:
     >>> cluster_freedom(np.full(12, 1 / 12), np.zeros(12, int), 1).round(9).item()
     11.0
     """
-    return _freedom(*(np.bincount(group, x, n_groups) for x in _powers(np.nan_to_num(h))))
+    return _freedom(*(np.bincount(group, x, n_groups).astype(np.float64) for x in _powers(np.nan_to_num(h))))
 
 
 def stratum_share(share: Floats, stratum: Codes, n_strata: int) -> Floats:
@@ -95,7 +95,8 @@ def total_freedom(variance: Floats, freedom: Floats) -> Floats:
     total = variance.sum(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         spent = np.where(variance > 0, variance**2 / freedom, 0.0).sum(axis=-1)
-        return np.where(total > _ROUNDING**2, total**2 / spent, freedom.sum(axis=-1))
+        found: Floats = np.where(total > _ROUNDING**2, total**2 / spent, freedom.sum(axis=-1))
+    return found
 
 
 def midp_limits(

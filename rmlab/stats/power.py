@@ -1,4 +1,4 @@
-"""How large a difference the test would find, and how many prompts it takes: by running the test on simulated tables."""
+"""How large a difference the test would find, and how many prompts it takes: by running it on simulated tables."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -43,7 +43,7 @@ def power(
     common: bool = False,
     **options: str,
 ) -> pd.DataFrame:
-    """The difference that `compare` would find with probability `power`: a row for `a` against `b`, or each of the others.
+    """The difference that `compare` finds with probability `power`: a row for `a` against `b`, or each of the others.
 
     Columns: model_a, model_b, difference (the one that was found), agreement (share of prompts on which both earn the
     same), n_prompts, detectable, detectable_low and detectable_high (see below), power and power_error (share of
@@ -51,8 +51,8 @@ def power(
     at), adjust, average, reason (why there is no number).
 
     The prompts of the table are drawn anew; among those on which the two differ, the ones that speak for `a` come more
-    often, until the expected difference is `detectable`; the share on which they agree stays. On each table exactly the test of `compare` is run,
-    with its exact branch and its degrees of freedom.
+    often, until the expected difference is `detectable`; the share on which they agree stays. On each table exactly the
+    test of `compare` is run, with its exact branch and its degrees of freedom.
     `adjust`: "none" for one comparison that was named beforehand; "holm" plans at alpha over the number of all pairs of
     models (the true power of Holm lies between that at alpha / m and at alpha); "all pairs" at the level of `rank`'s
     letters and of p_adjusted. How far two models differ from prompt to prompt is itself estimated from this table:
@@ -97,7 +97,7 @@ def plan(
     of prompts; `compare` prints it. Several comparisons a prompt are worth less than as many prompts.
 
     >>> plan(0.02, agreement=[0.9, 0.95])[["agreement", "n_prompts"]].to_numpy().tolist()
-    [[0.9, 1991.0], [0.95, 1007.0]]
+    [[0.9, 2043], [0.95, 1035]]
     """
     _check(power=power, alpha=alpha)
     level = alpha / comparisons
@@ -141,7 +141,9 @@ def _fewest(difference: float, agreement: float, power: float, alpha: float) -> 
     return high
 
 
-def _detectable(one: Estimate, first: int, second: int, power: float, alpha: float, draws: int, seed: int) -> dict:
+def _detectable(
+    one: Estimate, first: int, second: int, power: float, alpha: float, draws: int, seed: int
+) -> dict[str, object]:
     """The columns of `power` that depend on the pair."""
     from scipy.special import ndtri
 

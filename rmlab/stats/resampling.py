@@ -1,4 +1,4 @@
-"""What the test of `compare` would say of other tables: clusters of two models drawn anew, at a difference of choice."""
+"""What the test of `compare` would say of other tables: clusters of two models drawn anew, at any difference."""
 
 from typing import NamedTuple
 

@@ -120,18 +120,8 @@ def build(scores: pd.DataFrame, responses: pd.DataFrame) -> Index:
     cell = len(STYLES) * style[chosen] + style[rejected]
     cell[(style[chosen] < 0) | (style[rejected] < 0)] = -1
     prompts = texts.iloc[start[:-1]][[*PROMPT, "subset", "prompt"]].reset_index(drop=True)
-    return Index(
-        tuple(models),
-        texts,
-        prompts,
-        start,
-        score[:, order],
-        prompt,
-        chosen,
-        rejected,
-        cell,
-        bool(benchmark_of(scores).styles),
-    )
+    alike = bool((cell >= 0).all()) and bool(benchmark_of(scores).styles)
+    return Index(tuple(models), texts, prompts, start, score[:, order], prompt, chosen, rejected, cell, alike)
 
 
 def prompt_text(prompt: object) -> str:
