@@ -104,3 +104,14 @@ def test_chance_is_the_benchmarks():
     assert np.isnan(found["ties"])
     assert np.isnan(found["overall"])
     assert (metrics.estimates(reward_bench_pairs())["chance"].dropna() == 0.5).all()
+
+
+def test_a_section_without_items_is_missing_by_any_average():
+    pairs = reward_bench_pairs(seed=3)
+    math = pairs[pairs["subset"] == "math-prm"]
+    for average in ("benchmark", "domains", "prompts"):
+        table = metrics.summary(math, average=average)
+        assert table[["chat", "chat_hard", "safety", "prior_sets"]].isna().all(axis=None), average
+        found = metrics.estimates(math, average=average).set_index("name")
+        assert (found.loc["chat", "reason"].str.startswith("nothing")).all()
+    assert metrics.summary(math, average="prompts")["overall"].notna().all()
