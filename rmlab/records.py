@@ -142,7 +142,7 @@ def _cut(value: object) -> str | None:
             value.encode()
         except UnicodeEncodeError as error:
             return value[max(error.start - 20, 0) : error.end + 20]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return next((found for part in parts if (found := _cut(part)) is not None), None)
 
 

@@ -40,7 +40,7 @@ def by_winner(
             other = "b" if side == "a" else "a"
             kept.append({"id": str(number), **row, "chosen": row.get(sides[side]), "rejected": row.get(sides[other])})
         else:
-            left["tie" if side == "tie" else records.short(row.get(winner), 40)] += 1
+            left["tie" if side == "tie" else _named(row.get(winner))] += 1
     about = {"ties": left.pop("tie", 0), "unknown": dict(left)}
     _say(place, winner, about, len(rows), bool(kept))
     rest = {name: value for name, value in columns.items() if name not in _SIDES}
@@ -77,6 +77,11 @@ def _won(value: object, sides: Mapping[str, str]) -> str | None:
         return by_name
     word = text.lower()
     return "tie" if word in _TIES else next((side for side, words in _WORDS.items() if word in words), None)
+
+
+def _named(value: object) -> str:
+    blank = value is None or value == "" or value != value
+    return "blank" if blank else records.short(value, 40)
 
 
 def _say(place: Path, winner: str, about: Mapping[str, Any], total: int, some: bool) -> None:

@@ -44,11 +44,12 @@ def in_options(text: str) -> str:
     '--store: cannot write; choose another --store, or pass --allow-missing'
     """
     text = _COLUMN.sub(lambda found: f"--column {found[1] or found[3]}={found[2] or '...'}", text)
-    text = _CALLS[0][0].sub(_CALLS[0][1], text)
+    for pattern, words in _CALLS[:3]:  # before what stands between their brackets is changed
+        text = pattern.sub(words, text)
     text = _FLAG.sub(_option, text)
     text = _VALUE.sub(lambda found: f"{_option(found)} ", text)
     text = _FIRST.sub(_option, _OPEN.sub(_option, text))
-    for pattern, words in _CALLS[1:]:
+    for pattern, words in _CALLS[3:]:
         text = pattern.sub(words, text)
     return text
 

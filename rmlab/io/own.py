@@ -119,9 +119,11 @@ def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
             na_values={name: [""] for name in blank},
             index_col=False,
         )
+        return escapes.uncells(frame)
+    except DataError:
+        raise
     except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not a readable CSV file ({records.short(str(error))}); write it again") from None
-    return escapes.uncells(frame)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
