@@ -100,15 +100,9 @@ def test_progress_is_on_stderr(main, fake_model):
     ("words", "message"),
     [
         (["score", "mini", "longst"], "did you mean 'longest'"),
-<<<<<<< HEAD
-        (["score", "mimi", "longest"], "Did you mean 'mini'"),
-        (["score", "mini", "longest", "--shard", "9/4"], "shard: '9/4' is not allowed"),
-        (["score", "mini", "longest", "--dtype", "float32"], "--dtype: for models only"),
-=======
         (["score", "mimi", "longest"], "Unknown benchmark 'mimi'. Did you mean 'mini'? Choose rm-bench, "),
         (["score", "mini", "longest", "--shard", "9/4"], "--shard: '9/4' is not allowed"),
         (["score", "mini", "longest", "--dtype", "float32"], "--dtype: for models only; longest"),
->>>>>>> files
         (["score", "rm-bench", "longest", "--path", "nowhere"], "nowhere"),
         (["merge", "nowhere", "--into", "all"], "nowhere is not there"),
     ],
