@@ -13,6 +13,7 @@ from rmlab.metrics import errors
 __all__ = ["Estimate", "estimate"]
 
 
+_MOST = 2.0
 _BELIEVED = 10.0  # clusters that differ from which on their spread is half believed; chosen by benchmarks/coverage.py
 
 
@@ -202,7 +203,8 @@ def _worth(items: Items, number: Number, stratum: Codes, seen: Floats) -> Floats
 
     The effective size is at most the number of items, but fractions vary less than zeros and ones do: without this the
     interval of RewardBench 2's Ties would hold 99 %. How much less is known from the `seen` clusters that differ from
-    the rest; with few of them it is not believed, or near-perfect models would be held 90 % of the time.
+    the rest; with few of them it is not believed, and never is an item worth more than two: where no prompt fails, the
+    hundredths of Ties' margins vary hardly at all, and would hide the failure that is to come.
     """
     counted = number.pool >= 0
     credit, (least, most) = items.credit[:, counted], items.bounds[items.cell[counted]].T
@@ -217,7 +219,7 @@ def _worth(items: Items, number: Number, stratum: Codes, seen: Floats) -> Floats
     with np.errstate(divide="ignore", invalid="ignore"):
         share = total / n
         found: Floats = np.maximum((share - share**2) / (squares / n - share**2), 1.0)
-    found = np.where(np.isfinite(found), found, 1.0)
+    found = np.minimum(np.where(np.isfinite(found), found, 1.0), _MOST)
     return 1 + (found - 1) * seen / (seen + _BELIEVED)
 
 
