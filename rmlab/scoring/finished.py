@@ -7,7 +7,6 @@ UTF-8 in percent codes, and behind a ``~`` stand the places of the capital lette
 bit lowest.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,6 @@ from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
 
-_LONGEST = 255
 _BASE_32 = "0123456789abcdefghijklmnopqrstuv"
 # Names of devices on Windows, whatever stands behind the first dot.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)", re.IGNORECASE)
@@ -49,7 +47,7 @@ def check(
 
     `scorers`: by name. What stands in the folder is another's where its provenance tells of other weights.
     """
-    longest = _name_limit(Path(folder).expanduser())
+    longest = files.longest_name(Path(folder).expanduser())
     for benchmark in benchmarks:
         for name, scorer in scorers.items():
             file = file_name(name, benchmark, pairs=pairs)
@@ -96,12 +94,6 @@ def _base_32(number: int) -> str:
         number, digit = divmod(number, 32)
         digits = _BASE_32[digit] + digits
     return digits
-
-
-def _name_limit(folder: Path) -> int:
-    """Longest file name that the folder's file system takes."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    return os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else _LONGEST
 
 
 def _refuse_other(path: Path, name: str, scorer: AnyScorer) -> None:
