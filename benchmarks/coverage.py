@@ -1,9 +1,10 @@
-"""How often the intervals hold the truth and the tests cry wolf, by simulation at the benchmarks' real sizes.
+"""How often the intervals hold the truth and the tests cry wolf, by simulation, in worlds of several kinds.
 
-Scores come from tests/designs.py: six answers a prompt, a prompt effect, true accuracies known in closed form. Every
-interval and test is the one that `rmlab.intervals`, `compare`, `compare_all` and `rank` use, run on many draws at once.
+Scores come from tests/designs.py: six answers a prompt, effects of prompts, true accuracies known in closed form. Every
+interval and test is the one of `summary`, `estimates`, `compare` and `rank`, run on many draws at once.
 
-    python benchmarks/coverage.py [--draws 2000] [--data ../shared/data] [--out benchmarks/results/coverage.csv]
+    python benchmarks/coverage.py [--draws 2000] [--out benchmarks/results/coverage.csv]
+    python benchmarks/coverage.py --part tests [--draws 2000] [--out benchmarks/results/decisions.csv]
 """
 
 import argparse
@@ -12,33 +13,84 @@ import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import decisions
 import designs
 import ranks
 from designs import SIZES, Design
 
-from rmlab import metrics
-from rmlab.stats import comparing, permutation, reported, targets
-from rmlab.stats.grid import credit
+import rmlab
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.numbers import numbers
+from rmlab.stats.difference import differences
 
 BATCH = 100
 Row = dict[str, object]
-DESIGNS = {
-    "typical": Design(),
-    "strong model": Design(advantage=(1.5, 2.4, 1.3, 2.8)),
-    "near the ceiling": Design(advantage=(3.0, 3.4, 2.8, 3.8)),
-    "strong style": Design(style=1.5),
+NEAR = (3.0, 3.4, 2.8, 3.8)
+
+
+class World(NamedTuple):
+    """A model, the one it is compared with, and the prompts; `per` comparisons a prompt, 0: unequally many, 1 to 9."""
+
+    design: Design
+    other: Design
+    sizes: dict[str, int] = SIZES
+    per: int = 9
+
+    def comparisons(self, rng: np.random.Generator) -> np.ndarray | int:
+        return self.per or np.minimum(9, rng.geometric(0.3, sum(self.sizes.values())))
+
+
+SECOND = Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
+BLANK = {"ties": 0.1, "blanks": 0.05}
+WORLDS = {
+    "typical": World(Design(), SECOND),
+    "heavy-tailed difficulty": World(Design(heavy=True), SECOND._replace(heavy=True)),
+    "style goes with difficulty": World(Design(slope=0.6), SECOND._replace(slope=0.3)),
+    "near-perfect": World(Design(advantage=NEAR), Design(advantage=tuple(x - 0.3 for x in NEAR))),
+    "domains of 8 prompts": World(Design(), SECOND, dict.fromkeys(SIZES, 8)),
+    "ties and blanks at random": World(
+        Design(**BLANK), SECOND._replace(**BLANK), {k: n // 4 for k, n in SIZES.items()}
+    ),
+    **{f"{n} prompts, 1 to 9 comparisons": World(Design((1.0,)), Design((0.7,)), {"all": n}, 0) for n in (12, 40, 130)},
+    "40 nearly perfect, 1 to 9 comparisons": World(Design((3.0,)), Design((2.7,)), {"all": 40}, 0),
+    "1,327 prompts, one comparison": World(Design((0.6,)), Design((0.65,)), {"all": 1327}, 1),
+    "1,327 nearly equal, one comparison": World(
+        Design((3.5,), shared=1.0), Design((3.6,), shared=1.0), {"all": 1327}, 1
+    ),
 }
 
 TIES_PAIRS = 51  # of prompts
 RIGHT_BY = {  # how much better right answers score: Factuality, Precise IF, Math, Safety, Focus, Ties
-    "typical": (1.5, 0.6, 1.8, 3.5, 2.2, 2.0),
-    "near the ceiling": (4.0, 4.5, 5.0, 5.5, 5.0, 5.0),
+    "RewardBench 2, typical": (1.5, 0.6, 1.8, 3.5, 2.2, 2.0),
+    "RewardBench 2, near-perfect": (4.0, 4.5, 5.0, 5.5, 5.0, 5.0),
 }
+
+
+class Held:
+    """Which intervals held the truth, by kind of number and by single number, and how wide they were."""
+
+    def __init__(self) -> None:
+        self.inside: dict[tuple[str, str], list[np.ndarray]] = {}
+        self.width: dict[str, list[np.ndarray]] = {}
+
+    def add(self, kind: str, name: str, low: np.ndarray, high: np.ndarray, true: float) -> None:
+        self.inside.setdefault((kind, name), []).append((low <= true + 1e-12) & (true - 1e-12 <= high))
+        self.width.setdefault(kind, []).append(high - low)
+
+    def rows(self, world: str) -> list[Row]:
+        found = []
+        for kind in self.width:
+            each = [np.concatenate(v) for (k, _), v in self.inside.items() if k == kind]
+            shares = [inside.mean() for inside in each]
+            found.append({"what": f"coverage: {kind}", "world": world, "share": np.mean(shares), "worst": min(shares),
+                          "width": np.mean(np.concatenate(self.width[kind])), "draws": len(each[0])})  # fmt: skip
+        return found
 
 
 def batches(draws: int) -> Iterator[int]:
@@ -46,68 +98,34 @@ def batches(draws: int) -> Iterator[int]:
         yield min(BATCH, draws - start)
 
 
-def numbers(name: str, design: Design, draws: int, seed: int) -> list[Row]:
-    """Coverage of cells, levels, domains, overall; and of naive intervals: binomial, every comparison independent.
+def true_value(design: Design, world: World, quantity: str, name: str, per: np.ndarray | int) -> float:
+    if len(world.sizes) > 1:
+        return designs.truth(design, quantity, name, world.sizes)
+    weight = [(np.broadcast_to(per, (1,)) > k).sum() if np.isscalar(per) else (per > k).sum() for k in range(9)]
+    return float(np.average(design.cells()[0], weights=weight))
 
-    `worst` is the lowest coverage of a single domain, level or cell. (A cell has one comparison a prompt: the naive
-    interval fails there only because it overlooks that small domains count as much as large ones.)
-    """
-    rng = np.random.default_rng(seed)
-    single: dict[tuple[str, str, str], list[np.ndarray]] = {}
+
+def covered(name: str, world: World, draws: int, seed: int) -> list[Row]:
+    """Coverage of every number of a model, of the differences of two, and of plain binomial intervals beside."""
+    rng, held = np.random.default_rng(seed), Held()
     for rows in batches(draws):
-        table = designs.grid(designs.margins(design, rows, designs.prompts_in_common(rows, rng), rng))
-        worth = credit(table.outcome, "loss")
-        for quantity, label, target, chosen in reported.quantities(table, "benchmark"):
-            one = reported.estimate(worth, table, target, chosen=chosen)
-            true = designs.truth(design, quantity, label)
-            n = int(chosen.sum())
-            share = worth[:, chosen].mean(axis=1)
-            half = 1.96 * np.sqrt(share * (1 - share) / n)
-            inside = (one.low <= true) & (true <= one.high)
-            single.setdefault((quantity, "clustered", label), []).append(inside)
-            single.setdefault((quantity, "naive", label), []).append(np.abs(one.value - true) <= half)
-    held: dict[tuple[str, str], list[np.ndarray]] = {}
-    for (quantity, method, _), inside in single.items():
-        held.setdefault((quantity, method), []).append(np.concatenate(inside))
-    worst = {kind: min(inside.mean() for inside in found) for kind, found in held.items()}
-    return [
-        {"what": f"coverage: {quantity}", "design": name, "method": method, "share": np.concatenate(inside).mean(),
-         "draws": len(np.concatenate(inside)), "worst": worst[quantity, method]}
-        for (quantity, method), inside in held.items()
-    ]  # fmt: skip
-
-
-def pairs_of_models(design: Design, other: Design, draws: int, seed: int, sizes: dict = SIZES) -> Iterator[tuple]:
-    """Grids that hold two models on the same prompts: rows 0 ... n - 1 of one, n ... 2 n - 1 of the other."""
-    rng = np.random.default_rng(seed)
-    for rows in batches(draws):
-        common = designs.prompts_in_common(rows, rng, sizes)
-        both = [designs.margins(d, rows, common, rng, sizes) for d in (design, other)]
-        yield designs.grid(np.concatenate(both), sizes), np.arange(rows), np.arange(rows) + rows
-
-
-def differences(draws: int, seed: int) -> list[Row]:
-    """Coverage of paired differences, and of the interval that forgets the pairing and the clusters."""
-    design, other = Design(), Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
-    rows = []
-    for by in ([], ["level"], ["domain"]):
-        held, naive = [], []
-        for table, a, b in pairs_of_models(design, other, draws, seed):
-            worth = credit(table.outcome, "loss")
-            for key, chosen, target in targets.groups(table, by, "benchmark"):
-                quantity, label = next(iter(key.items()), ("overall", "overall"))
-                true = designs.truth(design, quantity, label) - designs.truth(other, quantity, label)
-                found = comparing.paired(table, worth, target, chosen, a, b, comparing.Options(0.95, 1, 0, False))
-                held.append((found["low"] <= true) & (true <= found["high"]))
-                one, two = found["accuracy_a"], found["accuracy_b"]
-                half = 1.96 * np.sqrt((one * (1 - one) + two * (1 - two)) / chosen.sum())
-                naive.append(np.abs(found["difference"] - true) <= half)
-        name = by[0] if by else "overall"
-        for method, inside in (("clustered", held), ("naive", naive)):
-            share = np.concatenate(inside).mean()
-            rows.append({"what": f"coverage: difference, {name}", "design": "two models", "method": method,
-                         "share": share, "draws": len(np.concatenate(inside))})  # fmt: skip
-    return rows
+        common, per = designs.prompts_in_common(rows, rng, world.sizes), world.comparisons(rng)
+        both = [designs.margins(d, rows, common, rng, world.sizes) for d in (world.design, world.other)]
+        reading = designs.reading(np.concatenate(both), world.sizes, per)
+        first, second = np.arange(rows), np.arange(rows) + rows
+        for quantity, label, number in numbers(reading):
+            if quantity == "domain" and len(world.sizes) == 1:
+                continue
+            one = estimate(reading.items, number)
+            true, other = (true_value(d, world, quantity, label, per) for d in (world.design, world.other))
+            held.add(quantity, label, one.low[first], one.high[first], true)
+            share = one.value[first]
+            half = 1.96 * np.sqrt(share * (1 - share) / one.n_pairs[first])
+            held.add(f"{quantity}, every comparison by itself", label, share - half, share + half, true)
+            if quantity != "cell":
+                gap = differences(one, first, second)
+                held.add(f"difference, {quantity}", label, gap.low, gap.high, true - other)
+    return held.rows(name)
 
 
 def reward_bench_2(name: str, advantages: tuple[float, ...], draws: int, seed: int) -> list[Row]:
@@ -132,20 +150,13 @@ def reward_bench_2(name: str, advantages: tuple[float, ...], draws: int, seed: i
                 scores.append(part.assign(score=np.round(2 * score) / 2, model=f"draw {row}"))
         return pd.concat(scores, ignore_index=True).drop(columns="prompt")
 
-    many = metrics.reward_bench_2(value(reward_bench_2_keys(dict.fromkeys(sizes, 40_000)), 1)).iloc[0]
-    held: dict[str, list[np.ndarray]] = {"best of four, subset": [], "Ties": [], "RewardBench 2, overall": []}
+    true = rmlab.summary(value(reward_bench_2_keys(dict.fromkeys(sizes, 40_000)), 1)).iloc[0]
+    held = Held()
     for start in range(0, draws, 20):
-        scores = value(keys, min(20, draws - start))
-        for row in metrics.reward_bench_2_subsets(scores).itertuples():
-            kind = "Ties" if row.subset == "ties" else "best of four, subset"
-            held[kind].append(row.low <= many[row.subset] <= row.high)
-        whole = metrics.reward_bench_2(scores)
-        held["RewardBench 2, overall"] += list((whole["low"] <= many["overall"]) & (many["overall"] <= whole["high"]))
-    return [
-        {"what": f"coverage: {kind}", "design": name, "method": "clustered", "share": np.mean(inside),
-         "draws": len(inside)}
-        for kind, inside in held.items()
-    ]  # fmt: skip
+        for row in rmlab.estimates(value(keys, min(20, draws - start))).itertuples():
+            kind = "Ties" if row.name == "ties" else "best of four" if row.quantity == "subset" else "overall"
+            held.add(kind, row.name, np.array([row.low]), np.array([row.high]), true[row.name])
+    return held.rows(name)
 
 
 def reward_bench_2_keys(sizes: dict[str, int]) -> pd.DataFrame:
@@ -171,84 +182,43 @@ def reward_bench_2_keys(sizes: dict[str, int]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def type_one(draws: int, seed: int) -> list[Row]:
-    """Share of significant differences at 5 % between models of equal merit."""
-    same = Design(advantage=(0.3, 0.1, 0.0, 0.2))
-    up, down = (Design(advantage=(0.0, 0.0, sign * 0.4, -sign * 0.4), style=0.0) for sign in (1, -1))
-    cases = {
-        "sign-flip, overall": (same, same, SIZES, 9),
-        "sign-flip, overall equal but not the domains": (up, down, SIZES, 9),
-        "sign-flip, 129 prompts": (same._replace(advantage=(0.3,)),) * 2 + ({"chat": 129}, 9),
-        "sign-flip, 30 prompts": (same._replace(advantage=(0.3,)),) * 2 + ({"chat": 30}, 9),
-        "mcnemar, 2985 prompts": (same._replace(advantage=(0.6,)),) * 2 + ({"all": 2985}, 1),
-        "mcnemar, 450 prompts": (same._replace(advantage=(0.6,)),) * 2 + ({"all": 450}, 1),
-    }
-    rows = []
-    for name, (one, other, sizes, per) in cases.items():
-        p = []
-        for table, a, b in pairs_of_models(one, other, draws, seed, sizes):
-            if per == 1:
-                table = designs.grid(table.margin[:, ::9], sizes)
-            average = "domains" if per == 9 else "prompts"
-            target = targets.overall(table, average)
-            everything = np.ones(len(table.prompt), bool)
-            options = comparing.Options(0.95, 10_000, seed, True)
-            p.append(comparing.paired(table, credit(table.outcome, "loss"), target, everything, a, b, options)["p"])
-        share = (np.concatenate(p) < 0.05).mean()
-        rows.append({"what": "type I error", "design": "equal models", "method": name, "share": share,
-                     "draws": len(np.concatenate(p))})  # fmt: skip
-    return rows
-
-
-def family(models: int, draws: int, seed: int) -> list[Row]:
-    """Share of draws in which any of all the pairs of equal models differs after Holm; without Holm beside it."""
-    rng = np.random.default_rng(seed)
-    same = Design(advantage=(0.3, 0.1, 0.0, 0.2))
-    first, second = np.triu_indices(models, 1)
-    any_raw, any_holm = [], []
-    for _ in range(draws):
-        common = designs.prompts_in_common(1, rng)
-        table = designs.grid(np.concatenate([designs.margins(same, 1, common, rng) for _ in range(models)]))
-        target = targets.overall(table, "benchmark")
-        options = comparing.Options(0.95, 2000, 0, True)
-        everything = np.ones(len(table.prompt), bool)
-        p = comparing.paired(table, credit(table.outcome, "loss"), target, everything, first, second, options)["p"]
-        any_raw.append((p < 0.05).any())
-        any_holm.append((permutation.holm(p) < 0.05).any())
-    return [
-        {"what": "family-wise error", "design": f"{models} equal models, {len(first)} pairs", "method": method,
-         "share": np.mean(found), "draws": draws}
-        for method, found in (("no correction", any_raw), ("Holm", any_holm))
-    ]  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["intervals", "tests"], default="intervals")
     parser.add_argument("--draws", type=int, default=2000)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     draws, start = options.draws, time.perf_counter()
     rows: list[Row] = []
-    for number, (name, design) in enumerate(DESIGNS.items()):
-        rows += numbers(name, design, draws, seed=number)
-    rows += differences(draws, seed=10)
-    rows += ranks.simulated(max(draws // 2, 10), seed=20)
-    if options.data.is_dir():
-        rows += ranks.real(options.data, max(draws // 4, 10), seed=21)
-    for number, (name, advantages) in enumerate(RIGHT_BY.items()):
-        rows += reward_bench_2(f"RewardBench 2 sizes, {name}", advantages, max(draws // 2, 10), seed=30 + number)
-    rows += type_one(draws, seed=40)
-    rows += family(6, max(draws // 2, 10), seed=50)
+    if options.part == "intervals":
+        for number, (name, world) in enumerate(WORLDS.items()):
+            rows += show(covered(name, world, draws, seed=number))
+        for number, (name, advantages) in enumerate(RIGHT_BY.items()):
+            rows += show(reward_bench_2(name, advantages, max(draws // 2, 20), seed=30 + number))
+    else:
+        rows = tests(draws)
     table = pd.DataFrame(rows)
-    plain = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
-    table["error"] = table["error"].fillna(plain)
-    table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
-    print(table.drop(columns=["date", "machine"]).to_string(index=False))
+    table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
+    table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     print(f"{time.perf_counter() - start:.0f} s")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(options.out, index=False)
+
+
+def tests(draws: int) -> list[Row]:
+    rows: list[Row] = []
+    rows += show(decisions.coherence(5 * draws, seed=40))
+    rows += show(decisions.planned(10 * draws, seed=50))
+    rows += show(decisions.from_tables(max(draws // 10, 10), seed=51))
+    for models in (2, 5, 20, 50):
+        rows += show(ranks.equal(models, max(draws // 4, 10), seed=60 + models))
+    return rows + show(ranks.spaced(10, 1.0, max(draws // 4, 10), seed=70))
+
+
+def show(rows: list[Row]) -> list[Row]:
+    print(pd.DataFrame(rows).round(4).to_string(index=False, header=False), flush=True)
+    return rows
 
 
 if __name__ == "__main__":

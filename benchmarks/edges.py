@@ -1,7 +1,7 @@
 """Which binomial interval for nearly perfect cells: coverage of RM-Bench's nine cells by five well-known ones.
 
 A cell has one comparison a prompt, so a domain's share is binomial; a cell is the mean of four domains, whose intervals
-combine as in `rmlab.intervals.stratified_interval`. What rmlab uses is Wilson's.
+combine by MOVER. rmlab uses mid-p, and takes the wider of this and of one interval for the whole sum (`coverage.py`).
 
     python benchmarks/edges.py [--draws 20000] [--out benchmarks/results/edges.csv]
 """
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from coverage import DESIGNS, SIZES
+from coverage import SIZES, WORLDS
 from scipy.special import betaincinv, stdtrit
 from scipy.stats import binom
 
 Limits = tuple[np.ndarray, np.ndarray]
 PROMPTS = np.array(list(SIZES.values()))
+DESIGNS = {name: world.design for name, world in WORLDS.items() if world.sizes == SIZES}
 
 
 def wilson(x: np.ndarray, n: int) -> Limits:
@@ -59,9 +60,9 @@ def mid_p(x: np.ndarray, n: int) -> Limits:
 
 
 METHODS = {
-    "Wilson (rmlab)": wilson,
+    "Wilson": wilson,
     "Jeffreys": jeffreys,
-    "mid-p": mid_p,
+    "mid-p (rmlab)": mid_p,
     "Agresti-Coull": agresti_coull,
     "Clopper-Pearson": clopper_pearson,
 }

@@ -2,8 +2,7 @@
 
 The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models have random weights (speed does
 not depend on their values). On a CPU every timed run is a fork of this process, so that no way finds the memory that
-another one left behind, or rmlab's setting for it. The other ways are written plainly below from the public behaviour
-of the runners:
+another one left behind. The other ways are written plainly below from the public behaviour of the runners:
 
   rewardbench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
@@ -15,6 +14,8 @@ of the runners:
     python benchmarks/scoring.py                                    # CPU, 32 M parameters, float32
     python benchmarks/scoring.py --dtype bfloat16 --architecture qwen3
     python benchmarks/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
+
+`--skip` leaves out ways by name; CrossEncoder needs sentence-transformers (the extra `bench`).
 """
 
 import argparse
@@ -34,7 +35,7 @@ import torch
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.forward import hidden, plan, way
+from rmlab.inference.forward import hidden, packing_support, plan
 from rmlab.scorers import classifier
 
 SIZES = {
@@ -150,10 +151,19 @@ def seconds(run: Callable[[], object], device: str) -> float:
     """Wall-clock seconds on a GPU; on a CPU the processor time of a fork, which other programs do not stretch."""
     if device == "cpu":
         return in_fork(run)
+    wait(device)
     start = time.perf_counter()
     run()
-    torch.cuda.synchronize()
+    wait(device)
     return time.perf_counter() - start
+
+
+def wait(device: str) -> None:
+    """Until the GPU has done what it was given."""
+    if device.startswith("mps"):
+        torch.mps.synchronize()
+    else:
+        torch.cuda.synchronize(device)
 
 
 def in_fork(run: Callable[[], object]) -> float:
@@ -186,7 +196,7 @@ def ways_of(
     texts = render(words, sample)
     numbers = list(range(len(texts)))
     scorer = classifier(folder, dtype=options.dtype, device=options.device, budget=options.budget)
-    how = way(scorer.backbone)  # loads the weights
+    packing = packing_support(scorer.backbone)  # loads the weights
     prompts, answers = sample["prompt"].tolist(), sample["response"].tolist()
     prepared = scorer.prepare(prompts, answers)
     ways: dict[str, Callable[[], object]] = {
@@ -194,11 +204,12 @@ def ways_of(
         "RM-Bench, batches of 8": Padded(model, words, texts, by_style(sample, 8)),
         "pipeline, batch 8": pipeline(model, words, texts, 8),
         "pipeline, batch 1": pipeline(model, words, texts, 1),
-        "CrossEncoder, batch 32": cross_encoder(folder, sample, options),
         "rmlab": lambda: scorer(prompts, answers),
         "forward alone": forward_alone(scorer, prepared),
     }
-    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, way=how).tokens
+    if "CrossEncoder, batch 32" not in options.skip:
+        ways["CrossEncoder, batch 32"] = cross_encoder(folder, sample, options)
+    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing).tokens
     weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
     return {name: run for name, run in ways.items() if name not in options.skip}, forwarded, weights
 
@@ -209,9 +220,9 @@ def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFr
     prepared = scorer.prepare(everything["prompt"].tolist(), everything["response"].tolist())
     ids, groups = prepared.encoded.ids, prepared.encoded.groups
     lengths = np.array([len(i) for i in ids])
-    how = way(scorer.backbone)
+    packing = packing_support(scorer.backbone)
     start = time.perf_counter()
-    made = plan(ids, groups, way=how)
+    made = plan(ids, groups, packing=packing)
     planned = time.perf_counter() - start
     numbers = list(range(len(ids)))
     by_characters = sorted(numbers, key=lambda i: -len(everything["prompt"].iloc[i] + everything["response"].iloc[i]))

@@ -54,7 +54,8 @@ def _plain(app, what, name, obj, options, lines):
 def _formula(writer, node):
     """Formulas as MathML, which browsers draw by themselves, without a script from the network."""
     block = isinstance(node, nodes.math_block)
-    mathml = tex2mathml(node.astext(), as_block=block)
+    text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext())  # sizes of brackets: MathML stretches them itself
+    mathml = tex2mathml(text, as_block=block)
     writer.body.append(f"<div class='math'>{mathml}</div>" if block else mathml)
     raise nodes.SkipNode
 

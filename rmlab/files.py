@@ -12,7 +12,6 @@ from pathlib import Path
 from rmlab.tables import DataError
 
 __all__ = [
-    "longest_name",
     "matches",
     "open_plain",
     "read_plain",
@@ -108,12 +107,6 @@ def matches(pattern: str) -> list[Path]:
     start = Path(*fixed)
     found = sorted(Path(name) for name in glob.glob(pattern, recursive=True))
     return [require_inside(path, start) for path in found if path.is_file()]
-
-
-def longest_name(folder: Path) -> int:
-    """Characters of a file name that the file system of a folder, which may not be there yet, takes."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    return os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else 255
 
 
 def sync_folder(folder: Path) -> None:

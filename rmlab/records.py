@@ -1,14 +1,18 @@
 """Rows of a data file (JSON, JSONL, CSV, Parquet) as dictionaries, and errors that name the file and the row."""
 
+import csv
+import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rmlab import cells
 from rmlab.tables import DataError, nearest
 
 __all__ = [
+    "CSV",
     "SUFFIXES",
     "Row",
     "columns_of",
@@ -16,31 +20,38 @@ __all__ = [
     "number",
     "read_json",
     "read_rows",
+    "read_table",
     "read_text",
     "refuse_cut",
+    "refuse_double",
     "require_file",
+    "separator",
     "shipped",
     "short",
 ]
 
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+CSV = (".csv", ".tsv")
+SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 
 Row = dict[str, Any]
 
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+_DEEPEST = 50
+_SEPARATORS = (",", ";", "\t")
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 
 
 def read_rows(path: Path) -> list[Row]:
     """All rows of one file, in file order: a JSON array of objects, JSON lines, CSV with a header, or Parquet.
 
-    JSON and JSON lines are told apart by content, not by name. CSV cells are strings, empty ones are None.
+    JSON and JSON lines are told apart by content, not by name. CSV may be separated by commas, semicolons or tabs;
+    its cells are strings, empty ones are None.
     Raises DataError for a missing, empty, truncated or otherwise unreadable file; nothing is returned by halves.
     """
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         rows = _parquet(path)
-    elif suffix == ".csv":
+    elif suffix in CSV:
         rows = _csv(path)
     else:
         found = read_json(path)
@@ -57,6 +68,8 @@ def read_json(path: Path) -> Any:
     """Content of a JSON file, or the list of a JSON-lines file's values. Raises DataError with line and column."""
     text = read_text(path)
     content = _parse(path, text)
+    if _is_deep(content):
+        raise _too_deep(path)
     if _ESCAPED.search(text):
         refuse_cut(path, content if isinstance(content, list) else [content])
     return content
@@ -90,10 +103,7 @@ def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy:
 
 def short(value: object, limit: int = 80) -> str:
     """`repr(value)`, cut to a length that fits into an error message."""
-    if isinstance(value, str) and len(value) > limit:
-        value = value[:limit]
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return cells.printed(value, limit)
 
 
 def number(path: object, place: int, row: Row, column: str, value: object = ...) -> float:
@@ -132,7 +142,7 @@ def _cut(value: object) -> str | None:
             value.encode()
         except UnicodeEncodeError as error:
             return value[max(error.start - 20, 0) : error.end + 20]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return next((found for part in parts if (found := _cut(part)) is not None), None)
 
 
@@ -199,6 +209,20 @@ def _too_deep(path: object) -> DataError:
     return DataError(f"{path}: nested too deeply; expected a JSON array of objects with lists of texts")
 
 
+def _is_deep(content: object) -> bool:
+    """Level by level, not by recursion, which a deep value would end; what follows may walk the values recursively."""
+    level = [content]
+    for _ in range(_DEEPEST):
+        level = [part for one in level for part in _parts(one) if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _broken(path: Path, text: str, error: json.JSONDecodeError) -> DataError:
     starts_well = text.lstrip()[:1] in ("[", "{")
     cut = starts_well and (error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"))
@@ -208,25 +232,42 @@ def _broken(path: Path, text: str, error: json.JSONDecodeError) -> DataError:
     return DataError(f"{path}: not JSON ({where}); expected a JSON array of objects or one JSON object per line")
 
 
-def _csv(path: Path) -> list[Row]:
-    import csv
-    import io
-
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells of a CSV file, separated by commas, semicolons or tabs: every row as long as the heading."""
+    text = read_text(path)
     try:
-        header, *lines = list(reader)
+        header, *lines = _cells(text, separator(path, text))
     except csv.Error as error:
-        raise DataError(f"{path}: line {reader.line_num} is not CSV ({error}); the file may be cut off") from None
-    if len(set(header)) < len(header):
-        double = next(name for name in header if header.count(name) > 1)
-        raise DataError(f"{path}: the header names the column {double!r} twice; keep one of them")
-    rows = []
-    for number, line in enumerate(line for line in lines if line):
+        raise DataError(f"{path}: {error}; the file may be cut off") from None
+    refuse_double(path, header)
+    lines = [line for line in lines if line]
+    for number, line in enumerate(lines):
         if len(line) != len(header):
             raise DataError(f"{path}: row {number} has {len(line)} cells, the header has {len(header)}; repair the row")
-        rows.append({name: cell if cell != "" else None for name, cell in zip(header, line, strict=True)})
-    return rows
+    return header, lines
+
+
+def separator(path: Path, text: str) -> str:
+    """What separates the cells of a CSV file: of comma, semicolon and tab the one that the heading has most of."""
+    try:
+        counts = {mark: len(next(iter(_cells(text.lstrip().split("\n", 1)[0], mark)), [])) for mark in _SEPARATORS}
+    except csv.Error:  # a heading over several lines
+        return "\t" if path.suffix.lower() == ".tsv" else ","
+    return max(counts, key=lambda mark: counts[mark])
+
+
+def _cells(text: str, mark: str) -> list[list[str]]:
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
+    try:
+        return list(reader)
+    except csv.Error as error:
+        raise csv.Error(f"line {reader.line_num} is not CSV ({error})") from None
+
+
+def _csv(path: Path) -> list[Row]:
+    header, lines = read_table(path)
+    return [{name: cell if cell != "" else None for name, cell in zip(header, line, strict=True)} for line in lines]
 
 
 def _parquet(path: Path) -> list[Row]:
@@ -239,12 +280,24 @@ def _parquet(path: Path) -> list[Row]:
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow: install it, or convert the file to JSON lines") from error
     try:
-        rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
+        table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+        names, rows = table.column_names, table.to_pylist()
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file can raise anything in there: of Arrow, of Unicode, of JSON
         raise DataError(
             f"{path}: not a readable Parquet file ({short(str(error))}); download or write it again"
         ) from None
-    return rows
+    refuse_double(path, names)
+    refuse_cut(path, rows)
+    return list(rows)
+
+
+def refuse_double(path: object, header: Sequence[str]) -> None:
+    """Raise DataError where two columns have one name: only one of them would be read."""
+    if len(set(header)) < len(header):
+        double = next(name for name in header if header.count(name) > 1)
+        raise DataError(f"{path}: the header names the column {double!r} twice; keep one of them")
 
 
 def columns_of(rows: Iterable[Row]) -> list[str]:

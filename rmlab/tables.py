@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from rmlab import cells
+
 __all__ = [
     "CLOSED",
     "KEY",
@@ -53,6 +55,7 @@ _SOURCE = {
     "pairs": "rmlab.pairs(scores)",
 }
 _OPEN = ("model", "benchmark", "domain", "id", "subset")
+_MOST_SLOTS = 10**9
 _MAY_BE_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
 
 
@@ -107,6 +110,8 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     blank = {c: pd.Series(pd.NA, index=frame.index) for c in ("chosen_style", "rejected_style") if c not in frame}
     frame = frame.assign(**_defaults(frame, style=False), **blank)
     frame["margin"] = _floats(frame, "pairs", "margin") if "margin" in frame else np.nan
+    infinite = np.isinf(frame["margin"].to_numpy())
+    _refuse(frame, infinite, "pairs", "margin", "a finite number", "compare these answers again, or leave it blank")
     if "outcome" not in frame:
         frame["outcome"] = outcome(frame["margin"].to_numpy())
     frame = _typed(frame.assign(level=frame.get("level", pd.NA)), PAIRS, "pairs")
@@ -191,6 +196,7 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
             typed[column] = _closed(frame, column, table)
         elif column in _OPEN:
             _refuse(frame, frame[column].isna().to_numpy(), table, column, "a non-missing value", "fill it in")
+            _refuse_broken(frame, table, column)
             typed[column] = frame[column].astype("str")
         elif column.endswith("slot"):
             typed[column] = _slots(frame, column, table)
@@ -210,18 +216,19 @@ def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
 
 
 def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    numbers = pd.to_numeric(frame[column], errors="coerce").astype("float64")  # of any backend: pyarrow has no %
-    strange = (numbers.isna() | (numbers < 0) | (numbers % 1 != 0)).to_numpy()
+    numbers, strange = cells.floats(frame[column])
+    with np.errstate(invalid="ignore"):  # infinity has no remainder
+        strange |= np.isnan(numbers) | (numbers < 0) | (numbers > _MOST_SLOTS) | (numbers % 1 != 0)
     _refuse(frame, strange, table, column, "a whole number from 0", "number the answers of one label 0, 1, 2 ...")
-    return numbers.astype("int64")
+    return pd.Series(numbers.astype("int64"), index=frame.index)
 
 
 def _floats(frame: pd.DataFrame, table: str, column: str) -> pd.Series:
-    values = frame[column]
-    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    strange = (numbers.isna() & values.notna()).to_numpy()
-    _refuse(frame, strange, table, column, "a number", "convert or drop it")
-    return numbers
+    numbers, strange = cells.floats(frame[column])
+    _refuse(
+        frame, strange, table, column, "a number", "write it as a plain number, or leave it blank where there is none"
+    )
+    return pd.Series(numbers, index=frame.index)
 
 
 def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
@@ -241,6 +248,8 @@ def _check_texts(frame: pd.DataFrame) -> None:
     strange = np.fromiter((not _is_prompt(prompt) for prompt in frame["prompt"]), bool, len(frame))
     allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
     _refuse(frame, strange, "responses", "prompt", allowed, "fill in the prompt or drop the row")
+    for column in ("prompt", "response"):
+        _refuse_broken(frame, "responses", column)
 
 
 def _is_prompt(prompt: object) -> bool:
@@ -261,8 +270,7 @@ def _refuse(frame: pd.DataFrame, bad: np.ndarray, table: str, column: str, allow
         return
     row = int(bad.argmax())
     where = _cells(frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row)
-    value = repr(_cells(frame, [column], row)[column])
-    value = value if len(value) <= 80 else value[:77] + "..."
+    value = cells.printed(_cells(frame, [column], row)[column])
     article = "an" if column[0] in "aeiou" else "a"
     raise DataError(
         f"{table}: {int(bad.sum())} of {len(frame)} rows have {article} {column} that is not {allowed}; "
@@ -270,7 +278,17 @@ def _refuse(frame: pd.DataFrame, bad: np.ndarray, table: str, column: str, allow
     )
 
 
+def _refuse_broken(frame: pd.DataFrame, table: str, column: str) -> None:
+    allowed = "text that UTF-8 can hold"
+    remedy = "it holds half of a surrogate pair, as a text cut inside an emoji does, or endless digits: repair it"
+    _refuse(frame, cells.broken(frame[column]), table, column, allowed, remedy)
+
+
 def _cells(frame: pd.DataFrame, columns: Sequence[str], row: int) -> dict[str, object]:
     """Cells of one row as plain Python values, for messages."""
     values = {c: frame[c].iloc[row] for c in columns}
-    return {c: value.item() if isinstance(value, np.generic) else value for c, value in values.items()}
+    return {c: value.item() if isinstance(value, np.generic) else _printable(value) for c, value in values.items()}
+
+
+def _printable(value: object) -> object:
+    return cells.printed(value) if isinstance(value, int) and cells.is_broken(value) else value

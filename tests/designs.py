@@ -2,20 +2,27 @@
 
 A prompt has six answers: chosen and rejected in three styles. The score of an answer is its quality plus what its
 style is worth plus noise; how much better the chosen answers are differs between prompts, partly in the same way for
-all models. So the nine comparisons of a prompt are dependent, and the true accuracy of each is a normal probability.
+all models. So the nine comparisons of a prompt are dependent, and the true accuracy of each is an average of normal
+probabilities over the prompts' effects. Many draws of one model are the rows of one table of items.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+import pandas as pd
+from scipy.special import ndtr, ndtri, stdtrit
 
-from rmlab.stats import grid as grids
+from rmlab.benchmarks.own import OWN
+from rmlab.benchmarks.rm_bench import RM_BENCH
+from rmlab.items.grid import BLANK, LOSS, TIE, WIN, spread
+from rmlab.metrics.numbers import Reading
 from rmlab.tables import LEVEL, STYLE
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts
 BEST_OF_FOUR = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495}  # RewardBench 2
 CHOSEN, REJECTED = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+_POINTS = ndtri((np.arange(4001) + 0.5) / 4001)  # of the prompts' effects, for the true accuracies
 
 
 class Design(NamedTuple):
@@ -26,64 +33,88 @@ class Design(NamedTuple):
     prompts: float = 1.0  # spread of the advantage between prompts
     noise: float = 0.7  # spread of each answer's score
     shared: float = 0.5  # share of the prompts' variance that all models have in common
+    heavy: bool = False  # effects of prompts with the tails of Student's t with 3 degrees of freedom
+    slope: float = 0.0  # how much more a style is worth on an easier prompt
+    ties: float = 0.0  # share of comparisons that tie, and that are blank, at random
+    blanks: float = 0.0
 
-    def cells(self) -> np.ndarray:
+    def effect(self, normal):
+        return self.prompts * (stdtrit(3, ndtr(normal)) / np.sqrt(3) if self.heavy else normal)
+
+    def gap(self, normal):
+        """Mean margin of the nine comparisons of prompts with these effects, before the domain's advantage."""
+        worth = self.style + self.slope * normal
+        return self.effect(normal)[..., None] + worth[..., None] * (CHOSEN - REJECTED)
+
+    def cells(self):
         """True accuracy of each domain and comparison, (domains, 9)."""
-        gap = self.style * (CHOSEN - REJECTED)
-        spread = np.sqrt(self.prompts**2 + 2 * self.noise**2)
-        return ndtr((np.array(self.advantage)[:, None] + gap) / spread)
+        gap = self.gap(_POINTS)
+        shares = [ndtr((up + gap) / (np.sqrt(2) * self.noise)).mean(axis=0) for up in self.advantage]
+        return (1 - self.ties) * np.array(shares)
 
-    def overall(self) -> float:
+    def overall(self):
         return float(self.cells().mean())
 
 
 def margins(design, rows, common, rng, sizes=SIZES):
-    """Margins (rows, prompts * 9) of `rows` draws; `common` (rows, prompts) is the shared part of the prompts."""
+    """Margins (rows, prompts * 9) of `rows` draws; `common` (rows, prompts) is the shared part of the prompts.
+
+    A tie is 0 and a blank is NaN.
+    """
     domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     own = rng.standard_normal((rows, len(domain)))
-    effect = np.sqrt(design.shared) * common + np.sqrt(1 - design.shared) * own
-    advantage = np.array(design.advantage)[domain] + design.prompts * effect
-    score = design.noise * rng.standard_normal((rows, len(domain), 6)) + design.style * np.tile(np.arange(3), 2)
-    margin = advantage[..., None] + score[..., CHOSEN] - score[..., 3 + REJECTED]
-    return margin.reshape(rows, -1)
+    normal = np.sqrt(design.shared) * common + np.sqrt(1 - design.shared) * own
+    score = design.noise * rng.standard_normal((rows, len(domain), 6))
+    margin = np.array(design.advantage)[domain][:, None] + design.gap(normal)
+    margin = (margin + score[..., CHOSEN] - score[..., 3 + REJECTED]).reshape(rows, -1)
+    if design.ties:
+        margin[rng.random(margin.shape) < design.ties] = 0.0
+    if design.blanks:
+        margin[rng.random(margin.shape) < design.blanks] = np.nan
+    return margin
 
 
 def prompts_in_common(rows, rng, sizes=SIZES):
     return rng.standard_normal((rows, sum(sizes.values())))
 
 
-def grid(margin, sizes=SIZES):
-    """The grid that `rmlab.stats` works on, from margins (rows, prompts * 9)."""
-    import pandas as pd
+def reading(margin, sizes=SIZES, per=9):
+    """Margins (rows, prompts * 9) as RM-Bench reads them; `per=1`: one comparison a prompt, as data of one's own.
 
+    `per` may be the number of comparisons of each prompt: their first ones, without styles.
+    """
     domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-    names = np.array(list(sizes))[domain]
-    per = margin.shape[1] // len(domain)
-    chosen, rejected = (np.tile(side, len(domain)) for side in (CHOSEN[:per], REJECTED[:per]))
-    items = pd.DataFrame(
-        {
-            "benchmark": "rm-bench",
-            "domain": np.repeat(names, per),
-            "id": np.repeat(np.arange(len(domain)), per).astype(str),
-            "chosen_slot": chosen,
-            "rejected_slot": rejected,
-            "subset": np.repeat(names, per),
-            "chosen_style": pd.Categorical.from_codes(chosen, dtype=STYLE),
-            "rejected_style": pd.Categorical.from_codes(rejected, dtype=STYLE),
-            "level": pd.Categorical.from_codes(1 + np.sign(rejected - chosen), dtype=LEVEL),
-        }
+    kept = np.tile(np.arange(9), len(domain)) < np.repeat(np.broadcast_to(per, domain.shape), 9)
+    styled = np.all(per == 9)
+    prompt = np.repeat(np.arange(len(domain)), 9)[kept]
+    chosen, rejected = (np.tile(side, len(domain))[kept] for side in (CHOSEN, REJECTED))
+    style = {"chosen_style": chosen, "rejected_style": rejected}
+    keys = {"model": "row", "benchmark": "rm-bench" if styled else "own"}
+    frame = pd.DataFrame({"domain": np.array(list(sizes))[domain[prompt]], "id": np.char.zfill(prompt.astype(str), 5)})
+    frame = frame.assign(**keys, chosen_slot=chosen, rejected_slot=rejected, subset=frame["domain"])
+    if styled:
+        frame = frame.assign(**{name: pd.Categorical.from_codes(code, dtype=STYLE) for name, code in style.items()})
+        frame["level"] = pd.Categorical.from_codes(1 + np.sign(rejected - chosen), dtype=LEVEL)
+    key = ["domain", "id", "chosen_slot", "rejected_slot"]
+    describing = [c for c in ("subset", "chosen_style", "rejected_style", "level") if c in frame]
+    first = np.zeros(len(frame))
+    items = spread(frame.assign(place=np.arange(len(frame))), key=key, outcome=first.astype(np.int8), credit=first,
+                   cluster=["domain", "id"], describing=[*describing, "place"])  # fmt: skip
+    found = margin[:, kept][:, items.frame["place"].to_numpy()]
+    outcome = np.where(np.isnan(found), BLANK, np.where(found > 0, WIN, np.where(found == 0, TIE, LOSS)))
+    credit = np.where(np.isnan(found), np.nan, found > 0)
+    names = [f"row {i}" for i in range(len(margin))]
+    items = replace(
+        items, models=names, outcome=outcome.astype(np.int8), credit=credit, frame=items.frame.drop(columns="place")
     )
-    if per == 1:
-        items["level"] = pd.Categorical.from_codes(np.full(len(items), -1), dtype=LEVEL)
-    models = [f"row {i}" for i in range(len(margin))]
-    outcome = (1 + np.sign(margin)).astype(np.int8)
-    return grids.Grid(models, items, np.repeat(np.arange(len(domain)), per), domain, list(sizes), outcome, margin)
+    benchmark = RM_BENCH if styled and set(sizes) == set(SIZES) else OWN
+    return Reading(benchmark, items, benchmark.weighting(items))
 
 
 def truth(design, quantity, name, sizes=SIZES):
-    """True value of a number that `intervals` reports."""
+    """True value of a number that `estimates` reports."""
     cells = design.cells()
-    if quantity == "domain":
+    if quantity in ("domain", "subset"):
         return cells[list(sizes).index(name)].mean()
     level = np.array(["hard", "normal", "easy"])[1 + np.sign(CHOSEN - REJECTED)]
     if quantity == "level":

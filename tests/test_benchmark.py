@@ -1,6 +1,6 @@
 """Each benchmark written once: what it says of itself agrees with its files, and nobody else knows its names."""
 
-import re
+import ast
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import benchmarks, metrics
 from rmlab.benchmarks.registry import benchmark_of, known
+from rmlab.report import leaderboard
 from rmlab.tables import DataError
 
 PACKAGE = Path(__file__).parents[1] / "rmlab"
@@ -44,18 +45,24 @@ def test_every_field_of_a_benchmark_fits_the_others():
             assert (PACKAGE.parent / "data" / "published" / file).is_file()
 
 
+def words_in_code(path):
+    """Every string of a module that is no docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in said}
+
+
 def test_the_names_of_a_benchmark_stand_in_its_file_alone():
     """Subsets and sections, as strings of their own in the code of the package."""
     own = {
-        "rm_bench.py": ("safety-refuse", "safety-response"),
-        "reward_bench.py": ("alpacaeval-easy", "llmbar-natural", "math-prm", "chat_hard", "anthropic_hhh"),
-        "reward_bench_2.py": ("Factuality", "Precise IF", "precise_if"),
+        "rm_bench.py": {"safety-refuse", "safety-response"},
+        "reward_bench.py": {"alpacaeval-easy", "llmbar-natural", "math-prm", "chat_hard", "anthropic_hhh"},
+        "reward_bench_2.py": {"Factuality", "Precise IF", "precise_if"},
     }
-    for home, names in own.items():
-        for path in PACKAGE.rglob("*.py"):
-            for name in names:
-                if re.search(rf"""["']{name}["']""", path.read_text(encoding="utf-8")):
-                    assert path.name == home, f"{name} stands in {path}"
+    for path in PACKAGE.rglob("*.py"):
+        words = words_in_code(path)
+        for home, names in own.items():
+            assert path.name == home or not names & words, f"{names & words} in {path}"
 
 
 def test_options_are_the_benchmarks_and_others_are_refused(make_scores):
@@ -80,3 +87,31 @@ def test_tasks_in_several_subsets_are_one_cluster():
     assert len(set(cluster.values())) == len(np.unique(items.cluster))
     elsewhere = pd.DataFrame([(*row[:3], f"x{row[3]}", *row[4:]) for row in rows], columns=columns)
     assert len(np.unique(benchmarks.known()["reward-bench"].items(elsewhere).cluster)) == 5
+
+
+def test_subsets_that_count_in_no_section_do_no_harm():
+    pairs = reward_bench_pairs(seed=2)
+    more = pairs.head(6).assign(domain="mtbench_gpt4", subset="mtbench_gpt4", id=[f"x{i}" for i in range(6)])
+    whole = metrics.summary(pd.concat([pairs, more], ignore_index=True))
+    pd.testing.assert_frame_equal(whole, metrics.summary(pairs))
+    board = leaderboard(pd.concat([pairs, more], ignore_index=True))
+    assert board["rank"].notna().sum() == 2
+
+
+def test_chance_is_the_benchmarks():
+    found = metrics.estimates(reward_bench_2_scores()).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
+    assert found["factuality"] == 0.25
+    assert np.isnan(found["ties"])
+    assert np.isnan(found["overall"])
+    assert (metrics.estimates(reward_bench_pairs())["chance"].dropna() == 0.5).all()
+
+
+def test_a_section_without_items_is_missing_by_any_average():
+    pairs = reward_bench_pairs(seed=3)
+    math = pairs[pairs["subset"] == "math-prm"]
+    for average in ("benchmark", "domains", "prompts"):
+        table = metrics.summary(math, average=average)
+        assert table[["chat", "chat_hard", "safety", "prior_sets"]].isna().all(axis=None), average
+        found = metrics.estimates(math, average=average).set_index("name")
+        assert (found.loc["chat", "reason"].str.startswith("nothing")).all()
+    assert metrics.summary(math, average="prompts")["overall"].notna().all()

@@ -175,7 +175,7 @@ def _local(url):
 
 def lesson():
     """The code cells of the notebook, without the outputs that it keeps."""
-    content = json.loads((ROOT / "notebooks" / "08_explore.ipynb").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "notebooks" / "10_explore.ipynb").read_text(encoding="utf-8"))
     return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
@@ -231,12 +231,12 @@ def test_the_notebook_in_jupyterlab(open_page, lab):
     page = run_notebook(open_page, lab, lesson())
     view = page.locator(".rmlab:not(.rmlab-play)").first
     view.evaluate("e => e.scrollIntoView({block: 'start'})")
-    wait_text(view, "style lover")
+    wait_text(view, "SmolLM2-135M mean")
 
-    # The notebook left two models and the flips of mathematics behind; a person goes on from there.
+    # The notebook left a cell and its losses behind; a person goes on from there.
     view.get_by_label("Domain").select_option("all")
     view.get_by_label("Outcome").select_option("all")
-    view.get_by_label("Compare with").select_option("nobody")
+    view.get_by_label("Compare with").select_option("none")
     wait_text(view, "1–20 of 64")
     view.get_by_label("Model", exact=True).select_option("longest")
     wait_text(view.locator(".rmlab-side"), "longest")

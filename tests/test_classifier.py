@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rmlab import toy
-from rmlab.inference.forward import way
+from rmlab.inference.forward import packing_support
 from rmlab.scorers import backbone, checkpoint
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
@@ -83,7 +83,9 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
         own = [model.eval()(**one).logits.item() for one in coded]
     scorer = classifier(folder, template="raw")
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own, atol=1e-6)
-    assert way(scorer.backbone).packed == (architecture == "bert"), "the segments of each text of a pack are its own"
+    assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
+        "the segments of each text of a pack are its own"
+    )
     np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
 
 
@@ -336,7 +338,7 @@ def test_devices_and_types(llama):
         with pytest.raises(DataError, match=r"device='cuda': torch sees 0 CUDA GPUs"):
             classifier(llama, device="cuda")
         assert backbone.device().type == "cpu"
-    with pytest.raises(DataError, match="device='gpu' is no device"):
+    with pytest.raises(DataError, match="device='gpu' is not a valid device"):
         classifier(llama, device="gpu")
     with pytest.raises(DataError, match="dtype='fp16'; allowed: 'float32'"):
         classifier(llama, dtype="fp16")

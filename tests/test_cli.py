@@ -100,9 +100,15 @@ def test_progress_is_on_stderr(main, fake_model):
     ("words", "message"),
     [
         (["score", "mini", "longst"], "did you mean 'longest'"),
-        (["score", "mimi", "longest"], "did you mean 'mini'"),
+<<<<<<< HEAD
+        (["score", "mimi", "longest"], "Did you mean 'mini'"),
         (["score", "mini", "longest", "--shard", "9/4"], "shard: '9/4' is not allowed"),
-        (["score", "mini", "longest", "--dtype", "float32"], "options ['dtype'] are for models"),
+        (["score", "mini", "longest", "--dtype", "float32"], "--dtype: for models only"),
+=======
+        (["score", "mimi", "longest"], "Unknown benchmark 'mimi'. Did you mean 'mini'? Choose rm-bench, "),
+        (["score", "mini", "longest", "--shard", "9/4"], "--shard: '9/4' is not allowed"),
+        (["score", "mini", "longest", "--dtype", "float32"], "--dtype: for models only; longest"),
+>>>>>>> files
         (["score", "rm-bench", "longest", "--path", "nowhere"], "nowhere"),
         (["merge", "nowhere", "--into", "all"], "nowhere is not there"),
     ],
@@ -162,7 +168,7 @@ def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
     code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
     assert code == 130
-    assert f"in {tmp_path}: run the same again" in err
+    assert f"in {tmp_path}: run the same command again" in err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell pipe")
@@ -194,3 +200,60 @@ def test_policies_are_scored_as_implicit_rewards(main, tmp_path):
     code, _, err = main("score", "mini", policy, "--implicit", "sum", "--head", "labels", "-q")
     assert code == 2
     assert "no reward head" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--template", "foo"], "'foo'; choose raw"),
+        (["--truncate", "up", "--max-length", "50"], "'up'; choose left or right"),
+        (["--convention", "rewardbench"], "'rewardbench'; choose reward-bench"),
+        (["--dtype", "fp8"], "'fp8'; choose float32"),
+        (["--device", "tpu9"], "'tpu9'; choose cpu"),
+        (["--head", "hydra"], "--head 'hydra'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["score", "doctor"])
+def test_a_wrong_option_is_named_and_never_a_traceback(main, tmp_path, words, message, command):
+    from rmlab import toy
+
+    model = toy.save_model(tmp_path / "m")
+    rows = [{"prompt": f"p{i}", "chosen": "good", "rejected": "bad one"} for i in range(2)]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    names = [tmp_path / "own.jsonl", model] if command == "score" else [model, tmp_path / "own.jsonl"]
+    code, out, err = main(command, *names, *words)
+    said = " ".join((out + err).replace("│", " ").split())
+    assert code in (1, 2)
+    assert "Traceback" not in said
+    assert message in said
+    assert words[0] in said
+
+
+def test_options_of_texts_reach_the_model(main, tmp_path):
+    import rmlab
+    from rmlab import toy
+    from rmlab.scorers import classifier
+
+    model = toy.save_model(tmp_path / "m", words=toy.tokenizer(chat_template=None))
+    jinja = tmp_path / "mine.jinja"
+    jinja.write_text("{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}")
+    (tmp_path / "own.jsonl").write_text(json.dumps({"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}))
+    code, out, _ = main(
+        "score", tmp_path / "own.jsonl", model, "--template", jinja, "--convention", "reward-bench", "-q"
+    )
+    assert code == 0
+    found = pd.read_csv(io.StringIO(out), dtype={"id": "str"})
+    responses = rmlab.load_pairs(tmp_path / "own.jsonl")
+    expected = classifier(model, template=jinja)(responses["prompt"].tolist(), responses["response"].tolist())
+    assert found["score"].tolist() == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_what_is_not_installed_is_named_with_the_command(main, monkeypatch, tmp_path):
+    from rmlab import toy
+    from rmlab.scorers import extras
+
+    model = toy.save_model(tmp_path / "m")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "torch" else object())
+    code, out, err = main("score", "mini", model)
+    assert (code, out) == (1, "")
+    assert err == "rmlab: error: this needs torch, which is not installed: pip install 'rmlab[score]'\n"

@@ -20,6 +20,7 @@ from rmlab.tables import DataError
 CHECKS = [
     "head",
     "memory",
+    "packs",
     "tokenizer",
     "template",
     "truncated",

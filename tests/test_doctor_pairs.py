@@ -18,9 +18,9 @@ from rmlab.tables import DataError
 
 COMMON = ["nan", "alone", "dtype", "position", "saturation"]
 CHECKS = {
-    "pairrm": ["head", "memory", "tokenizer", "template", "truncated", "markers", *COMMON],
-    "steamshp": ["head", "memory", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
-    "letters": ["head", "memory", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
+    "pairrm": ["head", "memory", "packs", "tokenizer", "template", "truncated", "markers", *COMMON],
+    "steamshp": ["head", "memory", "packs", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
+    "letters": ["head", "memory", "packs", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
 }
 LABELS = ("chosen", "rejected")
 
@@ -111,7 +111,7 @@ def test_a_missing_head_ends_the_examination(tmp_path, responses):
 def test_no_template(tmp_path, responses):
     folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
     report = doctor(pairwise(folder), responses)
-    assert report["check"].tolist() == ["head", "memory", "tokenizer", "template"]
+    assert report["check"].tolist() == ["head", "memory", "packs", "tokenizer", "template"]
     assert report["status"].tolist()[-1] == "fail"
     assert "has no chat template" in found(report, "template")["found"]
 

@@ -19,7 +19,7 @@ from rmlab.widgets import Selection, explore, playground, token_rewards
 from rmlab.widgets.debounce import Debounced
 from rmlab.widgets.index import build
 from rmlab.widgets.page import page, read, serve
-from rmlab.widgets.selection import OUTCOMES, cell_shares, frame, match
+from rmlab.widgets.selection import OUTCOMES, cell_shares, frame, match, share_won
 from rmlab.widgets.tokens import sentences, tokens_html
 
 STYLE_OR_NONE = st.none() | st.tuples(st.sampled_from(STYLES), st.sampled_from(STYLES))
@@ -123,6 +123,14 @@ def test_the_matrix_is_that_of_the_metrics(scores, responses):
     own = metrics.pairs(scores[(scores["model"] == "fond") & (scores["domain"] == "math")])
     np.testing.assert_allclose(share, metrics.matrix(own).to_numpy())
     assert n.sum() == len(own)
+
+
+def test_the_matrix_averages_domains_of_unequal_size(make_scores, texts):
+    scores = make_scores({"chat": 9, "math": 3, "code": 4, "safety-refuse": 6, "safety-response": 5}, models=("a",))
+    index = build(scores, texts(scores))
+    share, _ = cell_shares(index, Selection(("a",)), "a")
+    np.testing.assert_allclose(share, metrics.matrix(scores).to_numpy())
+    assert share_won(index, Selection(("a",)), "a")[0] == pytest.approx(metrics.summary(scores)["overall"].item())
 
 
 def test_flips_come_first_then_the_widest_disagreement(scores, responses):

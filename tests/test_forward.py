@@ -1,8 +1,5 @@
 """Hidden states: what comes out of packs and batches is what each text alone gives."""
 
-import platform
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import get_ident
@@ -12,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rmlab.inference import attention, flex, heap, runs
-from rmlab.inference.forward import Way, alone, hidden, plan, way
-from rmlab.inference.heap import keep_freed_memory
+from rmlab.inference import attention, flex, kernels, runs
+from rmlab.inference.forward import Packing, alone, hidden, packing_support, plan
 from rmlab.inference.passes import packed_rows, position_scales
+from rmlab.inference.transfers import upload
 from rmlab.inference.trie import lay_out, pack
 
 torch = pytest.importorskip("torch")
@@ -77,7 +74,7 @@ def assert_same(found, reference, tolerance=1e-5):
 def test_packs_give_what_each_text_alone_gives(load_backbone, world, architecture):
     texts, groups = world
     backbone = load_backbone(architecture)
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     reference = scores_alone(backbone, texts)
     order = np.random.default_rng(1).permutation(len(texts))
     for budget in (1, 250, 900, None):
@@ -92,9 +89,9 @@ def test_packs_of_encoders_give_what_each_text_alone_gives(load_backbone, world,
     texts, groups = world
     texts = [np.r_[1, ids] for ids in texts]
     backbone = load_backbone(architecture)
-    assert way(backbone).packed
-    assert not way(backbone).causal
-    made = plan(texts, groups, budget=900, way=way(backbone))
+    assert packing_support(backbone).packed
+    assert not packing_support(backbone).causal
+    made = plan(texts, groups, budget=900, packing=packing_support(backbone))
     assert made.tokens == made.minimum == sum(map(len, texts[:-1])), "the last text stands there twice"
     reference = scores_alone(backbone, texts, position=0)
     first = [np.array([0])] * len(texts)
@@ -109,8 +106,8 @@ def test_batches_give_what_each_text_alone_gives(load_backbone, world, architect
     texts = [np.r_[1, ids, ids[:1].repeat(100)] for ids in texts]
     backbone = load_backbone(architecture)
     if architecture != "deberta-v2":
-        monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
-    made = plan(texts, groups, budget=3000, way=Way("asked for"))
+        monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
+    made = plan(texts, groups, budget=3000, packing=Packing("asked for"))
     assert made.tokens > made.minimum
     reference = scores_alone(backbone, texts, position=0)
     first = [np.array([0])] * len(texts)
@@ -122,7 +119,7 @@ def test_batches_give_what_each_text_alone_gives(load_backbone, world, architect
 def test_decoders_can_go_in_batches_too(load_backbone, world, architecture, monkeypatch):
     texts, groups = world
     backbone = load_backbone(architecture)
-    monkeypatch.setattr("rmlab.inference.forward.way", lambda backbone: Way("asked for"))
+    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
     assert_same(scores(backbone, texts, groups, budget=2000), scores_alone(backbone, texts))
 
 
@@ -159,7 +156,7 @@ def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, architectu
     texts, groups = world
     extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
     backbone = load_backbone(architecture, sliding_window=window, **extra)
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=900), scores_alone(backbone, texts))
 
 
@@ -168,7 +165,7 @@ def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, world, archite
     """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
     texts, groups = world
     backbone = load_backbone(architecture, torch.bfloat16)
-    at = -1 if way(backbone).causal else 0
+    at = -1 if packing_support(backbone).causal else 0
     single = scores_alone(backbone, texts, position=at)
     packed = scores(backbone, texts, groups, [np.arange(len(ids))[[at]] for ids in texts], budget=900)
     padded = np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
@@ -201,7 +198,7 @@ def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind
     for text in np.argsort([len(ids) for ids in texts], kind="stable"):
         reference[text] = scores_alone(load_backbone("llama", **config), texts[text : text + 1])[0]
     backbone = load_backbone("llama", **config)
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     assert_same(scores(backbone, texts, groups, budget=2000), reference)
 
 
@@ -242,9 +239,9 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
     torch.manual_seed(0)
     backbone = transformers.AutoModel.from_config(config).eval()
     backbone.get_input_embeddings().weight.data[0] = 1  # the pad token is not always nothing
-    assert not way(backbone).packed
-    assert not way(backbone).pads
-    made = plan(texts, np.repeat(groups, 2), budget=3000, way=way(backbone))
+    assert not packing_support(backbone).packed
+    assert not packing_support(backbone).pads
+    made = plan(texts, np.repeat(groups, 2), budget=3000, packing=packing_support(backbone))
     assert made.tokens == made.minimum
     assert len(made.parts) == 2
     ends = [np.array([0, len(ids) - 1]) for ids in texts]
@@ -261,8 +258,8 @@ def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture
         backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **settings)).eval()
     else:
         backbone = load_backbone(architecture)
-    assert not way(backbone).packed
-    assert way(backbone).pads
+    assert not packing_support(backbone).packed
+    assert packing_support(backbone).pads
 
 
 def test_the_model_is_left_as_it_was(load_backbone, world):
@@ -290,7 +287,7 @@ def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
 def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
     texts, groups = world
     backbone = load_backbone(architecture)
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     reference = scores_alone(backbone, texts)
     inside, most = set(), []
 
@@ -340,7 +337,7 @@ def assert_halved(sizes, limit, caplog):
 def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog, monkeypatch):
     texts, groups = world
     backbone = load_backbone("llama")
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     reference = scores_alone(backbone, texts)
     whole, sizes = type(backbone).forward, []
 
@@ -355,11 +352,22 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
     assert_halved(sizes, 400, caplog)
 
 
-@pytest.mark.parametrize("words", [None, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"])
-def test_out_of_memory_halves_batches_too(caplog, words):
-    backbone = Small(400, torch.OutOfMemoryError() if words is None else RuntimeError(words))
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB, other allocations: 1.02 GB, max: 9.07 GB)"),
+        torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+    ],
+    ids=["torch", "cpu", "mps", "cuda", "cublas", "triton"],
+)
+def test_out_of_memory_halves_batches_too(caplog, error):
+    backbone = Small(400, error)
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
-    assert not way(backbone).packed
+    assert not packing_support(backbone).packed
     backbone.sizes.clear()
     found = {}
     for batch in hidden(backbone, texts, [np.array([39])] * 70, groups=np.zeros(70, int), budget=2000):
@@ -385,26 +393,26 @@ def test_other_errors_are_not_taken_for_lack_of_memory(world):
 
 
 def test_models_that_cannot_pack_say_why(load_backbone, monkeypatch):
-    assert "attention interface" in way(load_backbone("deberta-v2")).refused
+    assert "attention interface" in packing_support(load_backbone("deberta-v2")).refused
     backbone = load_backbone("llama")
     backbone.config.attn_temperature_tuning = True
-    assert way(backbone).refused == "its attention scales by rows"
+    assert packing_support(backbone).refused == "its attention scales by rows"
     backbone = load_backbone("llama")
     backbone.config.layer_types = ["full_attention", "linear_attention"]
-    assert way(backbone).refused == "it has layers of another kind: linear_attention"
+    assert packing_support(backbone).refused == "it has layers of another kind: linear_attention"
     hides = load_backbone("llama")
     hides.config.sliding_window = 8
-    assert way(hides).refused == "it has sliding windows that its layers do not hand to attention"
-    assert "position_ids" in way(with_position_ids_ignored(load_backbone("llama"))).refused
+    assert packing_support(hides).refused == "it has sliding windows that its layers do not hand to attention"
+    assert "position_ids" in packing_support(with_position_ids_ignored(load_backbone("llama"))).refused
 
 
 def test_layers_that_do_not_all_look_the_same_way_are_found_out(load_backbone):
     backbone = load_backbone("llama")
     backbone.layers[1].self_attn.is_causal = False
-    assert "both directions" in way(backbone).refused
+    assert "both directions" in packing_support(backbone).refused
     backbone = load_backbone("bert")
     backbone.encoder.layer[0].attention.self.is_causal = True
-    assert "both directions" in way(backbone).refused
+    assert "both directions" in packing_support(backbone).refused
 
 
 @pytest.mark.parametrize("architecture", ["bert", "gpt2"])
@@ -413,7 +421,7 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, m
     backbone = load_backbone(
         architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
     )
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     forward = type(backbone).forward
 
     def limited(self, input_ids, position_ids=None, **options):
@@ -425,7 +433,7 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, m
         architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
     )
     monkeypatch.setattr(type(backbone), "forward", limited)
-    assert way(backbone).refused == "it does not run with path attention: index out of range in self"
+    assert packing_support(backbone).refused == "it does not run with path attention: index out of range in self"
 
 
 def with_position_ids_ignored(backbone):
@@ -441,7 +449,7 @@ def test_a_model_that_mixes_neighbours_is_found_out(load_backbone):
     """A layer that looks one row back (as a convolution does) leaks from one text into the next."""
     backbone = load_backbone("llama")
     backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
-    assert "different from texts alone" in way(backbone).refused
+    assert "different from texts alone" in packing_support(backbone).refused
 
 
 def test_half_precision_hides_no_leak(load_backbone):
@@ -452,7 +460,7 @@ def test_half_precision_hides_no_leak(load_backbone):
         return out + 0.1 * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
 
     backbone.layers[0].register_forward_hook(leak)
-    assert "different from texts alone" in way(backbone).refused
+    assert "different from texts alone" in packing_support(backbone).refused
 
 
 def test_half_precision_hides_no_other_positions(load_backbone, monkeypatch):
@@ -466,7 +474,10 @@ def test_half_precision_hides_no_other_positions(load_backbone, monkeypatch):
         return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
 
     monkeypatch.setattr(type(backbone), "forward", shifted)
-    assert way(backbone).refused == "tokens in a pack enter the first layer different from tokens of texts alone"
+    assert (
+        packing_support(backbone).refused
+        == "tokens in a pack enter the first layer different from tokens of texts alone"
+    )
 
 
 def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
@@ -479,16 +490,16 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
     attention._register()
     transformers.AttentionInterface.register("rmlab_paths", with_sinks)
     try:
-        assert "s_aux" in way(backbone).refused
+        assert "s_aux" in packing_support(backbone).refused
     finally:
         transformers.AttentionInterface.register("rmlab_paths", attend)
 
 
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     monkeypatch.setattr("rmlab.inference.probe.packed_rows", None)
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -497,19 +508,17 @@ def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, monkeypatch):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    monkeypatch.setattr(flex, "_compiled", lambda: flex_attention)
+    monkeypatch.setattr(kernels, "compiled", kernels._attention)
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
     layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
-    kind = runs.Kind(window, None, softcap, causal)
-    mask = flex.block_mask(layout, kind, "cpu")
-    looped = runs.attend(layout, kind, query, key, value)
-    torch.testing.assert_close(flex.attend(kind, query, key, value, mask), looped, rtol=1e-4, atol=1e-5)
+    kind, view = runs.Kind(window, None, softcap, causal), flex.View(window, causal)
+    tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
+    found = kernels.Kernels().attend(kind, query, key, value, tables)
+    torch.testing.assert_close(found, runs.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -531,39 +540,6 @@ def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
     expected = (weights @ value.double().repeat_interleave(2, 1)).transpose(1, 2)
     loose = dtype == torch.bfloat16
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.03 if loose else 1e-5)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    ("architecture", "options", "kernels"),
-    [
-        ("llama", {}, 1),
-        ("llama", {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}, 1),
-        ("mistral", {"sliding_window": 50}, 1),
-        ("gemma2", {"sliding_window": 50}, 2),
-        ("gpt2", {"n_positions": 512}, 1),
-        ("bert", {"max_position_embeddings": 512}, 1),
-        ("modernbert", {}, 2),
-    ],
-)
-def test_what_a_gpu_runs(load_backbone, world, monkeypatch, architecture, options, kernels):
-    """The way over flex attention, traced as for a GPU: scores as alone, one kernel for packs of any number of rows."""
-    from torch._dynamo.testing import CompileCounter
-    from torch.nn.attention.flex_attention import flex_attention
-
-    torch.compiler.reset()
-    counter = CompileCounter()
-    compiled = torch.compile(flex_attention, dynamic=False, backend=counter)
-    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
-    monkeypatch.setattr(attention, "_on_gpu", lambda query: True)
-    texts, groups = world
-    backbone = load_backbone(architecture, **options)
-    assert way(backbone).packed
-    at = -1 if way(backbone).causal else 0
-    reads = [np.arange(len(ids))[[at]] for ids in texts]
-    assert_same(scores(backbone, texts, groups, reads, budget=1000), scores_alone(backbone, texts, position=at))
-    assert counter.frame_count == kernels
-    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("window", [None, 700])
@@ -592,7 +568,7 @@ def test_each_token_is_forwarded_once(load_backbone, world):
     """The rows that go through the model are the plan's tokens, and no more."""
     texts, groups = world
     backbone = load_backbone("llama")
-    assert way(backbone).packed
+    assert packing_support(backbone).packed
     sizes = []
     handle = backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].numel()))
     scores(backbone, texts, groups, budget=700)
@@ -618,42 +594,3 @@ def test_packed_rows_reports_what_each_layer_asked_for(load_backbone):
     _, calls = packed_rows(backbone, layout, np.array([4]))
     assert [call.window for call in calls] == [16, None]
     assert not any(call.refused for call in calls)
-
-
-@pytest.mark.parametrize(("limit", "kept"), [(2**31, True), (2**25, True), (0, False)])
-def test_older_c_libraries_keep_less_memory(monkeypatch, limit, kept):
-    asked = {}
-
-    def mallopt(what, size):
-        if size <= limit or what != heap._MMAP_THRESHOLD:
-            asked[what] = size
-        return int(what in asked)
-
-    monkeypatch.setattr(heap.platform, "libc_ver", lambda: ("glibc", "2.31"))
-    monkeypatch.setattr(heap.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
-    assert keep_freed_memory.__wrapped__() is kept
-    assert asked == ({heap._MMAP_THRESHOLD: min(limit, 2**30), heap._TRIM_THRESHOLD: 2**31 - 1} if kept else {})
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is kept by other means, or not, without glibc")
-def test_freed_memory_is_kept():
-    code = """
-import resource
-import numpy as np
-from rmlab.inference.heap import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
-        kept = [np.ones(2**19) for _ in range(6)]
-        del kept
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-loose = faults()
-assert keep_freed_memory()
-faults()
-print(loose, faults())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loose, kept = map(int, done.stdout.split())
-    assert kept < loose / 10

@@ -77,3 +77,38 @@ def test_small_and_free_of_machine_paths(notebook):
     assert path.stat().st_size < 500_000
     text = json.dumps([c.get("outputs", []) for c in content["cells"]]) + "".join(map(source, content["cells"]))
     assert not re.search(r"(/home/|/root/|/work/|/tmp/|[A-Z]:\\\\)", text)
+
+
+def test_only_public_names(notebook):
+    for cell in code_cells(notebook[1]):
+        assert not re.search(r"\._[a-z]|import _|from rmlab[\w.]* import _", source(cell)), source(cell)
+
+
+def test_nothing_is_patched(notebook):
+    """A method that a lesson replaces on a scorer or a model is no lesson about that scorer."""
+    for cell in code_cells(notebook[1]):
+        assert not re.search(r"^\w+\.(stream|prepare|prefer|__call__)\s*=", source(cell), re.MULTILINE), source(cell)
+        assert "monkeypatch" not in source(cell)
+
+
+def test_numbers_are_printed_not_truths(notebook):
+    streams = [
+        "".join(o["text"]) for c in code_cells(notebook[1]) for o in c["outputs"] if o["output_type"] == "stream"
+    ]
+    assert not [text for text in streams if re.search(r"\b(True|False)\b", text)]
+
+
+def test_the_result_of_a_plot_is_assigned(notebook):
+    """Otherwise its address stands in the output, another one at every run."""
+    outputs = json.dumps([c["outputs"] for c in code_cells(notebook[1])])
+    assert not re.search(r"<Axes|at 0x[0-9a-f]{6}", outputs)
+
+
+def test_named_files_are_there(notebook):
+    """Lessons name each other and their figures by the names that these have."""
+    text = "\n".join("".join(c["source"]) for c in notebook[1]["cells"])
+    here = {path.stem for path in NOTEBOOKS}
+    assert set(re.findall(r"`(\d\d_[a-z_0-9]+)`", text)) <= here
+    for figure in re.findall(r"\.\./figures/([\w]+)", text):
+        assert figure[:2] == notebook[0].name[:2], figure
+        assert (notebook[0].parents[1] / "figures" / f"{figure}.png").is_file(), figure

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.pairwise import _key, pairwise
+from rmlab.scorers.comparisons import content_key
+from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
 TURNS = [
@@ -262,10 +263,10 @@ def test_both_orders_of_a_prompt_share_its_beginning(tmp_path):
     assert sizes[-1] == len(ids[0]) + len(ids[1]) - shared
 
 
-def test_texts_with_the_same_tokens_read_elsewhere_have_another_key():
+def test_texts_with_the_same_tokens_read_elsewhere_have_anothercontent_key():
     ids = np.arange(5, dtype=np.int32)
-    assert _key(ids, np.array([0, 2, 3])) != _key(ids, np.array([0, 1, 3]))
-    assert _key(ids, np.array([0, 2, 3])) == _key(ids.copy(), np.array([0, 2, 3], np.int64))
+    assert content_key(ids, np.array([0, 2, 3])) != content_key(ids, np.array([0, 1, 3]))
+    assert content_key(ids, np.array([0, 2, 3])) == content_key(ids.copy(), np.array([0, 2, 3], np.int64))
 
 
 @pytest.mark.parametrize("lost", ["head_layer.4", "head_layer.1.bias"])

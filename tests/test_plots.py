@@ -82,7 +82,7 @@ def test_style_gap_takes_both_tables_and_sorts_by_hard(pairs):
         np.testing.assert_allclose(values, expected[level])
     long = plots.plot_style_gap(metrics.accuracy(pairs, by=["model", "level"]))
     assert len(long.collections) == len(ax.collections) + 3
-    with pytest.raises(DataError, match="rm_bench"):
+    with pytest.raises(DataError, match=r"rmlab\.summary"):
         plots.plot_style_gap(pd.DataFrame({"model": ["a"]}))
 
 

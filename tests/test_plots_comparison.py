@@ -93,7 +93,7 @@ def test_ranks_stand_best_on_top_with_their_letters(tables_of):
     drawn = segments(ax)
     np.testing.assert_allclose(drawn[:, 1, 0][::-1], ranks["rank_high"].astype(float))
     assert len(comparison.plot_rank(ranks, groups=False).texts) == 0
-    with pytest.raises(DataError, match="pass the table of rank"):
+    with pytest.raises(DataError, match=r"pass the table of rmlab\.rank"):
         comparison.plot_rank(tables_of["contests"])
 
 
@@ -143,7 +143,7 @@ def test_calibration_draws_the_bins_and_the_error(tables_of):
     error, low, high = good[["ece_debiased", "ece_low", "ece_high"]].iloc[0]
     legend = ax.get_legend().get_texts()[-1].get_text()
     assert legend == f"good  (ECE {max(error, 0):.3f}, {low:.3f} to {high:.3f})"
-    with pytest.raises(DataError, match="pass the table of calibration"):
+    with pytest.raises(DataError, match=r"pass the table of rmlab\.stats\.calibration"):
         margin.plot_calibration(tables_of["ranks"])
 
 

@@ -93,6 +93,9 @@ def test_two_names_for_one_fingerprint_are_a_warning(tmp_path):
     score(frame, ["longest", characters, Streaming()])
 
 
+needs_docs = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the how-to is not part of this copy")
+
+
 @pytest.fixture
 def server():
     """A server that answers with lengths, after the given statuses were used up."""
@@ -129,6 +132,7 @@ def http_scorer():
     return module.HttpScorer
 
 
+@needs_docs
 def test_the_http_scorer_of_the_how_to_tries_again(http_scorer, server, tmp_path):
     url, statuses, asked = server
     statuses += [503, 200, 429]
@@ -145,6 +149,7 @@ def test_the_http_scorer_of_the_how_to_tries_again(http_scorer, server, tmp_path
     assert asked == [], "all of it was in the store"
 
 
+@needs_docs
 def test_the_http_scorer_of_the_how_to_gives_up(http_scorer, server):
     url, statuses, asked = server
     statuses += [400]
@@ -158,6 +163,7 @@ def test_the_http_scorer_of_the_how_to_gives_up(http_scorer, server):
         http_scorer("http://127.0.0.1:9/", name="served", version="1", tries=2, pause=0.001)(["p"], ["r"])
 
 
+@needs_docs
 def test_the_examples_of_the_how_to_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "write_a_scorer.md").read_text("utf-8")

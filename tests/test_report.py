@@ -277,3 +277,20 @@ def test_the_command_writes_the_same_report(results, page, tmp_path):
     wrong = CliRunner().invoke(cli.app, ["report", str(results), "--path", "x"])
     assert wrong.exit_code == 2
     assert "--texts" in wrong.output
+
+
+def test_a_comparison_is_a_table_by_the_same_door(make_scores):
+    import rmlab
+
+    scores = make_scores(dict.fromkeys(("chat", "math", "code", "safety-refuse"), 8), models=("a_1", "b&c", "longest"))
+    one, every = rmlab.compare(scores, "a_1", "b&c"), rmlab.stats.compare_all(scores)
+    text = rmlab.report.to_latex(one)
+    assert r"\label{tab:comparison}" in text
+    assert r"a\_1 & b\&c & " in text
+    assert f"{100 * one['difference'][0]:+.1f} & {100 * one['low'][0]:+.1f} to {100 * one['high'][0]:+.1f}" in text
+    assert "adjusted" not in text.split("toprule")[1]
+    assert rmlab.report.to_latex(every).count(r" \\") == 1 + len(every)
+    assert rmlab.report.to_markdown(every).count("\n") == 2 + len(every)
+    by_domain = rmlab.report.to_latex(rmlab.compare(scores, "a_1", "b&c", by="domain"), caption="x", label="tab:x")
+    assert r"\begin{tabular}{lllr" in by_domain
+    assert rmlab.report.to_csv(one).startswith("model_a,model_b,value_a")

@@ -326,10 +326,14 @@ def test_bad_csv_is_refused(tmp_path, content, message):
         read_scores(bad(tmp_path, HEADER + content, "x.csv"))
 
 
-def test_other_separators_are_named(tmp_path):
-    for separator in ";\t":
-        with pytest.raises(DataError, match=r"the columns must be separated by commas; found: 'model"):
-            read_scores(bad(tmp_path, HEADER.replace(",", separator), "x.csv"))
+def test_other_separators_are_understood(tmp_path):
+    row = "m,b,d,1,chosen,0,0.25\n"
+    expected = read_scores(bad(tmp_path, HEADER + row, "comma.csv"))
+    for separator, name in ((";", "x.csv"), ("\t", "x.csv"), ("\t", "x.tsv")):
+        found = read_scores(bad(tmp_path, (HEADER + row).replace(",", separator), name))
+        pd.testing.assert_frame_equal(found, expected)
+    with pytest.raises(DataError, match=r"score that is not a number.*'0,25'"):
+        read_scores(bad(tmp_path, (HEADER + row).replace(",", ";").replace("0.25", "0,25"), "x.csv"))
 
 
 def test_bad_style_and_missing_columns(tmp_path):

@@ -6,7 +6,7 @@ import torch
 from test_sweep import ENCODERS, conversations, encoder_words, one_by_one
 
 from rmlab import toy
-from rmlab.inference.probe import way
+from rmlab.inference.probe import packing_support
 from rmlab.inference.state import changes, keep_state, put_back, remember
 from rmlab.scorers import classifier
 from rmlab.tables import DataError
@@ -33,7 +33,7 @@ def save(tmp_path, monkeypatch):
 def test_probes_leave_no_state_behind(load_backbone, architecture):
     backbone = load_backbone(architecture)
     before = remember(backbone)
-    way(backbone)
+    packing_support(backbone)
     assert put_back(before) == []
     assert keep_state(backbone) == []
 

@@ -249,6 +249,9 @@ def test_a_response_longer_than_the_window_keeps_its_end(words):
 def test_bad_input_is_named(words):
     with pytest.raises(DataError, match="2 of 3 are empty, first number 1"):
         encode(words, ["a", "b", "c"], ["x", "", " \n"])
+    for prompt, answer in (("a\ud800", "x"), ("a", "x\udfff"), ([{"role": "user", "content": "\udc00"}], "x")):
+        with pytest.raises(DataError, match="text 0 holds half a surrogate pair"):
+            encode(words, [prompt], [answer])
     with pytest.raises(ValueError, match="2 prompts and 1 responses"):
         encode(words, ["a", "b"], ["x"])
     with pytest.raises(ValueError, match="truncate='middle'"):
@@ -440,3 +443,54 @@ def test_the_conventions_of_reward_bench():
     assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
     with pytest.raises(DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"):
         encode(words, ["Hi?"], ["Yes."], convention="rewardbench")
+
+
+# In the manner of published templates: what they declare, loop over, refuse, and where they look at the clock.
+PUBLISHED = {
+    "Llama 3.2": (
+        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
+        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+        "{%- endif %}{{- 'Today Date: ' + date_string }}"
+        "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
+        "+ message['content'] | trim + '<|eot_id|>' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+    ),
+    "Qwen 2.5": (
+        "{%- if messages[0]['role'] != 'system' %}{{- '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{%- endif %}"
+        "{%- for message in messages %}"
+        "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
+        "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+    ),
+    "Mistral": (
+        "{%- set ns = namespace(index=0) %}{{- bos_token }}{%- for message in messages %}"
+        "{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}"
+        "{%- elif message.role == 'assistant' %}{{- ' ' + message.content + eos_token }}"
+        "{%- else %}{{- raise_exception('Only user and assistant roles!') }}{%- endif %}"
+        "{%- set ns.index = ns.index + 1 %}{%- endfor %}"
+    ),
+    "Gemma": (
+        "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('Roles must alternate') }}{% endif %}"
+        "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
+        "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    ),
+    "SmolLM 3": (
+        "{% macro turn(message) %}{{ '<|im_start|>' + message.role + '\n' }}"
+        "{% generation %}{{ message.content }}{% endgeneration %}{{ '<|im_end|>\n' }}{% endmacro %}"
+        "{%- set random_id = 7 %}{%- set today = strftime_now('%Y-%m-%d') %}{{ '# ' + today + '\n' }}"
+        "{% for message in messages %}{% if loop.index > 50 %}{% break %}{% endif %}{{ turn(message) }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_templates_are_not_turned_away(name):
+    words = toy.tokenizer(chat_template=PUBLISHED[name])
+    encoded = encode(words, ["Hi?"], ["Yes."])
+    text = text_of(words, encoded.ids[0])
+    assert text.index("Hi?") < text.index("Yes.")
+    assert "Yes." in split(words, encoded)[1]
+    assert encoded.date == ("26 Jul 2024" if "strftime_now" in PUBLISHED[name] else None)
+    assert encode(words, ["Hi?"], ["Yes."]).keys == encoded.keys

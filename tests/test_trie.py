@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from rmlab import toy
 from rmlab.inference.batches import WASTE, pad
-from rmlab.inference.flex import BLOCK, block_mask, mask_mod
-from rmlab.inference.forward import BUDGETS, Way, plan
-from rmlab.inference.runs import Kind
+from rmlab.inference.budget import CPU_BUDGET
+from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
+from rmlab.inference.forward import Packing, plan
 from rmlab.inference.template import encode
 from rmlab.inference.trie import SHORTEST_SHARED, ancestors, distinct, lay_out, pack, trie_size
 
-DECODER, ENCODER, BATCHES = Way(None), Way(None, causal=False), Way("cannot")
+DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 
 
 @st.composite
@@ -112,9 +112,9 @@ def test_the_order_of_the_texts_does_not_matter(world, random):
 
 @settings(deadline=None)
 @given(worlds(), st.integers(1, 300), st.sampled_from([DECODER, ENCODER, BATCHES]))
-def test_a_plan_covers_every_text(world, budget, way):
+def test_a_plan_covers_every_text(world, budget, packing):
     texts, groups = world
-    made = plan(texts, groups, budget=budget, way=way)
+    made = plan(texts, groups, budget=budget, packing=packing)
     covered = np.concatenate([made.copies[n] for part in made.parts for n in part.texts])
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
@@ -136,8 +136,8 @@ def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
 
 def test_nothing_to_plan():
     assert plan([], []).tokens == 0
-    assert plan([], [], way=ENCODER).parts == []
-    assert plan([], [], way=BATCHES).parts == []
+    assert plan([], [], packing=ENCODER).parts == []
+    assert plan([], [], packing=BATCHES).parts == []
 
 
 @pytest.mark.parametrize("planner", [lambda budget: pack([np.ones(3)], [0], budget), lambda budget: pad([3], budget)])
@@ -148,32 +148,35 @@ def test_a_budget_of_nothing_is_refused(planner):
 
 @pytest.mark.parametrize("window", [None, 40, 200])
 @pytest.mark.parametrize("causal", [True, False])
-def test_block_mask_agrees_with_the_dense_mask(causal, window):
+def test_the_tables_agree_with_the_dense_mask(causal, window):
     """Every block taken as full is full, every block left out is empty, and the mask function is the path mask."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 200, 70)] + [rng.integers(0, 9, 333)]
     layout = lay_out(pack(texts, [0, 0, 0, 0, 1] if causal else range(5), 10_000)[0], texts)
+    rows = torch.arange(filled(len(layout.ids)))
+    layout = layout.filled(len(rows))
     seen = ancestors(layout)
     seen = seen if causal else seen | seen.T
     if window is not None:
         seen &= np.abs(layout.positions[:, None] - layout.positions[None, :]) < window
-    rows = torch.arange(len(layout.ids))
-    kind = Kind(window, None, None, causal)
-    assert (mask_mod(layout, kind, "cpu")(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
-    mask = block_mask(layout, kind, "cpu")
-    blocks = -(-len(rows) // BLOCK)
+    view = View(window, causal)
+    made = Tables(*tables(layout, view).values())
+    in_view = mask_mod(view, torch.from_numpy(made.ends), torch.from_numpy(made.positions))
+    assert (in_view(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
+    blocks = len(rows) // BLOCK
     full = np.zeros((blocks, blocks), bool)
     some = np.zeros((blocks, blocks), bool)
     for i in range(blocks):
-        full[i, mask.full_kv_indices[0, 0, i, : mask.full_kv_num_blocks[0, 0, i]]] = True
-        some[i, mask.kv_indices[0, 0, i, : mask.kv_num_blocks[0, 0, i]]] = True
+        full[i, made.full_blocks[0, 0, i, : made.full_counts[0, 0, i]]] = True
+        some[i, made.blocks[0, 0, i, : made.counts[0, 0, i]]] = True
     assert not (full & some).any()
     for i in range(blocks):
         for j in range(blocks):
             part = seen[i * BLOCK : (i + 1) * BLOCK, j * BLOCK : (j + 1) * BLOCK]
             assert part.all() or not full[i, j]
+            assert part.any() == (full[i, j] or some[i, j]) or window is not None
             assert not part.any() or full[i, j] or some[i, j]
     assert window is not None or full.any()
 
@@ -201,12 +204,12 @@ def test_tokens_forwarded_on_rm_bench(real_texts):
     assert made.tokens < 0.85 * sum(map(len, real_texts.ids))
     full = plan(real_texts.ids, real_texts.groups, fill=None)
     assert full.tokens == made.tokens
-    assert full.tokens >= 0.9 * BUDGETS["cpu"] * (len(full.parts) - 1)
+    assert full.tokens >= 0.9 * CPU_BUDGET * (len(full.parts) - 1)
 
 
 @pytest.mark.parametrize("budget", [2048, 4096, 16384, 65536])
 def test_tokens_forwarded_on_rm_bench_without_packs(real_texts, budget):
-    made = plan(real_texts.ids, real_texts.groups, budget=budget, way=BATCHES)
+    made = plan(real_texts.ids, real_texts.groups, budget=budget, packing=BATCHES)
     assert made.tokens <= 1.01 * made.minimum
-    packs = plan(real_texts.ids, real_texts.groups, budget=budget, way=ENCODER)
+    packs = plan(real_texts.ids, real_texts.groups, budget=budget, packing=ENCODER)
     assert packs.tokens == packs.minimum == made.minimum, "nothing is padded"

@@ -13,6 +13,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.scorers.files import refuse_impossible
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]
@@ -135,6 +136,14 @@ def published(tmp_path):
         cls__predictions__bias=torch.zeros(9), cls__seq_relationship__bias=torch.zeros(2),
     )  # fmt: skip
     yield "BERT: position ids and the heads of pretraining", bert
+    settings = {"position_biased_input": False}
+    deberta = add(
+        toy.save_model(tmp_path / "deberta", "deberta-v2", **settings), lm_predictions__lm_head__bias=torch.zeros(9),
+        deberta__embeddings__position_embeddings__weight=torch.ones(9, 32), mask_predictions__dense__bias=torch.ones(9),
+    )  # fmt: skip
+    yield "DeBERTa v3: positions and the heads of pretraining", deberta
+    modern = add(toy.save_model(tmp_path / "modern", "modernbert"), decoder__bias=torch.ones(9))
+    yield "ModernBERT: the bias of pretraining", modern
     gpt2 = add(
         toy.save_model(tmp_path / "gpt2", "gpt2"), transformer__h__0__attn__bias=torch.ones(1, 1, 8, 8),
         transformer__h__1__attn__masked_bias=torch.ones(1), lm_head__weight=embedding,
@@ -218,3 +227,32 @@ def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, set
     except DataError:
         return
     np.testing.assert_allclose(found, whole, atol=1e-5)
+
+
+SIZES = {
+    "Llama 3.1 405B": {"num_hidden_layers": 126, "num_attention_heads": 128},
+    "DeepSeek V3": {"num_hidden_layers": 61, "n_routed_experts": 256, "num_attention_heads": 128},
+    "Nemotron 4 340B": {"num_hidden_layers": 96, "num_attention_heads": 96},
+    "Doge": {"num_hidden_layers": 32, "num_experts": 16384},
+    "GPT-2 XL": {"n_layer": 48, "n_head": 25},
+    "Gemma 3": {"text_config": {"num_hidden_layers": 62}, "vision_config": {"num_hidden_layers": 27}},
+    "Qwen2, dense": {"num_hidden_layers": 80, "num_experts": 0},
+    "T5": {"num_layers": 24, "num_decoder_layers": 24},
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_sizes_are_not_turned_away(name):
+    refuse_impossible(name, SIZES[name])
+
+
+PUBLISHED_CLASSES = [
+    "LlamaForRewardModelWithGating", "INFORMForSequenceClassification", "InternLM2ForRewardModel",
+    "Qwen2ForRewardModel", "LlamaForScore", "GPTNeoXRewardModel", "DebertaV2ForSequenceClassification",
+    "LlamaForCausalLM",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED_CLASSES)
+def test_published_reward_models_are_not_taken_for_process_reward_models(tmp_path, name):
+    assert classifier(configure(toy.save_model(tmp_path / "m"), architectures=[name])).name == "m"

@@ -100,6 +100,12 @@ class Benchmark:
         weighting = self.make_weighting(items, chosen)
         return weighting._replace(label=", ".join([weighting.label, *other]))
 
+    @property
+    def lowest_chance(self) -> float:
+        """What random scores earn where they earn least, of the subsets where that is known."""
+        known = self.chance.values() if isinstance(self.chance, Mapping) else [self.chance]
+        return min(value for value in known if value == value)
+
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""
         return self.chance.get(subset, float("nan")) if isinstance(self.chance, Mapping) else self.chance

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import hub
+from rmlab.benchmarks import hub, winners
 from rmlab.benchmarks import rows as checks
 from rmlab.benchmarks.registry import known, likeness, looks_like
 from rmlab.benchmarks.transcripts import common_prompt, strip_prompt
@@ -35,6 +35,7 @@ def load_pairs(
     *,
     name: str | None = None,
     columns: Columns | None = None,
+    winner: str | None = None,
     split: str | None = None,
     revision: str | None = None,
 ) -> pd.DataFrame:
@@ -52,7 +53,11 @@ def load_pairs(
     - if there are any: `id` (default: the row's number), `domain` (default: the subset, or else `name`) and `subset`.
 
     `columns` maps these names to yours, for example `{"chosen": "better", "rejected": ["worse_1", "worse_2"]}`; None
-    as a value ignores a column. `name` is the benchmark's name (default: the file's name).
+    as a value ignores a column. Where several columns hold the rejected answers, a blank cell means one fewer.
+    `winner` names the column of side-by-side data that says which of two answers won: "a", "b" or a tie. The answers
+    are `response_a` and `response_b`, or what `columns` calls "a" and "b". Ties and rows without a known winner have no
+    right answer; they are left out, counted in `attrs["understood"]["without_winner"]` and said in a warning.
+    `name` is the benchmark's name (default: the file's name).
     `attrs["understood"]` says what was read from where, which columns were ignored, what kind of file it looks like
     (three chosen and three rejected answers may be an RM-Bench file, whose styles only `load` knows), and shows the
     first row.
@@ -66,13 +71,20 @@ def load_pairs(
     """
     place, rows = _rows(source, split, revision)
     benchmark = name if name is not None else place.stem
-    found = _columns(place, rows, columns or {})
+    columns, without = columns or {}, None
+    if winner is None:
+        winners.ignored(columns)
+    else:
+        rows, columns, without = winners.by_winner(place, rows, winner, columns)
+    found = _columns(place, rows, columns)
     prompts = [_prompt(place, number, row, found) for number, row in enumerate(rows)]
     stripped = strip_prompt(prompts)
     _refuse_repeats(place, prompts)
     frame = pd.DataFrame([answer for prompt in prompts for answer in _answers(prompt, benchmark)])
     frame = tables.check_responses(frame)
     frame.attrs["understood"] = _understood(rows, found, prompts, stripped)
+    if without is not None:
+        frame.attrs["understood"]["without_winner"] = without
     return frame
 
 
@@ -128,7 +140,8 @@ def _columns(place: Path, rows: list[records.Row], given: Columns) -> dict[str, 
 def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[str]]) -> dict[str, Any]:
     """One row: id, domain, subset, prompt and the lists of chosen and rejected texts."""
     sides = {
-        label: [value for column in found[label] for value in _values(place, number, row, column)] for label in _NEEDED
+        label: [value for column in _filled(row, found[label]) for value in _values(place, number, row, column)]
+        for label in _NEEDED
     }
     prompt = _given_prompt(place, number, row, found)
     answers = sides["chosen"] + sides["rejected"]
@@ -151,6 +164,12 @@ def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[st
         "shared": shared is not None,
         **texts,
     }
+
+
+def _filled(row: records.Row, columns: list[str]) -> list[str]:
+    """The columns that hold an answer: of several, blank ones mean that there are fewer; one alone must be there."""
+    there = [column for column in columns if not _is_missing(row.get(column)) and row[column] != ""]
+    return there or columns[:1]
 
 
 def _values(place: Path, number: int, row: records.Row, column: str) -> list[Any]:

@@ -1,6 +1,7 @@
 """Which benchmarks there are, and which one a table or a row of a file belongs to."""
 
 import logging
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,7 +17,7 @@ from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.records import Row
 from rmlab.tables import DataError, nearest
 
-__all__ = ["GROUP", "benchmark_of", "known", "likeness", "looks_like", "named", "refuse_other"]
+__all__ = ["GROUP", "benchmark_of", "known", "likeness", "looks_like", "named", "refuse_other", "with_columns"]
 
 GROUP = "rmlab.benchmarks"
 """Entry points of this group are benchmarks from other packages: objects of type `Benchmark`."""
@@ -79,6 +80,16 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         ):
             return benchmark
     return OWN
+
+
+def with_columns(columns: Iterable[str]) -> Benchmark:
+    """The benchmark whose summary has these columns, such as a leaderboard's; data of one's own if none has.
+
+    >>> with_columns(["model", "chat", "math", "code", "safety", "easy", "normal", "hard", "overall"]).name
+    'rm-bench'
+    """
+    there = set(columns) | {"prior_sets"}  # left out of leaderboards where nobody has them
+    return next((b for b in known().values() if b.columns and set(b.columns) <= there), OWN)
 
 
 def looks_like(row: Row) -> str | None:

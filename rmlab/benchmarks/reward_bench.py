@@ -88,7 +88,7 @@ def subset_of_item(item: str) -> str | None:
     >>> subset_of_item("2538"), subset_of_item("2985")
     ('math-prm', None)
     """
-    if not item.isdecimal() or int(item) >= ITEMS:
+    if not (item.isascii() and item.isdecimal() and len(item) <= 4) or int(item) >= ITEMS:
         return None
     return _FIRST_ID[_STARTS[bisect_right(_STARTS, int(item)) - 1]]
 
@@ -262,6 +262,7 @@ REWARD_BENCH = Benchmark(
     make_weighting=weighting,
     published={
         "paper": ("reward_bench_paper.csv", _PERCENT),
+        "leaderboard": ("reward_bench_leaderboard.csv", ()),
         "reference-free": ("reward_bench_reference_free.csv", _FREE),
         "subsets": ("reward_bench_subsets.csv", ()),
     },

@@ -14,13 +14,12 @@ from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.reward_bench import answer_rows, refuse_strange_subsets
 from rmlab.items.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
 from rmlab.items.grid import BLANK, LOSS, WIN, Items, spread
-from rmlab.items.ties import WEIGHTS, ties_score
+from rmlab.items.ties import TIES, WEIGHTS, ties_score
 from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["REWARD_BENCH_2"]
 
-TIES = "Ties"
 NAMES = {
     "Factuality": "factuality",
     "Precise IF": "precise_if",
@@ -135,6 +134,7 @@ REWARD_BENCH_2 = Benchmark(
     make_weighting=weighting,
     published={
         "paper": ("reward_bench_2_paper.csv", [*NAMES.values(), "overall"]),
+        "leaderboard": ("reward_bench_2_leaderboard.csv", ()),
         "ppo-bon": (
             "reward_bench_2_ppo_bon.csv",
             ["rb2_preprint", "ppo", "bon", "rb2_iclr", "rmbench", "ppe_human_pref", "ppe_correctness", "rewardbench1"],

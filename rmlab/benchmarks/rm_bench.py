@@ -103,7 +103,7 @@ def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
 
 def _split_safety(found: Items, subsets: list[str], domains: list[str]) -> Weighting:
     files = [s if d == "safety" else d for s, d in zip(subsets, domains, strict=True)]
-    weight = {"chat": 1.0, "math": 1.0, "code": 1.0, **dict.fromkeys(_SAFETY, 1 / len(_SAFETY))}
+    weight = {file: 1 / len(_SAFETY) if domain == "safety" else 1.0 for file, domain in SUBSETS.items()}
     strange = [file for file in files if file not in weight]
     if strange:
         raise DataError(f"pairs: subset {strange[0]!r} inside safety; safety='split' needs {list(_SAFETY)}")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks import comparisons, memory, numbers, texts
+from rmlab.checks import comparisons, memory, numbers, packing, texts
 from rmlab.checks.report import STATUS, Row, refusal, table
 from rmlab.scorers.protocol import Inspectable, InspectablePairwise, is_inspectable, is_inspectable_pairwise
 from rmlab.scoring.check import alone_and_together
@@ -33,10 +33,10 @@ def doctor(
     `rmlab.implicit_reward` or `rmlab.pairwise` made. `status` is an ordered categorical, pass < warn < fail, so that
     `.max()` sums it up. All texts are tokenised; about `sample` texts, whole prompts from short to long, are scored:
     alone, together and, for a model in half precision, in float32. The checks: `head` (its weights are in the
-    checkpoint), `memory` (an estimate), `tokenizer` (as its file says), `template`, `truncated`, `bos` (once), `read`
-    (the token that the head reads), `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype`
-    (noise against float32, and the comparisons it flips) and `saturation` (distinct scores, ties). Checks that a failed
-    one makes impossible are left out.
+    checkpoint), `memory` (an estimate), `packs` (how texts go together, and why not in a faster way), `tokenizer` (as
+    its file says), `template`, `truncated`, `bos` (once), `read` (the token that the head reads), `pad` (not the end
+    token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32, and the comparisons it
+    flips) and `saturation` (distinct scores, ties). Checks that a failed one makes impossible are left out.
 
     Of a pairwise model about `sample` comparisons are made, and `position` is one check more: in how many the winner
     changes with the order of the answers, which averaging both orders removes. PairRM's `markers` take the place of
@@ -90,6 +90,7 @@ def _examine(scorer: Inspectable[Any], responses: pd.DataFrame, sample: int) -> 
         return
     yield Row("head", "pass", scorer.head_title)
     yield memory.row(scorer)
+    yield packing.row(scorer)
     yield texts.tokenizer(scorer.checkpoints[0])
     try:
         encoded = _encode(scorer, responses)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.checks import memory, numbers, texts
+from rmlab.checks import memory, numbers, packing, texts
 from rmlab.checks.report import Row, refusal
 from rmlab.scorers.protocol import InspectablePairwise
 from rmlab.scoring.check import alone_and_together
@@ -33,6 +33,7 @@ def examine(scorer: InspectablePairwise[Any], responses: pd.DataFrame, sample: i
         return
     yield Row("head", "pass", scorer.head_title)
     yield memory.row(scorer)
+    yield packing.row(scorer)
     yield texts.tokenizer(scorer.checkpoints[0])
     try:
         prompts, first, second = asked.columns

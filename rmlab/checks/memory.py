@@ -31,18 +31,16 @@ def row(scorer: LocalModel) -> Row:
 def need(scorer: LocalModel) -> tuple[float, float]:
     """Bytes of the weights and of the activations of one forward pass.
 
-    A layer holds, per token, about six vectors of the hidden size and three of the inner one; layers come one after
-    the other, so that one is counted. An implicit reward adds its chunk of logits, and its second model if both stay.
+    An implicit reward adds its chunk of logits, and its second model if both stay.
     """
-    from rmlab.inference.forward import BUDGETS
+    from rmlab.inference.budget import activation_bytes, default_budget, free_memory
 
-    budget = scorer.run_options["budget"] or BUDGETS.get(scorer.device.type, BUDGETS["cuda"])
+    config = scorer.checkpoints[0].config
+    budget = scorer.run_options["budget"]
+    budget = budget or default_budget(config, scorer.dtype, scorer.device, free=free_memory(scorer.device))
     weights = sum(sum(checkpoint.sizes.values()) for checkpoint in scorer.resident) * scorer.dtype.itemsize
-    config = scorer.checkpoints[0].config.get_text_config()
-    width = config.hidden_size
-    inner = getattr(config, "intermediate_size", None) or 4 * width
     logits = 2.0**29 if scorer.sums_answer and scorer.device.type == "cuda" else 0.0
-    return float(weights), float(budget * (6 * width + 3 * inner) * scorer.dtype.itemsize) + logits
+    return float(weights), budget * activation_bytes(config, scorer.dtype) + logits
 
 
 def _have(device: "torch.device") -> float | None:

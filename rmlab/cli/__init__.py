@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rmlab.cli import terminal
+from rmlab.cli import terminal, wording
 from rmlab.cli.demo import demo
 from rmlab.cli.doctor import doctor
 from rmlab.cli.pages import explore, report
@@ -46,8 +46,9 @@ def main() -> None:
     except (DataError, OSError, ImportError) as error:
         terminal.fail(error)
         code = 1
-    except Exception as error:  # nobody foresaw it: the traceback helps, what it quotes must not act
-        terminal.crash(error)
+    except Exception as error:
+        # Nobody foresaw what is no refusal: the traceback helps, what it quotes must not act.
+        (terminal.fail if wording.is_refusal(error) else terminal.crash)(error)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

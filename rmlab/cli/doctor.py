@@ -7,6 +7,8 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Column,
+    Convention,
     Device,
     Dtype,
     Form,
@@ -18,6 +20,7 @@ from rmlab.cli.options import (
     Truncate,
     TrustRemoteCode,
     Weight,
+    Winner,
     given,
     label_weights,
 )
@@ -32,6 +35,8 @@ def doctor(
     model: Annotated[str, typer.Argument(help="Model id or folder.")],
     benchmark: Annotated[str, typer.Argument(help="The benchmark it is to score, or a file of pairs.")] = "mini",
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     pairwise: Annotated[
         bool, typer.Option("--pairwise", help="MODEL sees two answers at once, as PairRM does.")
     ] = False,
@@ -39,6 +44,7 @@ def doctor(
     dtype: Dtype = None,
     device: Device = None,
     template: Template = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Truncate = None,
     head: Head = None,
@@ -59,11 +65,11 @@ def doctor(
     from rmlab.checks import doctor as examine
 
     options = given(
-        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
-        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None,
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
+        convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
+        trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
     )  # fmt: skip
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     if pairwise:
         checks = examine(_pairwise(model, given(form=form) | options), responses)
     elif form is not None:

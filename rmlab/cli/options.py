@@ -1,5 +1,8 @@
 """Options that several commands share, and what they become in Python."""
 
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,10 +11,13 @@ import typer
 __all__ = [
     "AllowPickle",
     "Budget",
+    "Column",
+    "Convention",
     "Device",
     "Dtype",
     "Form",
     "Head",
+    "Implicit",
     "MaxLength",
     "Name",
     "Out",
@@ -22,18 +28,91 @@ __all__ = [
     "Store",
     "Template",
     "Truncate",
+    "TruncatePairs",
     "TrustRemoteCode",
     "Weight",
+    "Winner",
     "given",
     "label_weights",
+    "refuse_for_baselines",
 ]
 
+
+def _one_of(*allowed: str) -> Any:
+    """A check of an option's value, before anything is loaded."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in allowed:
+            raise typer.BadParameter(f"{value!r}; choose {_listed(allowed)}{_meant(value, allowed)}")
+        return value
+
+    return check
+
+
+def _template(value: str | None) -> str | None:
+    from rmlab.inference.formats import FORMATS
+
+    if value is None or value in FORMATS or "{{" in value or "{%" in value or Path(value).is_file():
+        return value
+    raise typer.BadParameter(
+        f"{value!r}{_meant(value, [*FORMATS])}; choose {_listed([*FORMATS])}, or give a Jinja file"
+    )
+
+
+def _form(value: str | None) -> str | None:
+    from rmlab.scorers.forms import FORMS
+
+    checked: str | None = _one_of(*(form.name for form in FORMS))(value)
+    return checked
+
+
+def _device(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"(cpu|cuda|mps|xpu)(:\d{1,3})?", value):
+        raise typer.BadParameter(f"{value!r}; choose cpu, cuda, cuda:1 ... or mps")
+    return value
+
+
+def _folder(value: str) -> Path:
+    if not value.strip():
+        raise typer.BadParameter("names no folder; give one, for example scores")
+    return Path(value)
+
+
+def _meant(value: str, allowed: Sequence[str]) -> str:
+    close = get_close_matches(value, allowed, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _listed(allowed: Sequence[str]) -> str:
+    return allowed[0] if len(allowed) == 1 else f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+
+
 PathTo = Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; else chosen for the device.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one.")]
-Template = Annotated[str | None, typer.Option(help="Named format, for a tokenizer without a template.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16 or float16; else chosen for the device.",
+        callback=_one_of("float32", "bfloat16", "float16"),
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, cuda:1 ...; else the GPU where there is one.", callback=_device)
+]
+Template = Annotated[
+    str | None, typer.Option(help="Named format or a Jinja file; else the tokenizer's own.", callback=_template)
+]
+Convention = Annotated[
+    str | None,
+    typer.Option(help="reward-bench: tokens as its runner makes them.", callback=_one_of("reward-bench")),
+]
 MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
-Truncate = Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")]
+Truncate = Annotated[
+    str | None,
+    typer.Option(help="left keeps the answer, right the prompt; else raise.", callback=_one_of("left", "right")),
+]
+TruncatePairs = Annotated[
+    str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.", callback=_one_of("right"))
+]
 Head = Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")]
 Weight = Annotated[list[str] | None, typer.Option(help="label=0.5 for a model of several labels; repeat.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")]
@@ -41,16 +120,39 @@ Budget = Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at onc
 TrustRemoteCode = Annotated[bool, typer.Option(help="Run code that comes with the model.")]
 AllowPickle = Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")]
 Name = Annotated[list[str] | None, typer.Option(help="What MODEL is called in tables; repeat for each.")]
-Store = Annotated[Path | None, typer.Option(help="Folder that keeps every batch: rerun to go on.")]
+Store = Annotated[
+    Path | None,
+    typer.Option(help="Folder that keeps every batch: rerun to resume.", parser=_folder, metavar="PATH"),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")]
 Shard = Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")]
-Form = Annotated[str | None, typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found.")]
+Form = Annotated[
+    str | None, typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found.", callback=_form)
+]
+Implicit = Annotated[
+    str | None,
+    typer.Option(help="Policies without a reference: mean, sum or norm.", callback=_one_of("mean", "sum", "norm")),
+]
+Column = Annotated[
+    list[str] | None, typer.Option(help="chosen=better: which column of a file of pairs is which; repeat.")
+]
+Winner = Annotated[str | None, typer.Option(help="Column of side-by-side data that says which answer won.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def refuse_for_baselines(models: list[str], options: dict[str, Any]) -> None:
+    """Raise DataError where options are given to baselines only, which have none."""
+    from rmlab import baselines
+    from rmlab.tables import DataError
+
+    if options and all(model in baselines.ALL for model in models):
+        named = ", ".join(f"--{name.replace('_', '-').replace('weights', 'weight')}" for name in options)
+        raise DataError(f"{named}: for models only; {', '.join(models)} need no options")
 
 
 def label_weights(weight: list[str] | None) -> dict[str, float] | None:

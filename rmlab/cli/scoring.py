@@ -10,10 +10,13 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Column,
+    Convention,
     Device,
     Dtype,
     Form,
     Head,
+    Implicit,
     MaxLength,
     Name,
     Out,
@@ -24,10 +27,13 @@ from rmlab.cli.options import (
     Store,
     Template,
     Truncate,
+    TruncatePairs,
     TrustRemoteCode,
     Weight,
+    Winner,
     given,
     label_weights,
+    refuse_for_baselines,
 )
 from rmlab.cli.terminal import say, say_table
 from rmlab.cli.texts import load_texts
@@ -39,6 +45,8 @@ def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     name: Name = None,
     store: Store = None,
     out: Out = None,
@@ -47,12 +55,13 @@ def score(
     device: Device = None,
     dtype: Dtype = None,
     template: Template = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
     truncate: Truncate = None,
     head: Head = None,
     weight: Weight = None,
     reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
-    implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
+    implicit: Implicit = None,
     revision: Revision = None,
     budget: Budget = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -70,17 +79,19 @@ def score(
       rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
       rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
+      rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
     from rmlab.scoring import score as score_responses
 
     _check_out(out, file_format, len(models))
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     options = given(
-        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template, max_length=max_length,
-        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
-        allow_pickle=allow_pickle or None, name=_names(name, models),
+        head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
+        convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
+        trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     scorers: list[Any] = list(models)
+    refuse_for_baselines(models, options)
     if reference or implicit:
         scorers, options = _policies(models, reference, implicit, options), {}
     with _interruptible(store):
@@ -95,6 +106,8 @@ def prefer(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
     path: PathTo = None,
+    column: Column = None,
+    winner: Winner = None,
     name: Name = None,
     store: Store = None,
     out: Out = None,
@@ -103,8 +116,9 @@ def prefer(
     device: Device = None,
     dtype: Dtype = None,
     form: Form = None,
+    convention: Convention = None,
     max_length: MaxLength = None,
-    truncate: Annotated[str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.")] = None,
+    truncate: TruncatePairs = None,
     revision: Revision = None,
     budget: Budget = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -125,11 +139,11 @@ def prefer(
     from rmlab.scoring import prefer as prefer_responses
 
     _check_out(out, file_format, len(models), pairs=True)
-    responses = load_texts(benchmark, path)
+    responses = load_texts(benchmark, path, column, winner)
     options = given(
-        form=form, dtype=dtype, device=device, max_length=max_length, truncate=truncate, revision=revision,
-        budget=budget, trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None,
-        name=_names(name, models),
+        form=form, dtype=dtype, device=device, convention=convention, max_length=max_length,
+        truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
+        allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
     with _interruptible(store):
         pairs = prefer_responses(
@@ -178,13 +192,13 @@ def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
 
 @contextmanager
 def _interruptible(store: Path | None) -> Iterator[None]:
-    """Ctrl+C says how to go on, and ends with exit code 130."""
+    """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (
-            f"the scores so far are in {store}: run the same again to go on" if store else "use --store to go on later"
-        )
+        kept = "use --store to resume later"
+        if store:
+            kept = f"the scores so far are in {store}: run the same command again to resume"
         say(f"rmlab: interrupted; {kept}", err=True)
         raise typer.Exit(130) from None
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import typer
 
+from rmlab.cli.wording import in_options, missing_package
 from rmlab.escapes import csv, line, visible
 
 __all__ = ["crash", "fail", "listen", "say", "say_table", "say_usage", "warn"]
@@ -29,8 +30,9 @@ def warn(message: object, *place: Any, **more: Any) -> None:
 
 
 def fail(error: BaseException) -> None:
-    """An error on one line."""
-    say(f"rmlab: error: {line(error)}", err=True)
+    """An error on one line, in the words of the shell."""
+    missing = missing_package(error) if isinstance(error, ImportError) else None
+    say(f"rmlab: error: {line(missing or in_options(str(error)))}", err=True)
 
 
 def say_usage(error: Any) -> None:

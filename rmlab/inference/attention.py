@@ -2,95 +2,94 @@
 
 In a decoder it sees the tokens before it on its text's path, in an encoder all of its text. One function is registered
 with transformers' AttentionInterface; a model uses it for the length of one forward pass and is otherwise as it was.
-Off the GPU it goes run by run (runs.py); on a GPU flex attention gets a block mask (flex.py).
+On a GPU it is flex attention over a block mask (kernels.py, flex.py); elsewhere, and where no kernel can be had, it
+goes run by run (runs.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmlab.inference import flex, runs
-from rmlab.inference.narrowing import Step, layers, narrowed
+from rmlab.inference.flex import View
+from rmlab.inference.kernels import Kernels, kernels, serves
 from rmlab.inference.runs import Kind
+from rmlab.inference.transfers import upload
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
-    from torch.nn.attention.flex_attention import BlockMask
     from transformers import PreTrainedModel
 
-__all__ = ["Call", "path_attention", "paths"]
+__all__ = ["Call", "calls_made", "path_attention", "paths"]
 
 _NAME = "rmlab_paths"
 _UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
 
 
-@dataclass(frozen=True)
-class Call:
-    """What one attention layer asked for: one direction or both, its window, and all that path attention cannot do."""
+class Call(NamedTuple):
+    """What one attention layer asked for: what a row sees, and all that path attention cannot do."""
 
-    causal: bool
-    window: int | None
+    view: View
     refused: tuple[str, ...]
+
+    @property
+    def causal(self) -> bool:
+        """Does a row see only the rows before it?"""
+        return self.view.causal
+
+    @property
+    def window(self) -> int | None:
+        """Rows less than so many away are seen."""
+        return self.view.window
 
 
 @dataclass
 class _State:
-    """The forward pass that is running: its layout, block masks made for it, and the calls seen so far.
+    """The forward pass that is running: its layout, the model's kernels, what was uploaded, the calls seen so far.
 
-    `step`: a narrowed layer attends for its step. `done`: the attention of its rows that go on, which it asks for next.
+    `tables`: of the layout, by view and device, found among `sent` or made when a layer first asks for them.
     """
 
     layout: Layout
-    masks: dict[Any, Any] = field(default_factory=dict)
+    kernels: Kernels
+    sent: "Mapping[Hashable, torch.Tensor]"
+    tables: "dict[tuple[View, torch.device], flex.Tables]" = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    step: Step | None = None
-    done: "torch.Tensor | None" = None
-
-
-class _Attended(Exception):
-    """Ends a layer that was entered for its attention only."""
 
 
 _running: ContextVar[_State] = ContextVar("rmlab_paths")
 
 
 @contextmanager
-def paths(backbone: "PreTrainedModel", layout: Layout, steps: Sequence[Step] = ()) -> Iterator[list[Call]]:
+def paths(
+    backbone: "PreTrainedModel", layout: Layout, sent: "Mapping[Hashable, torch.Tensor] | None" = None
+) -> Iterator[list[Call]]:
     """Let `backbone` attend along the paths of `layout` inside the block; its own attention comes back afterwards.
 
-    `steps`: how the last layers are narrowed. Yields the list of attention calls, filled as the layers run.
+    `sent`: what was uploaded with the pack, the tables of flex attention among it. Yields the list of attention calls,
+    filled as the layers run.
     """
     _register()
     config = backbone.config
     own = config._attn_implementation
-    state = _State(layout)
+    state = _State(layout, kernels(backbone), sent or {})
     token = _running.set(state)
     config._attn_implementation = _NAME
     try:
-        with narrowed(layers(backbone) or (), steps, _attend):
-            yield state.calls
+        yield state.calls
     finally:
         config._attn_implementation = own
         _running.reset(token)
 
 
-def _attend(step: Step, enter: Callable[[], object]) -> None:
-    """Enter a layer for its attention, which is kept for the rows that go on."""
-    state = _running.get()
-    if step.layout is not state.layout:
-        state.layout, state.masks = step.layout, {}
-    state.step = step
-    try:
-        enter()
-    except _Attended:
-        return
-    raise RuntimeError("a layer ended without attention")
+def calls_made() -> int:
+    """How many layers of the running pass have come to their attention; 0 where none is running."""
+    state = _running.get(None)
+    return 0 if state is None else len(state.calls)
 
 
 def path_attention(
@@ -107,40 +106,23 @@ def path_attention(
 ) -> "tuple[torch.Tensor, None]":
     """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads, size) out, along the paths."""
     state = _running.get()
-    if state.done is not None:
-        done, state.done = state.done, None
-        return done, None
-    call = Call(_causal(module, kwargs), sliding_window, tuple(_refused(attention_mask, dropout, kwargs)))
-    state.calls.append(call)
-    kind = Kind(sliding_window, scaling, softcap, call.causal)
-    if _on_gpu(query):
-        out = flex.attend(kind, query, key, value, _block_mask(state, query, kind))
-    else:
-        out = runs.attend(state.layout, kind, query, key, value)
-    if state.step is not None:
-        _keep(state, state.step, out)
-        raise _Attended
-    return out, None
+    view = View(sliding_window, _causal(module, kwargs))
+    state.calls.append(Call(view, tuple(_refused(attention_mask, dropout, kwargs))))
+    kind = Kind(sliding_window, scaling, softcap, view.causal)
+    out = None
+    if state.kernels.usable and serves(query.device):
+        out = state.kernels.attend(kind, query, key, value, _tables(state, view, query.device))
+    return runs.attend(state.layout, kind, query, key, value) if out is None else out, None
 
 
-def _keep(state: _State, step: Step, out: "torch.Tensor") -> None:
-    """Keep the attention of the rows that go on."""
-    import torch
-
-    kept = torch.as_tensor(np.searchsorted(step.come, step.go), device=out.device)
-    state.step, state.done = None, out.index_select(1, kept)
-
-
-def _on_gpu(query: "torch.Tensor") -> bool:
-    return bool(query.is_cuda)
-
-
-def _block_mask(state: _State, query: "torch.Tensor", kind: Kind) -> "BlockMask":
-    key = (query.device, kind.window, kind.causal)
-    made = state.masks.get(key)
-    if made is None:
-        made = state.masks[key] = flex.block_mask(state.layout, kind, query.device)
-    return made
+def _tables(state: _State, view: View, device: "torch.device") -> flex.Tables:
+    """The layout's tables on the device of this layer; a model may be spread over several."""
+    if (view, device) not in state.tables:
+        if (view, "ends") not in state.sent:
+            state.sent = {**state.sent, **upload(flex.tables(state.layout, view), device)}
+        made = flex.tables_of(state.sent, view)
+        state.tables[view, device] = flex.Tables(*(values.to(device, non_blocking=True) for values in made))
+    return state.tables[view, device]
 
 
 @cache

@@ -1,5 +1,7 @@
 """A text's token ids and its ends: the special tokens around it, the end token, and what truncation keeps."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,9 +13,21 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["SpecialTokens", "Text", "call", "enclose", "fit", "one_bos", "special_tokens", "with_end"]
+__all__ = [
+    "SpecialTokens",
+    "Text",
+    "call",
+    "enclose",
+    "fit",
+    "one_bos",
+    "require_unicode",
+    "special_tokens",
+    "with_end",
+]
 
 Ids = NDArray[np.int32]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,18 @@ class Text:
     cut: bool = False
     opening: int = 0
     closing: int = 0
+
+
+def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Sequence[str]) -> None:
+    """Raise DataError for texts with half a surrogate pair, which no tokenizer can write."""
+    for number, row in enumerate(zip(prompts, *answers, strict=True)):
+        prompt = row[0] if isinstance(row[0], str) else "".join(turn["content"] for turn in row[0])
+        for text in (prompt, *row[1:]):
+            if _SURROGATE.search(str(text)):
+                raise DataError(
+                    f"text {number} holds half a surrogate pair, which is no character: {str(text)[:60]!r}; repair the "
+                    "file it was read from, or drop the row"
+                )
 
 
 def call(tokenizer: "PreTrainedTokenizerBase", *texts: Any, add_special_tokens: bool) -> Any:

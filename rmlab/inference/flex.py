@@ -1,91 +1,79 @@
-"""Attention along paths on a GPU: flex attention, whose block mask skips the blocks in which no path meets another.
+"""Who sees whom in a pack, as flex attention on a GPU wants it: blocks of rows that meet, and a rule within blocks.
 
-Its kernels are compiled for one number of rows each, so packs are filled up to few sizes; filling costs memory for
-queries, keys and values, and next to no time, since filled blocks meet no other block.
+Everything here is computed on the host, before a pack goes up, and no rows x rows table is ever made.
 """
 
-from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.runs import Kind
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
-    from torch.nn.attention.flex_attention import BlockMask
 
-__all__ = ["BLOCK", "attend", "block_mask", "filled", "mask_mod"]
+__all__ = ["BLOCK", "SIZES", "Tables", "View", "filled", "mask_mod", "tables", "tables_of"]
 
 BLOCK = 128
-"""Rows and columns of one block of the block mask: what flex attention's kernels expect."""
+"""Rows and columns of one block: what flex attention's kernels expect."""
 
+SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
+"""Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
 Blocks = NDArray[np.bool_]
 """(blocks of queries, blocks of keys)."""
 
-_KERNELS = 64  # that torch may compile before it falls back to the slow way, which needs rows x rows numbers
+
+class View(NamedTuple):
+    """What an attention layer lets a row see: rows less than `window` away (None: any), only earlier ones or not."""
+
+    window: int | None
+    causal: bool
 
 
-def attend(
-    kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", mask: "BlockMask"
-) -> "torch.Tensor":
-    """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out. `mask`: the layout's block mask."""
-    import torch
+class Tables(NamedTuple):
+    """A view of a layout. Of each row: where its subtree `ends`, its position. Of each block of queries: how many
+    blocks of keys it meets in part, their numbers, how many it meets in full, their numbers.
+    """
 
-    rows = query.shape[2]
-    empty = filled(rows) - rows
-    query, key, value = (torch.nn.functional.pad(states, (0, 0, 0, empty)) for states in (query, key, value))
-    shared = query.shape[1] // key.shape[1]
-    if shared & (shared - 1):  # the kernels share keys among 2, 4, 8 ... heads
-        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
-    with torch._dynamo.config.patch(recompile_limit=_KERNELS):
-        out: torch.Tensor = _compiled()(
-            query, key, value, score_mod=_cap(kind.softcap), block_mask=mask, scale=kind.scaling, enable_gqa=True
-        )
-    return out[:, :, :rows].transpose(1, 2)
+    ends: Any
+    positions: Any
+    counts: Any
+    blocks: Any
+    full_counts: Any
+    full_blocks: Any
 
 
 def filled(rows: int) -> int:
     """The number of rows that a pack is filled up to: 1,024, 4,096, 16,384 and so on.
 
+    Filling costs memory for queries, keys and values, and next to no time: filled blocks meet no other block.
+
     >>> filled(700), filled(1024), filled(16000)
     (1024, 1024, 16384)
     """
-    size = 1024
-    while size < rows:
-        size *= 4
-    return size
+    return SIZES[bisect_left(SIZES, rows)]
 
 
-@cache
-def _compiled() -> Any:
-    import torch
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention, dynamic=False)
-
-
-@cache
-def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
-    """Bends logits into -softcap..softcap (Gemma 2, arXiv 2408.00118)."""
-    import torch
-
-    if not softcap:
-        return None
-    return lambda score, batch, head, q, k: softcap * torch.tanh(score / softcap)
+def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[Any]]:
+    """The view of the layout as arrays to upload, by name; `tables_of` finds them again on the device."""
+    layout = layout.filled(filled(len(layout.ids)))
+    some, full = (_below if view.causal else _beside)(layout, view.window)
+    made = Tables(layout.ends.astype(np.int32), layout.positions, *_block_lists(some & ~full), *_block_lists(full))
+    return {(view, name): values for name, values in made._asdict().items()}
 
 
-def mask_mod(layout: Layout, kind: Kind, device: "torch.device | str") -> "Callable[..., torch.Tensor]":
-    """Flex attention's mask function for a layout: may row q see row k? Rows that fill up see themselves."""
-    import torch
+def tables_of(sent: "Mapping[Hashable, torch.Tensor]", view: View) -> Tables:
+    """The view's tables among what was uploaded."""
+    return Tables(*(sent[view, name] for name in Tables._fields))
 
-    ends = torch.as_tensor(_ends(layout), device=device)
-    positions = torch.as_tensor(np.pad(layout.positions, (0, len(ends) - len(layout.positions))), device=device)
-    window = kind.window
+
+def mask_mod(view: View, ends: "torch.Tensor", positions: "torch.Tensor") -> "Callable[..., torch.Tensor]":
+    """Flex attention's mask function: may row q see row k? `ends`, `positions`: of every row, on the device."""
+    window = view.window
 
     def on_path(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (k <= q) & (q < ends[k])
@@ -99,25 +87,9 @@ def mask_mod(layout: Layout, kind: Kind, device: "torch.device | str") -> "Calla
     def in_band(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (ends[q] == ends[k]) & (q - k < window) & (k - q < window)
 
-    if kind.causal:
+    if view.causal:
         return on_path if window is None else in_window
     return in_text if window is None else in_band
-
-
-def block_mask(layout: Layout, kind: Kind, device: "torch.device | str") -> "BlockMask":
-    """Flex attention's block mask for a layout, read off the subtree ends; no rows x rows table is ever made."""
-    import torch
-    from torch.nn.attention.flex_attention import BlockMask
-
-    rows = filled(len(layout.ends))
-    some, full = (_below if kind.causal else _beside)(layout, kind.window)
-    return BlockMask.from_kv_blocks(
-        *_block_lists(torch, some & ~full, device),
-        *_block_lists(torch, full, device),
-        BLOCK_SIZE=BLOCK,
-        mask_mod=mask_mod(layout, kind, device),
-        seq_lengths=(rows, rows),
-    )
 
 
 def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
@@ -126,7 +98,7 @@ def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     A block of keys matters when one of its subtrees reaches the queries, and is open in full when all of its subtrees
     reach behind them. With a window no block is taken as fully open.
     """
-    ends = _ends(layout)
+    ends = layout.ends
     starts = np.arange(0, len(ends), BLOCK)
     last = starts + BLOCK - 1
     farthest = np.maximum.reduceat(ends, starts)
@@ -138,11 +110,10 @@ def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
 
 def _beside(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     """The same for an encoder: blocks matter to one another when a text has rows in both, open in full within one."""
-    ends = _ends(layout)
+    ends = layout.ends
     starts = np.arange(0, len(ends), BLOCK)
     last = starts + BLOCK - 1
-    begins = np.pad(np.arange(len(layout.ids)) - layout.positions, (0, len(ends) - len(layout.ids)))
-    begins[len(layout.ids) :] = np.arange(len(layout.ids), len(ends))
+    begins = np.arange(len(ends)) - layout.positions
     first, behind = begins[starts], ends[last]
     some = (starts[None, :] < behind[:, None]) & (first[:, None] <= last[None, :])
     if window is not None:
@@ -151,14 +122,10 @@ def _beside(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     return some, one[:, None] & one[None, :] & (first[:, None] == first[None, :])
 
 
-def _ends(layout: Layout) -> NDArray[np.intp]:
-    """Where each row's subtree ends, the rows that fill up included."""
-    rows = len(layout.ends)
-    return np.concatenate([layout.ends, np.arange(rows, filled(rows)) + 1])
-
-
-def _block_lists(torch: Any, wanted: np.ndarray, device: Any) -> tuple[Any, Any]:
-    """Per row of blocks: how many are wanted, and their numbers, wanted ones first."""
-    order = np.argsort(~wanted, axis=1, kind="stable")
-    counts = torch.as_tensor(wanted.sum(1), dtype=torch.int32, device=device)
-    return counts[None, None], torch.as_tensor(order, dtype=torch.int32, device=device)[None, None]
+def _block_lists(wanted: Blocks) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Per row of blocks: how many are wanted, and their numbers, wanted ones first; for one batch and all heads."""
+    counts = wanted.sum(1, dtype=np.int32)
+    queries, keys = np.nonzero(wanted)
+    numbers = np.zeros(wanted.shape, np.int32)
+    numbers[queries, np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)] = keys
+    return counts[None, None], numbers[None, None]

@@ -6,31 +6,30 @@ other in a pack get length-sorted batches (batches.py). All give what each text 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.batches import WASTE, Padded, pad
+from rmlab.inference.budget import CPU_BUDGET, of_model
 from rmlab.inference.fitting import until_it_fits
-from rmlab.inference.heap import keep_freed_memory
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.probe import Way, known, way
+from rmlab.inference.probe import Packing, cached_packing, packing_support
+from rmlab.inference.transfers import upload
 from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["BUDGETS", "Batch", "Plan", "Way", "alone", "hidden", "known", "plan", "way"]
-
-BUDGETS = {"cpu": 4096, "cuda": 16384}
-"""The most tokens forwarded at once where the caller names no budget."""
+__all__ = ["Batch", "Packing", "Plan", "alone", "cached_packing", "hidden", "packing_support", "plan"]
 
 FILL = {"cpu": 1024}
 """Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
-_DECODER = Way(None)
+_DECODER = Packing(None)
 
 Ints = NDArray[np.intp]
 
@@ -38,12 +37,34 @@ Ints = NDArray[np.intp]
 class Batch(NamedTuple):
     """Hidden states of some texts: `rows[where[k]]` are the wanted positions of text number `texts[k]`, in order.
 
-    `rows`: (n, hidden) float32 on the model's device, each position once. Texts that share a position share its row.
+    `rows`: (n, hidden) float32 on the model's device, where they may still be computed: reading a number waits for
+    them. Texts that share a position share its row.
     """
 
     texts: Ints
     rows: "torch.Tensor"
     where: list[Ints]
+
+    def stacked(self) -> "torch.Tensor":
+        """The states of texts that want equally many positions, (texts, positions, hidden)."""
+        if self._in_order:
+            return self.rows.unflatten(0, (len(self.where), -1))
+        return self.rows[upload({"where": np.stack(self.where)}, self.rows.device)["where"]]
+
+    def means(self) -> "torch.Tensor":
+        """The mean state of each text, (texts, hidden)."""
+        import torch
+
+        flat = np.concatenate(self.where)
+        starts = np.cumsum([0, *(len(positions) for positions in self.where[:-1])])
+        sent = upload({"flat": flat, "starts": starts}, self.rows.device)
+        return torch.nn.functional.embedding_bag(sent["flat"], self.rows, sent["starts"], mode="mean")
+
+    @property
+    def _in_order(self) -> bool:
+        """Are the rows the positions of the first text, then of the second, and so on?"""
+        flat = np.concatenate(self.where)
+        return len(flat) == len(self.rows) and bool((flat == np.arange(len(flat))).all())
 
 
 @dataclass(frozen=True)
@@ -64,11 +85,11 @@ def plan(
     sequences: Sequence[NDArray[np.integer]],
     groups: Sequence[int] | Ints,
     *,
-    budget: int = BUDGETS["cpu"],
+    budget: int = CPU_BUDGET,
     fill: int | None = FILL["cpu"],
-    way: Way = _DECODER,
+    packing: Packing = _DECODER,
 ) -> Plan:
-    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as is the `way`.
+    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as `packing` says.
 
     `groups[i]`: prompt number of text i. Identical sequences are forwarded once. Packs of several prompts hold at most
     `fill` tokens, None: `budget`.
@@ -81,8 +102,8 @@ def plan(
     order = np.argsort(which, kind="stable")
     copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
     kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
-    parts = _parts(kept, group, np.arange(len(first)), budget, fill, way)
-    minimum = trie_size(kept, group) if way.packed and way.causal else sum(map(len, kept))
+    parts = _parts(kept, group, np.arange(len(first)), budget, fill, packing)
+    minimum = trie_size(kept, group) if packing.packed and packing.causal else sum(map(len, kept))
     return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
 
 
@@ -97,14 +118,13 @@ def hidden(
     """Last hidden states of each sequence at the positions it wants, in float32, batch by batch.
 
     `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token ids of text i; `reads[i]`:
-    positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default BUDGETS of the device; running
-    out of memory halves it. The largest part comes first, so that a budget that is too large shows at once.
+    positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default what suits the device and the
+    model (budget.py); running out of memory halves it. The largest part comes first, so that a budget that is too large
+    shows at once. On a GPU a batch is given out while it is still computed: launch what follows before reading it.
     Raises ValueError for an empty sequence or a position outside it.
     """
     _check(sequences, reads, groups)
-    budget = budget or BUDGETS.get(backbone.device.type, BUDGETS["cuda"])
-    if backbone.device.type == "cpu":
-        keep_freed_memory()
+    budget = budget or of_model(backbone)
     return _by_scale(backbone, sequences, reads, np.asarray(groups), budget)
 
 
@@ -127,30 +147,30 @@ def _batches(
     groups: Sequence[int] | Ints,
     budget: int,
 ) -> Iterator[Batch]:
-    how = way(backbone)
+    packing = packing_support(backbone)
     fill = FILL.get(backbone.device.type)
-    made = plan(sequences, groups, budget=budget, fill=fill, way=how)
-    kept = [sequences[copies[0]] for copies in made.copies]
+    made = plan(sequences, groups, budget=budget, fill=fill, packing=packing)
+    kept = [np.asarray(sequences[copies[0]]) for copies in made.copies]
     group = np.array([groups[copies[0]] for copies in made.copies])
 
     def forward(part: Pack | Padded) -> Batch:
-        return _forward(backbone, part, kept, reads, made.copies, how)
+        return _forward(backbone, part, kept, reads, made.copies, packing)
 
     def cut(left: Ints, budget: int) -> list[Pack | Padded]:
-        return _parts([kept[n] for n in left], group[left], left, budget, fill, how)
+        return _parts([kept[n] for n in left], group[left], left, budget, fill, packing)
 
     return until_it_fits(made.parts, forward, cut, lambda n: int(made.copies[n][0]))
 
 
 def _parts(
-    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, way: Way
+    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, packing: Packing
 ) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
-    if way.packed:
+    if packing.packed:
         # Only a decoder's texts share rows, and only those of one prompt.
-        made = pack(sequences, groups if way.causal else range(len(sequences)), budget, fill=fill)
+        made = pack(sequences, groups if packing.causal else range(len(sequences)), budget, fill=fill)
         return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
-    batches = pad([len(ids) for ids in sequences], budget, WASTE if way.pads else 0)
+    batches = pad([len(ids) for ids in sequences], budget, WASTE if packing.pads else 0)
     return [Padded(numbers[part.texts], part.tokens) for part in batches]
 
 
@@ -160,32 +180,43 @@ def _forward(
     kept: Sequence[Any],
     reads: Sequence[Any],
     copies: list[Ints],
-    way: Way,
+    packing: Packing,
 ) -> Batch:
+    """Launch one part; what it gives out is read later."""
     texts = np.concatenate([copies[n] for n in part.texts])
-    place = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
-    wanted = [np.asarray(reads[text], np.intp) for text in texts]
+    number = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
+    wanted = [reads[text] for text in texts.tolist()]
+    counts = [len(positions) for positions in wanted]
+    owner, positions = np.repeat(number, counts), np.concatenate(wanted).astype(np.intp, copy=False)
     if isinstance(part, Pack):
         layout = lay_out(part, kept)
-        cells = [layout.paths[k][positions] for k, positions in zip(place, wanted, strict=True)]
+        cells, where = _distinct(layout.rows(owner, positions))
+        rows, _ = packed_rows(backbone, layout, cells, packing.shape)
     else:
         longest = part.tokens // len(part.texts)
-        cells = [k * longest + positions for k, positions in zip(place, wanted, strict=True)]
-    unique, where = np.unique(np.concatenate(cells), return_inverse=True)
-    if isinstance(part, Pack):
-        rows, _ = packed_rows(backbone, layout, unique, way.windows)
-    else:
-        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(unique, longest))
-    return Batch(texts, rows, np.split(where, np.cumsum([len(positions) for positions in wanted])[:-1]))
+        cells, where = _distinct(owner * longest + positions)
+        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(cells, longest))
+    bounds = pairwise(np.cumsum([0, *counts]).tolist())
+    return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
+
+
+def _distinct(cells: Ints) -> tuple[Ints, Ints]:
+    """All cells, each once, and where each stands among those; in their own order where they are different anyway."""
+    unique, where = np.unique(cells, return_inverse=True)
+    return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
 
 
 def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int] | Ints) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
-    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
-        if len(ids) == 0:
-            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
-        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < len(ids):
-            raise ValueError(
-                f"reads[{text}]={list(positions)} of a text of {len(ids)} tokens; allowed: 0 to {len(ids) - 1}"
-            )
+    lengths, counts = (np.array([len(values) for values in lists], np.intp) for lists in (sequences, reads))
+    if not lengths.all():
+        raise ValueError(f"sequences[{int(lengths.argmin())}] is empty; a text needs at least one token")
+    owner = np.repeat(np.arange(len(reads)), counts)
+    positions = np.concatenate([*reads, np.zeros(0, np.intp)])
+    outside = np.flatnonzero((positions < 0) | (positions >= lengths[owner]))
+    if len(outside):
+        text = owner[outside[0]]
+        raise ValueError(
+            f"reads[{text}]={list(reads[text])} of a text of {lengths[text]} tokens; allowed: 0 to {lengths[text] - 1}"
+        )

@@ -1,72 +1,51 @@
-"""The last layers, narrowed: rows that no head reads, and nothing that is read attends to, do not go through them.
+"""The last layers, narrowed: behind the attention, rows that no head reads and nothing that is read attends to rest.
 
-Of the last layer a head reads a row or two per text; the others only lend these their keys and values. So the layer is
-entered twice: with all rows, up to its attention, and then with the rows that are read, whose attention is known by
-then. Where a layer sees only so far to either side, the layer before it is narrowed too.
+Of the last layer a head reads a row or two per text; the others only lend these their keys and values. All that comes
+behind the attention (its output projection, norms, the feed-forward network: most of a layer) treats each row by
+itself, so it is given only the rows that go on. Where a layer sees only so far to either side, the layer before it is
+narrowed too. Rows that rest come out as zeros, so that every shape is what the model expects.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.trie import Layout, Run
+from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Step", "layers", "narrowed", "steps"]
+__all__ = ["Recorder", "layers", "narrowed", "rows_out"]
 
 Ints = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class Step:
-    """One layer of a pack of `rows` rows: the rows that come in, and those of them that go on, ascending.
+def rows_out(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[Ints]:
+    """The rows that go on behind the attention of the last layers, in their order, ascending; maybe of no layer.
 
-    `layout`: the rows that come in, laid out.
-    """
-
-    rows: int
-    come: Ints
-    go: Ints
-    layout: Layout
-
-
-Attend = Callable[[Step, Callable[[], object]], None]
-"""Calls its second argument, which enters a layer with the rows of the step, and ends that at its attention."""
-
-
-def steps(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[Step]:
-    """Steps of the last layers, in their order, for a pack whose rows `read` are read, ascending; maybe none.
-
-    `windows[l]`: layer l lets a row see less than so many rows to either side, in texts that share no rows; None: it
-    may see all. A layer is left whole where narrowing it would cost about as much as it saves.
+    `read`: the rows that are read, ascending. `windows[l]`: layer l lets a row see less than so many rows to either
+    side, in texts that share no rows; None: it may see all. Layers are left whole where few rows could rest.
 
     >>> from rmlab.inference.trie import lay_out, pack
     >>> texts = [np.arange(90), np.arange(50)]
-    >>> made = steps(lay_out(pack(texts, [0, 1], 999)[0], texts), np.array([0, 90]), [None, 9])
-    >>> [(len(step.come), len(step.go)) for step in made]
-    [(140, 18), (18, 2)]
+    >>> made = rows_out(lay_out(pack(texts, [0, 1], 999)[0], texts), np.array([0, 90]), [None, 9])
+    >>> [len(rows) for rows in made]
+    [18, 2]
     """
-    rows = len(layout.ids)
-    if not 0 < 2 * len(read) <= rows:
-        return []
-    found: list[Step] = []
-    go = read
-    for number in reversed(range(len(windows))):
-        window = windows[number]
-        come = np.arange(rows) if window is None or number == 0 else _seen(layout, go, window)
-        if 2 * len(come) > rows:
-            found.append(Step(rows, np.arange(rows), go, layout))
+    rows = read
+    made: list[Ints] = []
+    for window in reversed(windows):
+        if not 0 < 2 * len(rows) <= len(layout.ids):
             break
-        found.append(Step(rows, come, go, _beginnings(layout, come)))
-        go = come
-    return found[::-1]
+        made.append(rows)
+        if window is None:
+            break
+        rows = _seen(layout, rows, window)
+    return made[::-1]
 
 
 def layers(backbone: "PreTrainedModel") -> "list[torch.nn.Module] | None":
@@ -79,58 +58,90 @@ def layers(backbone: "PreTrainedModel") -> "list[torch.nn.Module] | None":
 
 
 @contextmanager
-def narrowed(layers: "Sequence[torch.nn.Module]", steps: Sequence[Step], attend: Attend) -> Iterator[None]:
-    """Inside the block the last of the `layers` take the `steps`."""
+def narrowed(
+    layers: "Sequence[torch.nn.Module]", behind: Sequence[Sequence[str]], rows: "Sequence[torch.Tensor]"
+) -> Iterator[None]:
+    """Inside the block the last of the `layers` treat only these `rows` of theirs behind their attention.
+
+    `behind[l]`: names of the modules of layer l that do so (see Recorder).
+    """
     with ExitStack() as stack:
-        for layer, step in zip(layers[len(layers) - len(steps) :], steps, strict=True):
-            stack.callback(layer.register_forward_pre_hook(_entering(step, attend), with_kwargs=True).remove)
+        for number, kept in zip(range(len(layers) - len(rows), len(layers)), rows, strict=True):
+            for name in behind[number]:
+                for handle in _narrow(layers[number].get_submodule(name), kept):
+                    stack.callback(handle.remove)
         yield
 
 
-def _entering(step: Step, attend: Attend) -> Callable[..., Any]:
-    """A hook that runs before a layer: it has the rows that come attend, and hands on those that go."""
-    kept = np.searchsorted(step.come, step.go)
-
-    def enter(layer: Any, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        states, *rest = given
-        others = (tuple(rest), options)
-        come, go = (_only(others, step.rows, rows) for rows in (step.come, step.go))
-        attend(step, lambda: layer.forward(states, *come[0], **come[1]))
-        return (_only(states, len(step.come), kept), *go[0]), go[1]
-
-    return enter
-
-
-def _only(value: Any, rows: int, kept: Ints) -> Any:
-    """The value with `kept` of its `rows` rows: tensors (1, rows, ...) or (rows,), also in tuples and dictionaries."""
+def _narrow(module: "torch.nn.Module", kept: "torch.Tensor") -> "Iterator[Any]":
+    """Hooks that hand a module only the rows `kept` of its inputs (1, rows, width), and put what comes out in place."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        dim = next((dim for dim in range(min(value.ndim, 2)) if value.shape[dim] == rows), None)
-        if dim is None or len(kept) == rows:
-            return value
-        return value.index_select(dim, torch.as_tensor(kept, device=value.device))
-    if isinstance(value, tuple | list):
-        return type(value)(_only(one, rows, kept) for one in value)
-    if isinstance(value, dict):
-        return {name: _only(one, rows, kept) for name, one in value.items()}
-    return value
+    whole: list[int] = []
+
+    def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        whole.append(given[0].shape[1])
+        return tuple(states.index_select(1, kept.to(states.device)) for states in given)
+
+    def put_back(_: Any, given: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+        full = out.new_zeros(1, whole.pop(), out.shape[2])
+        return full.index_copy_(1, kept.to(out.device), out)
+
+    yield module.register_forward_pre_hook(choose)
+    yield module.register_forward_hook(put_back)
 
 
-def _seen(layout: Layout, go: Ints, window: int) -> Ints:
+def _seen(layout: Layout, rows: Ints, window: int) -> Ints:
     """Each text's beginning, as far as the rows that go on see; texts share no rows."""
     parts = []
     for run in layout.runs:
-        at = int(np.searchsorted(go, run.stop))
-        last = int(go[at - 1]) if at and go[at - 1] >= run.start else run.start
+        at = int(np.searchsorted(rows, run.stop))
+        last = int(rows[at - 1]) if at and rows[at - 1] >= run.start else run.start
         parts.append(np.arange(run.start, min(last + window, run.stop)))
     return np.concatenate(parts)
 
 
-def _beginnings(layout: Layout, rows: Ints) -> Layout:
-    """The layout of `rows`, a beginning of each text."""
-    lengths = [int(np.searchsorted(rows, run.stop) - np.searchsorted(rows, run.start)) for run in layout.runs]
-    stops = np.cumsum(lengths)
-    runs = [Run(int(stop) - length, int(stop), ()) for stop, length in zip(stops, lengths, strict=True)]
-    paths = [np.arange(run.start, run.stop) for run in runs]
-    return Layout(layout.ids[rows], layout.positions[rows], paths, runs, np.repeat(stops, lengths))
+class Recorder:
+    """Which modules of each layer run behind its attention and treat states of all rows: seen in one pass.
+
+    A module counts where it is given states (1, rows, width) and nothing else, and gives out one such tensor; modules
+    within one that counts do not count themselves. `calls`: how many layers have come to their attention so far.
+    """
+
+    def __init__(self, layers: "Sequence[torch.nn.Module]", rows: int, calls: Callable[[], int]) -> None:
+        self._rows, self._calls = rows, calls
+        self._seen: list[list[str]] = [[] for _ in layers]
+        self._entered: list[bool] = []
+        self._handles = [
+            handle
+            for number, layer in enumerate(layers)
+            for name, module in layer.named_modules()
+            if name
+            for handle in self._watch(number, name, module)
+        ]
+
+    def close(self) -> tuple[tuple[str, ...], ...]:
+        """Stop looking; the names of the modules that count, by layer."""
+        for handle in self._handles:
+            handle.remove()
+        return tuple(
+            tuple(name for name in names if not any(name.startswith(f"{other}.") for other in names))
+            for names in map(dict.fromkeys, self._seen)
+        )
+
+    def _watch(self, number: int, name: str, module: "torch.nn.Module") -> Iterator[Any]:
+        def enter(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            behind = self._calls() == number + 1
+            self._entered.append(behind and not named and bool(given) and all(map(self._whole, given)))
+
+        def leave(_: Any, given: tuple[Any, ...], out: Any) -> None:
+            if self._entered.pop() and self._whole(out):
+                self._seen[number].append(name)
+
+        yield module.register_forward_pre_hook(enter, with_kwargs=True)
+        yield module.register_forward_hook(leave)
+
+    def _whole(self, value: Any) -> bool:
+        import torch
+
+        return isinstance(value, torch.Tensor) and value.ndim == 3 and value.shape[:2] == (1, self._rows)

@@ -1,8 +1,10 @@
 """One forward pass: a pack, a padded batch, or one text alone, read at the wanted positions in float32."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -11,19 +13,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, paths
-from rmlab.inference.narrowing import steps
+from rmlab.inference.flex import View, filled, tables
+from rmlab.inference.kernels import kernels, serves
+from rmlab.inference.narrowing import layers, narrowed, rows_out
+from rmlab.inference.transfers import upload
 from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["accepts", "alone", "packed_rows", "padded_rows", "position_scales"]
+__all__ = ["UNKNOWN", "Shape", "accepts", "alone", "offloaded", "packed_rows", "padded_rows", "position_scales"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
 
+FILLING = 0.01
+"""Where a pack needs at most this share of further rows to fill a kernel's size, they go through the whole model: that
+costs less than filling up queries, keys and values in every layer."""
+
 _turns: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a model's layers before a pass: nothing at first.
+
+    `views`: what its layers let a row see, so that the tables for it go up with the pack. `windows`: of each layer,
+    where the last layers can be narrowed, else empty. `behind`: the modules behind each layer's attention.
+    """
+
+    views: frozenset[View] = frozenset()
+    windows: tuple[int | None, ...] = ()
+    behind: tuple[tuple[str, ...], ...] = ()
+
+
+UNKNOWN = Shape()
+"""Of a model that was not looked at yet."""
 
 
 def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torch.Tensor":
@@ -35,20 +61,42 @@ def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torc
 
 
 def packed_rows(
-    backbone: "PreTrainedModel", layout: Layout, rows: Ints, windows: Sequence[int | None] = ()
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, shape: Shape = UNKNOWN
 ) -> "tuple[torch.Tensor, list[Call]]":
-    """Hidden states of a pack's `rows`, ascending, (n, hidden) float32, and the attention calls that made them.
+    """Hidden states of a pack's `rows`, (n, hidden) float32, and the attention calls that made them.
 
-    `windows`: of the layers that may be narrowed (narrowing.py), up to the last.
+    Everything goes up in one copy, and nothing comes back before the states are asked for.
     """
-    ids, positions = (_on(backbone, values[None]) for values in (layout.ids, layout.positions))
+    layout = _fill(backbone, layout)
+    kept = rows_out(layout, np.unique(rows), shape.windows) if shape.windows else []
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
-    narrowed = steps(layout, rows, windows)
-    with _resting(backbone, layout.positions.max() + 1), paths(backbone, layout, narrowed) as calls:
-        states = backbone(input_ids=ids, position_ids=positions, **options).last_hidden_state[0]
-    if len(states) != (len(rows) if narrowed else len(layout.ids)):
-        raise ValueError(f"{len(states)} rows came out of a pack of {len(layout.ids)}")
-    return (states if narrowed else states[_on(states, rows)]).float(), calls
+    with _resting(backbone, layout.positions.max() + 1):
+        # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
+        sent = upload(dict(_arrays(backbone, layout, rows, kept, shape)), backbone.device)
+        last = [sent["kept", number] for number in range(len(kept))]
+        with paths(backbone, layout, sent) as calls, narrowed(layers(backbone) or (), shape.behind, last):
+            found = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
+        if len(found) != len(layout.ids):
+            raise ValueError(f"{len(found)} rows came out of a pack of {len(layout.ids)}")
+        return found[sent["rows"].to(found.device)].float(), calls
+
+
+def _fill(backbone: "PreTrainedModel", layout: Layout) -> Layout:
+    """The layout, filled up to a kernel's size where that costs next to nothing."""
+    size = filled(len(layout.ids))
+    few = size - len(layout.ids) <= FILLING * size
+    return layout.filled(size) if few and serves(backbone.device) and kernels(backbone).usable else layout
+
+
+def _arrays(
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, kept: Sequence[Ints], shape: Shape
+) -> Iterator[tuple[Hashable, NDArray[Any]]]:
+    """All that a pack needs on the device, by name."""
+    yield from (("ids", layout.ids[None]), ("positions", layout.positions[None]), ("rows", rows))
+    yield from ((("kept", number), some) for number, some in enumerate(kept))
+    if serves(backbone.device) and kernels(backbone).usable:
+        for view in shape.views:
+            yield from tables(layout, view).items()
 
 
 def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts: Ints, reads: Ints) -> "torch.Tensor":
@@ -70,7 +118,17 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
 
 def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
     """Does the model's forward method name this argument?"""
-    return argument in inspect.signature(backbone.forward).parameters
+    return argument in _arguments(getattr(backbone.forward, "__func__", backbone.forward))
+
+
+@lru_cache(maxsize=64)
+def _arguments(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
+
+
+def offloaded(backbone: "PreTrainedModel") -> bool:
+    """Do some of the model's weights wait in host memory or on disk, to be fetched anew in every pass?"""
+    return not {"cpu", "disk"}.isdisjoint(map(str, getattr(backbone, "hf_device_map", {}).values()))
 
 
 def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
@@ -94,11 +152,13 @@ def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
 
 @contextmanager
 def _resting(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
-    """No gradients, no dropout, no scale of earlier texts, no other pass; a model in training mode goes back to it."""
+    """Eval mode, no gradients, RoPE scale reset, one pass at a time; a model in training mode goes back to it."""
     import torch
 
+    # Weights that are fetched during a pass must not become inference tensors, which nothing else may change.
+    quiet = torch.no_grad if offloaded(backbone) else torch.inference_mode
     # Attention is changed for the length of a pass, so that threads with one model have to take turns.
-    with _turns.setdefault(backbone, Lock()), torch.no_grad():
+    with _turns.setdefault(backbone, Lock()), quiet():
         training = backbone.training
         if training:
             backbone.eval()

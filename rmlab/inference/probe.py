@@ -1,6 +1,6 @@
 """How texts of a model can go through it together. Found out by looking at its settings and by trying."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,36 +9,39 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.attention import Call
-from rmlab.inference.narrowing import layers
-from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
-from rmlab.inference.state import changes
+from rmlab.inference.attention import Call, calls_made
+from rmlab.inference.fitting import out_of_memory
+from rmlab.inference.kernels import kernels, serves
+from rmlab.inference.narrowing import Recorder, layers
+from rmlab.inference.passes import UNKNOWN, Shape, accepts, alone, packed_rows, padded_rows
+from rmlab.inference.state import changes, put_back, remember
 from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Way", "known", "way"]
+__all__ = ["Packing", "cached_packing", "how_packed", "packing_support"]
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
 
 
 @dataclass(frozen=True)
-class Way:
+class Packing:
     """How texts go through a model together.
 
     `refused`: why they cannot share a pack, as half a sentence; None where they can. `causal`: a token sees what comes
-    before it and no more, so that texts with a common beginning share its rows. `windows`: of each layer, where the
-    last layers can be narrowed; else empty. `pads`: where there are no packs, texts of different lengths can share a
-    batch, since padding changes nothing.
+    before it and no more, so that texts with a common beginning share its rows. `shape`: what passes need to know of
+    the layers. `pads`: where there are no packs, texts of different lengths can share a batch, since padding changes
+    nothing. `half_differs`: on a GPU, in half precision, texts in a pack are rounded otherwise than texts alone.
     """
 
     refused: str | None
     causal: bool = True
-    windows: tuple[int | None, ...] = ()
+    shape: Shape = UNKNOWN
     pads: bool = True
+    half_differs: bool = False
 
     @property
     def packed(self) -> bool:
@@ -48,33 +51,49 @@ class Way:
     def __str__(self) -> str:
         """What packs hold, or why there are none."""
         if self.packed:
-            return "texts with shared beginnings" if self.causal else "whole texts"
+            held = "texts with shared beginnings" if self.causal else "whole texts"
+            return held + (", rounded otherwise than alone" if self.half_differs else "")
         return f"none: {self.refused}" + ("" if self.pads else "; texts of one length go together")
 
 
-_found: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Way]]" = WeakKeyDictionary()
+_cached: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Packing]]" = WeakKeyDictionary()
 
 
-def way(backbone: "PreTrainedModel") -> Way:
+def packing_support(backbone: "PreTrainedModel") -> Packing:
     """How texts go through this model together.
 
     Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
     ask for nothing that it lacks, and each text must come out as it does alone. The last layers are narrowed where that
-    changes nothing either, and texts that cannot share a pack are padded where that changes nothing. The answer is kept
+    changes nothing either, and texts that cannot share a pack are padded where that changes nothing. A GPU's kernels
+    that compute something else are not used. What trying may have changed in the model is put back. The answer is kept
     for as long as the model lives, per device and dtype.
     """
-    found = known(backbone)
+    found = cached_packing(backbone)
     if found is None:
-        refused = next(_settings(backbone), None)
-        found = Way(refused) if refused else _tried(backbone)
+        refused, before = next(_settings(backbone), None), remember(backbone)
+        found = Packing(refused) if refused else _tried(backbone)
+        if found.refused and not refused and _has_kernels(backbone):
+            found = _without_kernels(backbone, found.refused) or found
         found = found if found.packed else replace(found, pads=not changes(backbone) and _pads(backbone))
-        _found.setdefault(backbone, {})[_state(backbone)] = found
+        put_back(before)
+        _cached.setdefault(backbone, {})[_state(backbone)] = found
     return found
 
 
-def known(backbone: "PreTrainedModel") -> Way | None:
-    """What `way` found out for this model as it is now; None before that."""
-    return _found.get(backbone, {}).get(_state(backbone))
+def cached_packing(backbone: "PreTrainedModel") -> Packing | None:
+    """What `packing_support` found out for this model as it is now; None before that."""
+    return _cached.get(backbone, {}).get(_state(backbone))
+
+
+def how_packed(backbone: "PreTrainedModel") -> tuple[str | None, str]:
+    """For people: what packs hold and how attention goes, None before that is known; and what kernels lack, if any."""
+    packing = cached_packing(backbone)
+    if packing is None:
+        return None, ""
+    if not packing.packed or not serves(backbone.device):
+        return str(packing), ""
+    held = kernels(backbone)
+    return f"{packing}; {held}", held.trouble
 
 
 def _state(backbone: "PreTrainedModel") -> tuple[str, str]:
@@ -99,7 +118,7 @@ def _settings(backbone: "PreTrainedModel") -> Iterator[str]:
         yield f"it has layers of another kind: {', '.join(strange)}"
 
 
-def _tried(backbone: "PreTrainedModel") -> Way:
+def _tried(backbone: "PreTrainedModel") -> Packing:
     """What shows when a small pack is forwarded: as a decoder's, and as an encoder's if it looks both ways."""
     config = backbone.config.get_text_config()
     # Learned positions may run out in a pack that has more rows than they are.
@@ -111,12 +130,30 @@ def _tried(backbone: "PreTrainedModel") -> Way:
         trial = _Trial(backbone, max(learned - 8, 6 * nearest), causal=False)
         refused, calls = trial.run()
     if refused:
-        return Way(refused)
-    # In half precision attention is computed of all rows, as in the text alone, so that it is rounded alike.
-    exact = backbone.dtype.itemsize >= 4
-    windows = tuple(call.window if exact and not trial.causal else None for call in calls)
-    narrows = layers(backbone) is not None and trial.run(windows)[0] is None
-    return Way(None, trial.causal, windows if narrows else ())
+        return Packing(refused)
+    half, kernel = backbone.dtype.itemsize < 4, _has_kernels(backbone)
+    # Run by run, half precision is rounded as in the text alone, if no layer but the last is left out.
+    windows = tuple(None if trial.causal or (half and not kernel) else call.window for call in calls)
+    whole = Shape(frozenset(call.view for call in calls))
+    narrow = replace(whole, windows=windows, behind=trial.behind)
+    shape = narrow if all(trial.behind) and trial.run(narrow)[0] is None else whole
+    return Packing(None, trial.causal, shape, half_differs=half and kernel)
+
+
+def _without_kernels(backbone: "PreTrainedModel", refused: str) -> Packing | None:
+    """What shows when packs go run by run: if they are right then, the kernels are to blame and are not used."""
+    held = kernels(backbone)
+    with held.paused():
+        found = _tried(backbone)
+    if not found.packed:
+        return None
+    held.refuse(refused)
+    return found
+
+
+def _has_kernels(backbone: "PreTrainedModel") -> bool:
+    """Does attention go through a GPU's kernels?"""
+    return serves(backbone.device) and kernels(backbone).usable
 
 
 def _pads(backbone: "PreTrainedModel") -> bool:
@@ -129,9 +166,9 @@ def _pads(backbone: "PreTrainedModel") -> bool:
     try:
         single = torch.cat([alone(backbone, text, at) for text, at in zip(texts, ends, strict=True)])
         together = padded_rows(backbone, texts, np.array([0, 0, 1, 1]), np.concatenate(ends))
-    except torch.OutOfMemoryError:
-        raise
-    except _ERRORS:
+    except _ERRORS as error:
+        if out_of_memory(error):
+            raise
         return False
     return _distance(together, single) <= _noise(backbone)
 
@@ -145,6 +182,7 @@ class _Trial:
 
     def __init__(self, backbone: "PreTrainedModel", longest: int, *, causal: bool) -> None:
         self.backbone, self.causal = backbone, causal
+        self.behind: tuple[tuple[str, ...], ...] = ()
         ids = _ids(backbone, 80 + min(max(longest, 16), 1024))
         texts = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80], ids[80:]]
         part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
@@ -157,20 +195,26 @@ class _Trial:
                 self.alone.append(alone(backbone, texts[text], ends))
             self.entered += entered[:1]
 
-    def run(self, windows: Sequence[int | None] = ()) -> tuple[str | None, list[Call]]:
-        """Why the texts cannot share this pack, None where they can; and the attention calls. `windows`: narrowed."""
+    def run(self, shape: Shape = UNKNOWN) -> tuple[str | None, list[Call]]:
+        """Why the texts cannot share this pack, None where they can; and the attention calls.
+
+        Looks for the modules behind the attention as long as none are known. With `shape` the layers are narrowed.
+        """
         import torch
 
         end = 1 if self.causal else 0
-        read = slice(end, end + 1) if windows else slice(2)
+        read = slice(end, end + 1) if shape.windows else slice(2)
         rows = np.concatenate([[run.start, run.stop - 1][read] for run in self.layout.runs])
+        recorder = Recorder([] if shape.windows else layers(self.backbone) or [], len(self.layout.ids), calls_made)
         try:
             with _entering(self.backbone, len(self.layout.ids)) as entered:
-                states, calls = packed_rows(self.backbone, self.layout, rows, windows)
-        except torch.OutOfMemoryError:
-            raise
+                states, calls = packed_rows(self.backbone, self.layout, rows, shape)
         except _ERRORS as error:
+            if out_of_memory(error):
+                raise
             return f"it does not run with path attention: {error}", []
+        finally:
+            self.behind = recorder.close() or self.behind
         single = torch.cat([one[read] for one in self.alone])
         return next(self._complaints(entered, states, single, calls), None), calls
 

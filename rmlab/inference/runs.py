@@ -48,6 +48,8 @@ def attend(
     attend = _along_paths if kind.causal else _both_ways
     for run, rows in attend(layout, kind, query, key, value):
         out[:, run.start : run.stop] = rows.transpose(1, 2)
+    # Rows that only fill up are read by nobody, but must hold numbers.
+    out[:, layout.runs[-1].stop :] = 0
     return out
 
 
@@ -56,7 +58,7 @@ def _along_paths(
 ) -> "Iterator[tuple[Run, torch.Tensor]]":
     """Attention of each run's rows to the rows before them on their path."""
     exact = query.dtype.itemsize < 4 and not kind.softcap
-    longest = max(len(path) for path in layout.paths)
+    longest = _longest(layout)
     mask = _mask(-(-longest // KEYS) * KEYS, KEYS if exact else ROWS, kind.window, query.dtype, query.device)
     some = _as_alone if exact else _in_blocks
     for run in layout.runs:
@@ -68,7 +70,7 @@ def _both_ways(
     layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
 ) -> "Iterator[tuple[Run, torch.Tensor]]":
     """Attention of each text's rows to all of the text; texts share no rows."""
-    longest = max(len(path) for path in layout.paths)
+    longest = _longest(layout)
     for run in layout.runs:
         q, k, v = (states[:, :, run.start : run.stop] for states in (query, key, value))
         if kind.window is None or q.shape[2] <= kind.window:
@@ -78,6 +80,10 @@ def _both_ways(
             yield run, _in_band(kind, kind.window, -(-longest // KEYS) * KEYS, 0, q, k, v)
         else:
             yield run, _in_band(kind, kind.window, ROWS, kind.window - 1, q, k, v)
+
+
+def _longest(layout: Layout) -> int:
+    return max(run.offset + run.stop - run.start for run in layout.runs)
 
 
 def _in_band(

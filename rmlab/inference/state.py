@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["changes", "keep_state", "put_back", "remember"]
 
-_PARTS = ("_modules", "_parameters", "_buffers")
+_PARTS = ("_modules", "_buffers")
+# Weights stay what they are; where accelerate moves them, they are other objects after each pass.
+_LEFT_OUT = (*_PARTS, "_parameters")
 _HOOKS = "hook"
 _found: "WeakKeyDictionary[PreTrainedModel, list[str]]" = WeakKeyDictionary()
 
@@ -73,7 +75,7 @@ def _undo(before: State, *_: Any) -> None:
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
-    held = {name: _copied(value) for name, value in vars(owner).items() if name not in _PARTS and _HOOKS not in name}
+    held = {name: _copied(value) for name, value in vars(owner).items() if name not in _LEFT_OUT and _HOOKS not in name}
     for part in _PARTS:
         held |= {f"{part}/{name}": value for name, value in vars(owner).get(part, {}).items()}
     return held

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.ends import Text, call, enclose, fit, one_bos, special_tokens, with_end
+from rmlab.inference.ends import Text, call, enclose, fit, one_bos, require_unicode, special_tokens, with_end
 from rmlab.inference.formats import FORMATS
 from rmlab.inference.rendering import DATE, choose_template, read_template, reads_clock, render
 from rmlab.tables import DataError, nearest
@@ -121,6 +121,7 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
             f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; there is nothing to "
             "score: fill them in or drop the rows"
         )
+    require_unicode(prompts, responses)
 
 
 def _groups(prompts: Sequence[Prompt]) -> tuple[list[int], list[int]]:
@@ -172,7 +173,8 @@ def _texts(how: _How, messages: list[list[dict[str, str]]], groups: list[int], r
         return list(texts)
     if around.closing and how.convention is None:
         return [enclose(text, around) for text in texts]
-    return [one_bos(tokenizer.bos_token_id, bool(around.opening), text) for text in texts]
+    single = (one_bos(tokenizer.bos_token_id, bool(around.opening), text) for text in texts)
+    return [replace(text, closing=len(around.closing)) for text in single]
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:

@@ -8,7 +8,9 @@ the rows that spell it. All functions are pure and know only numpy.
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +33,7 @@ class Pack:
     tokens: int
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them."""
 
     start: int
@@ -49,15 +50,43 @@ class Run:
 class Layout:
     """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
 
-    `paths[k]`: the rows that spell the k-th text, in order. `runs`: one per text. `ends[r]`: the first row behind r
-    whose text does not go through r, so that row q sees row k exactly when k <= q < ends[k].
+    `runs`: one per text. `ends[r]`: the first row behind r whose text does not go through r, so that row q sees row k
+    exactly when k <= q < ends[k]. Rows behind the last run, if any, only fill up: they see themselves.
     """
 
     ids: Ints
     positions: Ints
-    paths: list[Ints]
     runs: list[Run]
     ends: Ints
+
+    def path(self, text: int) -> Ints:
+        """The rows that spell the text, in order."""
+        start, stop, before = self.runs[text]
+        return np.concatenate([np.arange(first, last) for first, last in (*before, (start, stop))])
+
+    @cached_property
+    def paths(self) -> list[Ints]:
+        """The path of every text."""
+        return [self.path(text) for text in range(len(self.runs))]
+
+    def rows(self, texts: Ints, positions: Ints) -> Ints:
+        """The row of each position of a text, given as two arrays of one length."""
+        offsets = np.array([run.offset for run in self.runs])[texts]
+        rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
+        # Most heads read behind what texts share, where no path need be written out.
+        shared = positions < offsets
+        for text in set(texts[shared].tolist()):
+            here = shared & (texts == text)
+            rows[here] = self.path(text)[positions[here]]
+        return rows
+
+    def filled(self, rows: int) -> "Layout":
+        """The same with rows behind the last that fill it up to `rows`, each a text of one token."""
+        if rows == len(self.ids):
+            return self
+        more = np.zeros(rows - len(self.ids), np.intp)
+        ids, positions = (np.concatenate([values, more]) for values in (self.ids, self.positions))
+        return Layout(ids, positions, self.runs, np.concatenate([self.ends, np.arange(len(self.ids), rows) + 1]))
 
 
 def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
@@ -104,23 +133,38 @@ def pack(
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
-    """The rows of a pack: token ids, positions, each text's path, its run, and where each row's subtree ends."""
+    """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
     ends = np.full(part.tokens, part.tokens, np.intp)
-    paths: list[Ints] = []
     runs: list[Run] = []
-    path = np.zeros(0, np.intp)
+    path: list[tuple[int, int]] = []
     start = 0
-    for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True):
+    pairs = list(zip(part.texts.tolist(), part.shared.tolist(), strict=True))
+    for text, shared in pairs:
+        _cut_path(path, shared, ends, start)
         stop = start + len(sequences[text]) - shared
-        ends[path[shared:]] = start
-        runs.append(Run(start, stop, _slices(path[:shared])))
-        path = np.concatenate([path[:shared], np.arange(start, stop)])
-        paths.append(path)
+        runs.append(Run(start, stop, tuple(path)))
+        if path and path[-1][1] == start:
+            path[-1] = (path[-1][0], stop)
+        elif stop > start:
+            path.append((start, stop))
         start = stop
-    tails = [(sequences[text], shared) for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True)]
-    ids = np.concatenate([np.asarray(ids[shared:], np.intp) for ids, shared in tails])
-    positions = np.concatenate([np.arange(shared, len(ids)) for ids, shared in tails])
-    return Layout(ids, positions, paths, runs, ends)
+    ids = np.concatenate([sequences[text][shared:] for text, shared in pairs]).astype(np.intp, copy=False)
+    starts = np.array([run.start for run in runs])
+    lengths = np.diff(starts, append=start)
+    positions = np.arange(start) - np.repeat(starts - part.shared, lengths)
+    return Layout(ids, positions, runs, ends)
+
+
+def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) -> None:
+    """Cut the path, slices of rows, down to its first `length` rows; those cut off end at `row`."""
+    over = sum(stop - start for start, stop in path) - length
+    while over > 0:
+        start, stop = path.pop()
+        cut = max(stop - over, start)
+        ends[cut:stop] = row
+        over -= stop - cut
+        if cut > start:
+            path.append((start, cut))
 
 
 def ancestors(layout: Layout) -> NDArray[np.bool_]:
@@ -186,12 +230,3 @@ def _size(part: Pack) -> int:
 def _joined(pieces: list[Pack]) -> Pack:
     texts = np.concatenate([piece.texts for piece in pieces])
     return Pack(texts, np.concatenate([piece.shared for piece in pieces]), sum(piece.tokens for piece in pieces))
-
-
-def _slices(rows: Ints) -> tuple[tuple[int, int], ...]:
-    """Consecutive rows as (start, stop) slices."""
-    if not len(rows):
-        return ()
-    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts, stops = rows[np.r_[0, cuts]], rows[np.r_[cuts - 1, len(rows) - 1]] + 1
-    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))

@@ -39,7 +39,7 @@ def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
     What `rmlab.escapes.cell` did to the texts of a CSV is undone.
     """
     suffix = path.suffix.lower()
-    if suffix == ".csv":
+    if suffix in records.CSV:
         return _read_csv(path, table)
     if suffix == ".parquet":
         return _read_parquet(path)
@@ -56,7 +56,7 @@ def write(frame: pd.DataFrame, path: Path) -> None:
     check_suffix(path)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        files.write(path, frame.to_parquet(None, index=False, engine="pyarrow"))
+        files.write(path, frame.to_parquet(None, index=False, engine="pyarrow", write_page_checksum=True))
     elif suffix == ".csv":
         files.write(path, escapes.csv(frame))
     else:
@@ -105,41 +105,40 @@ def sha256(path: Path) -> str:
 
 
 def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
-    text = records.read_text(path)
-    header = list(pd.read_csv(io.StringIO(text), nrows=0).columns)
+    header, _ = records.read_table(path)  # pandas would take rows that are too long for an index, and fill short ones
     names = [name for name in _TEXT[table] if name in header]
-    numbers = [name for name in ("score", "margin") if name in header]
+    numbers = [name for name in ("score", "margin", "slot", "chosen_slot", "rejected_slot") if name in header]
     blank = [name for name in header if name not in names or name in _BLANK_IS_MISSING]
+    text = records.read_text(path)
     try:
         frame = pd.read_csv(
             io.StringIO(text),
+            sep=records.separator(path, text),
             dtype=dict.fromkeys([*names, *numbers], "str"),
             keep_default_na=False,
             na_values={name: [""] for name in blank},
+            index_col=False,
         )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise DataError(f"{path}: not a readable CSV file ({error}); write it again") from None
-    return escapes.uncells(frame.assign(**{name: _floats(frame[name]) for name in numbers}))
-
-
-def _floats(cells: pd.Series) -> pd.Series:
-    """Cells as floats, read by Python's exact parser; unchanged where one is not a number, for the check to name it."""
-    try:
-        return pd.Series([float(cell) for cell in cells], index=cells.index, dtype="float64")
-    except ValueError:
-        return cells
+        return escapes.uncells(frame)
+    except DataError:
+        raise
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: not a readable CSV file ({records.short(str(error))}); write it again") from None
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     records.require_file(path)
     try:
-        import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow: install it, or convert the file to CSV") from error
     try:
-        frame = pd.read_parquet(path, engine="pyarrow")
-    except (pyarrow.ArrowException, OSError) as error:
+        table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+        names, frame = table.column_names, table.to_pandas(ignore_metadata=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file can raise anything in there: of Arrow, of Unicode, of JSON
         detail = records.short(str(error))
         raise DataError(f"{path}: not a readable Parquet file ({detail}); write it again") from None
-    frame.attrs = {}
+    records.refuse_double(path, names)
     return frame

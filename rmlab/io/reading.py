@@ -13,6 +13,7 @@ import pandas as pd
 
 from rmlab import files, records, tables
 from rmlab.io import own, response_matrix, reward_bench, rm_bench
+from rmlab.io.mapped import Columns, read_mapped_pairs, read_mapped_scores
 from rmlab.tables import DataError, nearest
 
 __all__ = ["FORMATS", "read_pairs", "read_scores"]
@@ -23,7 +24,12 @@ Source = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 def read_scores(
-    source: Source, *, format: str | None = None, model: str | None = None, allow_missing: bool = False
+    source: Source,
+    *,
+    format: str | None = None,
+    columns: Columns | None = None,
+    model: str | None = None,
+    allow_missing: bool = False,
 ) -> pd.DataFrame:
     """Read scores from a file, a store's folder, a glob ("results/*.json") or a list: one row per scored response.
 
@@ -36,6 +42,17 @@ def read_scores(
     - "response-matrix": a CSV, rows models, columns items, 1 where the chosen answer won, 0 where not. The scores are
       votes then (1 for the preferred answer, 0 for the other): their margins mean nothing; see `read_pairs`.
 
+    Files of other projects are read by `columns`, our names to theirs, with a dot into nested objects
+    ({"score": "output.reward"}) and lists around one number taken off:
+
+    - one row per answer: `score` and `label`; `slot` is counted where it is not named;
+    - one row per pair: `chosen_score` and `rejected_score`;
+    - one row per prompt: `scores`, a list with the chosen first, `num_correct` of them (default 1).
+
+    Further names are `id` (default: the row's number), `domain`, `subset`, `style`, `benchmark` and `model` (default:
+    the file's name). Rows may lie inside one object, under a name that all paths begin with, or as lists.
+    For a table that lacks what `responses` know, such as id, label and score alone, use `rmlab.io.join`.
+
     `model` names the model of RM-Bench files, which do not hold it (default: from the file's or folder's name).
     Of a store's folder only the tables of scores are read, not those of comparisons (`*.pairs.csv`).
     A link in a folder, or found by a glob, that leads out of it raises DataError.
@@ -46,7 +63,7 @@ def read_scores(
     frames = []
     for path in paths:
         with _naming(path, format):
-            frames.append(tables.check_scores(_scores(path, format, model), allow_missing=allow_missing))
+            frames.append(tables.check_scores(_scores(path, format, model, columns), allow_missing=allow_missing))
     scores = tables.check_scores(pd.concat(frames, ignore_index=True), allow_missing=allow_missing)
     scores.attrs = _provenance(paths)
     return scores
@@ -58,16 +75,23 @@ def read_pairs(
     format: str | None = None,
     benchmark: str = "reward-bench",
     subsets: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
 ) -> pd.DataFrame:
     """Read comparisons from a file, a store's folder, a glob or a list: one row per model, chosen and rejected answer.
 
     "rmlab" files hold the columns of a pairs table. A "response-matrix" is a CSV with one row per model and one
     column per item: 1 is a win of the chosen answer, 0.5 a tie, 0 a loss, a blank is missing; there are no margins.
     `subsets` maps its item names to subsets; without it they must be RewardBench 1 items (0 to 2984).
+    `columns` maps the names of a pairs table to those of a file of another project, as in `read_scores`; `margin` or
+    `outcome` is needed.
     """
     paths = _paths(source, "pairs")
     made = []
     for path in paths:
+        if columns is not None:
+            with _naming(path):
+                made.append(tables.check_pairs(read_mapped_pairs(path, columns)))
+            continue
         kind = _kind(path, format)
         if kind not in ("response-matrix", "rmlab"):
             raise DataError(f"{path}: a file of scores ({kind}), not of comparisons; use pairs(read_scores(...))")
@@ -138,7 +162,9 @@ def _looks(path: Path, format: str | None) -> str:
     return "" if kind == format else f"; it looks like a {kind} file: leave out format={format!r}"
 
 
-def _scores(path: Path, format: str | None, model: str | None) -> pd.DataFrame:
+def _scores(path: Path, format: str | None, model: str | None, columns: Columns | None) -> pd.DataFrame:
+    if columns is not None:
+        return read_mapped_scores(path, columns, model)
     kind = _kind(path, format)
     if kind == "rmlab":
         frame = own.read(path, "scores")
@@ -157,11 +183,9 @@ def _kind(path: Path, format: str | None) -> str:
         return format
     if path.suffix.lower() == ".parquet":
         return "rmlab"
-    if path.suffix.lower() == ".csv":
-        header = records.read_text(path).split("\n", 1)[0].strip().replace('"', "")
-        if "," not in header and (";" in header or "\t" in header):
-            raise DataError(f"{path}: the columns must be separated by commas; found: {header[:80]!r}; save it as CSV")
-        return "rmlab" if {"label", "chosen_slot"} & set(header.split(",")) else "response-matrix"
+    if path.suffix.lower() in records.CSV:
+        header, _ = records.read_table(path)
+        return "rmlab" if {"label", "chosen_slot"} & set(header) else "response-matrix"
     return _json_kind(path, records.read_json(path))
 
 
@@ -181,8 +205,9 @@ def _json_kind(path: Path, content: Any) -> str:
     if {"total_avg_acc", "hard_acc"} & names or names >= {"chat", "safety"}:
         looks = "averages of a model, without the score of any response"
     raise DataError(
-        f"{path}: not a file of scores; known formats: {', '.join(FORMATS)}; it looks like {looks}; "
-        f"fields found: {', '.join(sorted(map(str, names))[:12]) or records.short(content)}"
+        f"{path}: not a file of scores; known formats: {', '.join(FORMATS)}; it looks like {looks}; fields "
+        f"found: {', '.join(sorted(map(str, names))[:12]) or records.short(content)}; for a file of another project "
+        "say which is which: columns={'chosen_score': ..., 'rejected_score': ...}"
     )
 
 

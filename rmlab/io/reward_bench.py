@@ -25,6 +25,8 @@ def read(path: Path, kind: str, model: str | None) -> pd.DataFrame:
         raise DataError(f"{path}: expected one object with {', '.join(_COLUMNS[kind])}; found {type(content).__name__}")
     _check_columns(path, content, kind)
     name = content.get("model", path.stem) if model is None else model
+    if not isinstance(name, str) or not name:
+        raise DataError(f"{path}: 'model' must be a name; it has {records.short(name)}; repair it, or pass model='...'")
     made: list[dict[str, Any]] = []
     for number in range(len(content["id"])):
         row = {column: content[column][number] for column in _COLUMNS[kind]}

@@ -84,7 +84,7 @@ def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any
 
 def _subset(path: Path, number: int, row: dict[str, Any]) -> str:
     if "domain" in row:
-        if row["domain"] in SUBSETS:
+        if isinstance(row["domain"], str) and row["domain"] in SUBSETS:
             return str(row["domain"])
         records.fail(path, number, row, "domain", "a domain of RM-Bench", nearest(str(row["domain"]), list(SUBSETS)))
     match = _NAME.match(path.stem)

@@ -42,7 +42,9 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
         rejected_style=second["style"],
         level=tables.level(first["style"], second["style"]),
     )
-    margin = first["score"].to_numpy() - second["score"].to_numpy()
+    with np.errstate(over="ignore"):
+        margin = first["score"].to_numpy() - second["score"].to_numpy()
+    _refuse_infinite(frame, margin)
     return frame.assign(margin=margin, outcome=tables.outcome(margin))[tables.PAIRS]
 
 
@@ -90,6 +92,16 @@ def _is_typed(table: pd.DataFrame) -> bool:
     return (
         closed and strings and all(table[c].dtype == "int64" for c in PAIR_KEY[4:]) and table["margin"].dtype == float
     )
+
+
+def _refuse_infinite(frame: pd.DataFrame, margin: NDArray[np.float64]) -> None:
+    infinite = np.isinf(margin)
+    if infinite.any():
+        row = frame.loc[int(infinite.argmax()), [*PAIR_KEY]].to_dict()
+        raise DataError(
+            f"scores: {int(infinite.sum())} margins are beyond 1.8e308, first {row}; such scores are as good as "
+            "infinite: score these texts again, or divide all scores of the model by one number"
+        )
 
 
 def _earned(ties: str) -> NDArray[np.float64]:

@@ -6,7 +6,10 @@ import pandas as pd
 from rmlab import tables
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["ties_detail", "ties_score"]
+__all__ = ["TIES", "WEIGHTS", "ties_detail", "ties_score"]
+
+TIES = "Ties"
+"""The subset of RewardBench 2 that these scores are of."""
 
 WEIGHTS = {"accuracy_tied": 0.30, "accuracy_ref": 0.30, "prefers": 0.20, "prefers_both": 0.20, "margin": 0.01}
 
@@ -21,7 +24,7 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     that is not `ref:N` or `tied:N`, for one without its partner, and where some answers of a prompt have no row.
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    scores = scores[scores["domain"] == "Ties"]
+    scores = scores[scores["domain"] == TIES]
     name = scores["id"].str.extract(r"^(?P<kind>ref|tied):(?P<number>.+)$")
     if name["kind"].isna().any():
         strange = scores["id"][name["kind"].isna()].iloc[0]

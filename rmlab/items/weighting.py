@@ -132,6 +132,8 @@ def _alike_where_nothing(weight: Floats) -> Floats:
 
 def _reasons(weighting: Weighting, of_part: Floats, parts: Codes) -> list[str]:
     """Why the number does not exist for each model: a part without items, or one that is not all there."""
+    if not len(parts) and not of_part.any():
+        return ["nothing there"] * len(of_part)
     empty = np.setdiff1d(np.arange(len(weighting.names)), parts)
     reasons = []
     for weight, lacking in zip(of_part, weighting.lacking, strict=True):

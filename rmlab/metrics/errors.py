@@ -17,6 +17,8 @@ __all__ = [
     "freedom_of_strata",
     "midp_limits",
     "mover",
+    "seen_clusters",
+    "stratum_share",
     "t_quantile",
     "total_freedom",
     "unseen_rate",
@@ -29,6 +31,7 @@ FEWEST = 5
 """Prompts below which a table gives no error and no interval: from so few, none means anything."""
 
 _ROUNDING = 1e-12  # below this an error is rounding noise
+_WHOLE = 0.15  # of a cluster that is reckoned with as failing whole, unseen; chosen by benchmarks/coverage.py
 
 
 def t_quantile(freedom: Floats, confidence: float) -> Floats:
@@ -51,18 +54,28 @@ def freedom_of_strata(share: Floats, stratum: Codes, n_strata: int) -> Floats:
 
     `share` (models, clusters) is the weight of a cluster in the value. With h the cluster's share of its stratum,
     df = 1 / (sum h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h'))); equal clusters give their number less one.
-    Bell and McCaffrey (2002), working independence; Pustejovsky and Tipton (2018).
+    Bell and McCaffrey (2002), working independence; Pustejovsky and Tipton (2018). A working model in which clusters
+    stand or fall whole gives fewer, and 97.9 % coverage where 12 unequal prompts have 95.9 % with these.
     """
-    total = group_sums(share, stratum, n_strata)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        h = np.nan_to_num(share / total[:, stratum])
+    h = stratum_share(share, stratum, n_strata)
     squares, q, q_squares = (group_sums(x, stratum, n_strata) for x in _powers(h))
     return _freedom(squares, q, q_squares)
 
 
 def cluster_freedom(h: Floats, group: Codes, n_groups: int) -> Floats:
-    """The same for means of groups: `h` (clusters,) is each cluster's share of its group."""
-    return _freedom(*(np.bincount(group, x, n_groups) for x in _powers(np.nan_to_num(h))))
+    """The same for means of groups: `h` (clusters,) is each cluster's share of its group.
+
+    >>> cluster_freedom(np.full(12, 1 / 12), np.zeros(12, int), 1).round(9).item()
+    11.0
+    """
+    return _freedom(*(np.bincount(group, x, n_groups).astype(np.float64) for x in _powers(np.nan_to_num(h))))
+
+
+def stratum_share(share: Floats, stratum: Codes, n_strata: int) -> Floats:
+    """Each cluster's share of its stratum, (models, clusters); 0 where the stratum is empty."""
+    total = group_sums(share, stratum, n_strata)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(share / total[:, stratum])
 
 
 def _powers(h: Floats) -> tuple[Floats, Floats, Floats]:
@@ -82,26 +95,30 @@ def total_freedom(variance: Floats, freedom: Floats) -> Floats:
     total = variance.sum(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         spent = np.where(variance > 0, variance**2 / freedom, 0.0).sum(axis=-1)
-        return np.where(total > _ROUNDING**2, total**2 / spent, freedom.sum(axis=-1))
+        found: Floats = np.where(total > _ROUNDING**2, total**2 / spent, freedom.sum(axis=-1))
+    return found
 
 
 def midp_limits(
-    share: Floats, se: Floats, n_items: Floats, n_clusters: Floats, freedom: Floats, *, confidence: float
+    share: Floats, se: Floats, n_items: Floats, n_clusters: Floats, seen: Floats, freedom: Floats, *, confidence: float
 ) -> tuple[Floats, Floats]:
     """Mid-p limits of a share from its clustered error: the exact binomial interval on the effective sample size.
 
-    n_eff = share (1 - share) / se^2, at most the number of items and at least half the number of clusters; where the
-    error is zero (all or none right) the number of clusters; times (t(items - 1) / t(freedom))^2, as Korn and Graubard
-    (1998) do for few clusters. The limits are quantiles of the half-and-half mixture of the two Beta distributions
-    that the exact (Clopper-Pearson) limits come from, so the interval has width at 0 and 1 too. Coverage beside the
-    alternatives: benchmarks/coverage.py.
+    n_eff = share (1 - share) / se^2, at most the number of items and at least half the number of clusters; times
+    (t(items - 1) / t(freedom))^2, as Korn and Graubard (1998) do for few clusters. Near 0 and 1 the error is itself
+    unsure: it rests on the `seen` clusters that differ from the rest (`seen_clusters`), and one that fails once of nine
+    makes n_eff the number of items. So n_eff is averaged with the number of clusters, as if a bit of one more cluster
+    had failed whole; where none fails it is the number of clusters. The limits are quantiles of the half-and-half
+    mixture of the two Beta distributions that the exact (Clopper-Pearson) limits come from, so the interval has width
+    at 0 and 1 too. Coverage beside the alternatives: benchmarks/coverage.py and edges.py.
     """
     spread = share * (1 - share)
     with np.errstate(divide="ignore", invalid="ignore"):
         n_eff = np.where((se > _ROUNDING) & (spread > _ROUNDING), spread / se**2, n_clusters)
         n_eff = np.clip(n_eff, n_clusters / 2, np.maximum(n_items, n_clusters))
+        n_eff = (seen + _WHOLE) / (seen / n_eff + _WHOLE / n_clusters)
         few = t_quantile(np.maximum(n_items - 1, freedom), confidence) / t_quantile(freedom, confidence)
-        n_eff = n_eff * few**2
+        n_eff = np.where(np.isfinite(n_eff), n_eff * few**2, np.nan)
     share = np.clip(share, 0, 1)
     tail = (1 - confidence) / 2
     low = np.where(share * n_eff > _ROUNDING, _midp_quantile(share, n_eff, tail), 0.0)
@@ -124,6 +141,15 @@ def _midp_quantile(share: Floats, n_eff: Floats, tail: float) -> Floats:
         short = (betainc(*below, middle) + betainc(*above, middle)) / 2 < tail
         low, high = np.where(short, middle, low), np.where(short, high, middle)
     return (low + high) / 2
+
+
+def seen_clusters(squares: Floats, fourths: Floats) -> Floats:
+    """Number of clusters that an error rests on, from the sums of their influences' squares and fourth powers.
+
+    k clusters that differ from the rest by the same amount give k; where none differs, 0.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(squares > _ROUNDING**2, squares**2 / fourths, 0.0)
 
 
 def mover(value: Floats, weight: Floats, share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:

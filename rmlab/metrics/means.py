@@ -17,7 +17,11 @@ _FLAT = 1e-12  # an error below this is rounding noise
 
 
 class ClusteredMean(NamedTuple):
-    """Mean of each group, all (groups,): with CR2 error and degrees of freedom, both NaN below 5 clusters."""
+    """Mean of each group, all (groups,): with CR2 error and degrees of freedom, both NaN below 5 clusters.
+
+    `n_equal` is the number of equal clusters that would be as unsure (Kish): where a few weigh most there are few.
+    `n_seen`: how many the error rests on.
+    """
 
     mean: Floats
     se: Floats
@@ -25,6 +29,8 @@ class ClusteredMean(NamedTuple):
     n_items: Codes
     n_clusters: Codes
     reason: list[str]
+    n_equal: Floats
+    n_seen: Floats
 
 
 def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -> ClusteredMean:
@@ -50,18 +56,25 @@ def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -
         h = n / items[owner]
         lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
         influence = (total - n * mean[owner]) / items[owner] * lever  # NaN where a value is infinite
-    variance = np.bincount(owner, influence**2, n_groups)
+        n_equal = 1 / np.bincount(owner, h**2, n_groups)
+    squares: Floats = np.nan_to_num(influence) ** 2
+    variance = np.bincount(owner, squares, n_groups).astype(np.float64)
+    fourths = np.bincount(owner, squares**2, n_groups).astype(np.float64)
     blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
     freedom = errors.cluster_freedom(h, owner, n_groups)
     few = f"fewer than {errors.FEWEST} prompts"
     reason = [few if c < errors.FEWEST else "" for c in clusters]
-    return ClusteredMean(mean, np.sqrt(variance) + blank, freedom + blank, items.astype(np.intp), clusters, reason)
+    se, counted = np.sqrt(variance) + blank, items.astype(np.intp)
+    seen = errors.seen_clusters(variance, fourths)
+    return ClusteredMean(mean, se, freedom + blank, counted, clusters, reason, n_equal, seen)
 
 
 def share_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """Mid-p interval of each mean of values from 0 to 1, with width at 0 and 1 too; NaN below 5 clusters."""
-    items, clusters = found.n_items.astype(float), found.n_clusters.astype(float)
-    return errors.midp_limits(found.mean, found.se, items, clusters, found.freedom, confidence=confidence)
+    items = found.n_items.astype(float)
+    return errors.midp_limits(
+        found.mean, found.se, items, found.n_equal, found.n_seen, found.freedom, confidence=confidence
+    )
 
 
 def mean_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:

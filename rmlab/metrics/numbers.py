@@ -77,8 +77,9 @@ def numbers(reading: Reading) -> Iterator[tuple[str, str, Number]]:
     benchmark, items = reading.benchmark, reading.items
     yield from _sections(reading)
     domains = list(dict.fromkeys(benchmark.subsets.values())) or list(dict.fromkeys(items.frame["domain"]))
-    one_to_one = (items.cells["domain"] == items.cells["subset"]).all()
-    quantity = "subset" if one_to_one and benchmark.subsets else "domain"
+    # What a row is called must not depend on which rows there are: chat alone is still a domain of RM-Bench.
+    one_to_one = bool(benchmark.subsets) and all(s == d for s, d in benchmark.subsets.items())
+    quantity = "subset" if one_to_one else "domain"
     for domain in domains:
         members = {domain, *(s for s, d in benchmark.subsets.items() if d == domain)}
         yield quantity, benchmark.subset_names.get(domain, domain), _part(reading, "domain", {domain}, members)

@@ -27,8 +27,9 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     """One published table as printed, in shares from 0 to 1 where the print is in percent.
 
     `benchmark`: "rm-bench" (tables leaderboard, paper, skywork-v2, matrix, length-only, statistics, perturbations),
-    "reward-bench" (paper, reference-free, subsets), "reward-bench-2" (paper, ppo-bon, training, correlations, between),
-    "seven-benchmarks" (skywork-v2). `table` defaults to the first named. One row per model (or as the table's own
+    "reward-bench" (paper, leaderboard, reference-free, subsets; the leaderboard without the rows whose cut names
+    repeat), "reward-bench-2" (paper, leaderboard, ppo-bon, training, correlations, between), "seven-benchmarks"
+    (skywork-v2). `table` defaults to the first named. One row per model (or as the table's own
     first columns say); the last columns are source, date and link. An empty cell is missing, never zero.
 
     >>> published("rm-bench").set_index("model")["hard"].head(1).to_dict()

@@ -56,7 +56,8 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
 
     One line per model with its 95 % interval; the dotted line is chance, 1/n. At most eight models.
     """
-    _require(curve, ["model", "domain", "n", "accuracy", "low", "high", "chance"], "best_of_curve(scores)")
+    needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
+    _require(curve, needed, "rmlab.metrics.best_of_curve(scores)")
     models, panels = _few(curve["model"]), list(dict.fromkeys(curve["domain"]))
     figure, axes = _grid(len(panels), columns, (2.5, 2.4), sharey=True)
     for ax, domain in zip(axes.flat, panels, strict=False):
@@ -83,7 +84,7 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     ones. Below the solid line a wrong answer is above a right one; above the dashed line (gap = spread) the model
     tells right from wrong more clearly than right from right. Scores have no common unit: each panel has its own.
     """
-    _require(detail, ["model", "kind", "spread", "gap"], "ties_detail(scores)")
+    _require(detail, ["model", "kind", "spread", "gap"], "rmlab.metrics.ties_detail(scores)")
     tied = detail[(detail["kind"] == "tied") & detail["spread"].notna() & detail["gap"].notna()]
     if tied.empty:
         raise DataError("detail: no prompt with several right answers and known scores; score the Ties subset")

@@ -80,7 +80,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
     that share a letter are not clearly different. Models without a rank are left out.
     """
     ranks = stats.rank(ranks) if is_pairs(ranks) else ranks
-    _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rank(pairs)")
+    _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rmlab.rank(table)")
     from matplotlib.ticker import MaxNLocator
 
     shown = ranks.dropna(subset=["rank"]).iloc[::-1]
@@ -93,7 +93,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | No
         for y, text in zip(place, shown["group"], strict=True):
             ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
     labels = [f"{short(name)}  {score:.3f}" for name, score in zip(shown["model"], shown["value"], strict=True)]
-    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, len(shown) + 0.5))
+    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, max(len(shown), *high) + 0.5))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _bare(ax, len(shown))
     return ax
@@ -148,7 +148,10 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     contests = stats.compare_all(contests) if is_pairs(contests) else contests
     _require(contests, ["model_a", "model_b", "difference", "p_holm"], "contests", "compare_all(pairs)")
     if contests.duplicated(["model_a", "model_b"]).any():
-        raise DataError("contests: a pair of models stands in several rows; pass compare_all(pairs), or plot_forest it")
+        raise DataError(
+            "contests: a pair of models stands in several rows; pass rmlab.stats.compare_all(table), "
+            "or draw it with plot_forest"
+        )
     models = list(dict.fromkeys([*contests["model_a"], *contests["model_b"]]))
     place = {name: i for i, name in enumerate(models)}
     a, b = (contests[side].map(place).to_numpy() for side in ("model_a", "model_b"))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks.registry import with_columns
 from rmlab.plots.canvas import canvas
 from rmlab.plots.names import short
 from rmlab.tables import DataError
@@ -23,7 +24,7 @@ def plot_leaderboard(
 ) -> "Axes":
     """Overall scores with 95 % intervals, best on top; returns the Axes.
 
-    `board`: what `leaderboard` returns, or any table with model and overall, such as `rm_bench(pairs)` or
+    `board`: what `leaderboard` returns, or any table with model and overall, such as `summary(table)` or
     `published("rm-bench")`; intervals and groups are drawn where it has them. Baselines are grey diamonds. The letters
     at the right are the groups: models that share one are not significantly different. `most`: the best models shown
     (baselines always are); the axis says how many were left out. `chance` draws a dotted line (default: 1/2, where
@@ -31,7 +32,7 @@ def plot_leaderboard(
     """
     absent = [c for c in ("model", "overall") if c not in board.columns]
     if absent:
-        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
+        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(table) returns")
     board = board.assign(**{c: v for c, v in _DEFAULTS.items() if c not in board.columns})
     scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
     best = (scored["kind"] == "baseline") | ((scored["kind"] != "baseline").cumsum() <= most)
@@ -42,8 +43,8 @@ def plot_leaderboard(
         part = rows[mask]
         ax.hlines(place[mask], part["low"], part["high"], color=colour, lw=1.6, zorder=1)
         ax.scatter(part["overall"], place[mask], color=colour, marker=marker, s=26, zorder=2)
-    if chance is None and "factuality" not in board.columns:
-        chance = 0.5
+    if chance is None and isinstance(with_columns(board.columns).chance, float):
+        chance = with_columns(board.columns).lowest_chance
     if chance is not None:
         ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
     for y, letters in zip(place, rows["group"], strict=True):

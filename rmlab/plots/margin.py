@@ -63,7 +63,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
         c for c in ("model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR) if c not in table.columns
     ]
     if absent:
-        raise DataError(f"table: no column {absent[0]!r}; pass the table of calibration(pairs)")
+        raise DataError(f"table: no column {absent[0]!r}; pass the table of rmlab.stats.calibration(pairs)")
     ax = canvas(ax, (4.8, 4.6))
     ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
     for number, (name, part) in enumerate(table.groupby("model", sort=False)):

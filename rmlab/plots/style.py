@@ -22,7 +22,7 @@ LABEL_COLOURS = {"chosen": "#2166ac", "rejected": "#b2182b"}
 def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = True, ax: "Axes | None" = None) -> "Axes":
     """Dumbbell of easy, normal and hard accuracy per model; returns the Axes.
 
-    `table`: one row per model with columns easy, normal, hard (`rm_bench`, `published`), or one row per model and
+    `table`: one row per model with columns easy, normal, hard (`summary`, `published`), or one row per model and
     level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`, made from pairs if these are given),
     which adds intervals, or what `style_gap` returned (easy and hard only). The longer the bar, the more style decides;
     a hard point left of `chance` means that style beats substance. Sorted by hard.
@@ -115,6 +115,6 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     absent = [c for c in ("model", *LEVELS) if c not in table.columns]
     if absent:
         raise DataError(
-            f"table: no column {absent[0]!r}; pass rm_bench(pairs) or accuracy(pairs, by=['model', 'level'])"
+            f"table: no column {absent[0]!r}; pass rmlab.summary(table) or rmlab.accuracy(table, by=['model', 'level'])"
         )
     return table.set_index("model")[list(LEVELS)]

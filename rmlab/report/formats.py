@@ -1,4 +1,4 @@
-"""A leaderboard as Markdown, LaTeX, CSV, or as a table in a notebook."""
+"""A leaderboard or a comparison as Markdown, LaTeX, CSV, or as a table in a notebook."""
 
 import re
 from collections.abc import Callable
@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab import escapes, files
+from rmlab.benchmarks.registry import with_columns
+from rmlab.report import comparisons
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -29,26 +31,33 @@ _UUID = "leaderboard"
 
 
 def to_markdown(board: pd.DataFrame) -> str:
-    """A leaderboard as a Markdown table, in percent with intervals; all names are escaped, baselines in italics."""
+    """A leaderboard or a comparison as a Markdown table, in percent with intervals; names are escaped."""
     cells = _text(board, escapes.markdown, lambda name: f"*{name}*")
-    rule = ["---" if c in ("model", "group") else "--:" for c in cells.columns]
+    rule = ["---" if c in _left(board) else "--:" for c in cells.columns]
     lines = [[escapes.markdown(heading(c)) for c in cells.columns], rule, *cells.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str = "tab:leaderboard") -> str:
-    r"""A leaderboard as a LaTeX table with booktabs rules (`\usepackage{booktabs}`); all names are escaped."""
+def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | None = None) -> str:
+    r"""A leaderboard or a comparison as a LaTeX table with booktabs rules (`\usepackage{booktabs}`).
+
+    `board` is what `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return. All names are escaped.
+    `label` is "tab:leaderboard" or "tab:comparison" unless given; so is the `caption`.
+    """
+    compared = comparisons.is_comparison(board)
+    label = ("tab:comparison" if compared else "tab:leaderboard") if label is None else label
+    usual = comparisons.CAPTION if compared else CAPTION
     if not _LABEL.fullmatch(label):
         raise DataError(f"label: {label!r} cannot be a label; allowed: letters, digits and : . / _ + -")
     cells = _text(board, escapes.latex, lambda name: rf"\textit{{{name}}}")
-    columns = "".join("l" if c in ("model", "group") else "r" for c in cells.columns)
+    columns = "".join("l" if c in _left(board) else "r" for c in cells.columns)
     head = " & ".join(escapes.latex(heading(c)) for c in cells.columns)
     rows = [" & ".join(row) + r" \\" for row in cells.to_numpy().tolist()]
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escapes.latex(CAPTION if caption is None else caption)}}}",
+            rf"\caption{{{escapes.latex(usual if caption is None else caption)}}}",
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
@@ -64,11 +73,12 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str = "t
 
 
 def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
-    """A leaderboard as CSV with every digit; written to `path` if given, returned in any case.
+    """A leaderboard or a comparison as CSV with every digit; written to `path` if given, returned in any case.
 
     A name that a spreadsheet would run as a formula gets a quote before it: see `rmlab.escapes.cell`.
     """
-    _check(board)
+    if not comparisons.is_comparison(board):
+        _check(board)
     text = escapes.csv(board)
     if path is not None:
         files.write(Path(path), text)
@@ -132,12 +142,21 @@ def shown(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def _text(board: pd.DataFrame, escape: Callable[[str], str], baseline: Callable[[str], str]) -> pd.DataFrame:
-    """`shown` with every cell escaped, and baselines marked."""
+    """`shown` with every cell escaped, and baselines marked; of a comparison, its own columns."""
+    if comparisons.is_comparison(board):
+        return comparisons.printed(board, escape)
     cells = shown(board).reset_index(drop=True)
     cells = cells.apply(lambda column: column.map(escape))
     blind = (board["kind"] == "baseline").to_numpy()
     names = [f"{baseline(name)} (baseline)" if b else name for name, b in zip(cells["model"], blind, strict=True)]
     return cells.assign(model=names)
+
+
+def _left(board: pd.DataFrame) -> tuple[str, ...]:
+    """Columns of texts, which are set to the left."""
+    if comparisons.is_comparison(board):
+        return tuple(board.columns[: board.columns.get_loc("value_a")])
+    return ("model", "group")
 
 
 def score_columns(board: pd.DataFrame) -> list[str]:
@@ -147,14 +166,14 @@ def score_columns(board: pd.DataFrame) -> list[str]:
 
 
 def chance_of(board: pd.DataFrame) -> float:
-    """What random scores earn: 1/4 in RewardBench 2, 1/2 elsewhere."""
-    return 0.25 if "factuality" in board.columns else 0.5
+    """What random scores earn in the benchmark that the columns are of: 1/4 in best of four, else 1/2."""
+    return with_columns(board.columns).lowest_chance
 
 
 def _check(board: pd.DataFrame) -> None:
     absent = [c for c in ("rank", "model", "kind", "overall", "low", "high", "group") if c not in board.columns]
     if absent:
-        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(pairs) returns")
+        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard, or rmlab.compare, returns")
 
 
 def _percent(share: float) -> str:
@@ -170,7 +189,7 @@ def _rank(row: np.ndarray) -> str:
 
 def heading(column: str) -> str:
     """A column's name as it is printed: in words, `low` as the interval that it begins."""
-    return _HEADINGS.get(column, column.replace("_", " "))
+    return (_HEADINGS | comparisons.HEADINGS).get(column, column.replace("_", " "))
 
 
 def _shades(frame: pd.DataFrame, values: pd.DataFrame, chance: float) -> pd.DataFrame:

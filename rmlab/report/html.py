@@ -12,6 +12,7 @@ from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of, known
 from rmlab.files import matches, require_inside, write
 from rmlab.io.own import SIDECAR, sha256
+from rmlab.items.ties import TIES
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.records import SUFFIXES
@@ -123,10 +124,11 @@ def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, see
     board = leaderboard(whole, common=True, seed=seed)
     heading = _title(name)
     models = int((board["kind"] == "model").sum())
+    said = "1 model" if models == 1 else f"{models} models"
     prompts = int(board["n_prompts"].max())
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     parts = [
-        f"<p>{models} models, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
+        f"<p>{said}, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
         page.board_html(board),
         *_figures(name, file, whole, board),
     ]
@@ -160,12 +162,13 @@ def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
     subsets = found[found["quantity"] == "subset"]
     caption = f"The best {_PANELS} models, subset by subset; dotted: random scores."
     yield page.figure_html(plot_subsets(subsets), subsets, f"{file}-subsets", caption)
-    curve = metrics.best_of_curve(scores[scores["domain"] != "Ties"]) if (scores["domain"] != "Ties").any() else None
+    tied = scores["domain"] == TIES
+    curve = metrics.best_of_curve(scores[~tied]) if not tied.all() else None
     if curve is not None:
         yield page.figure_html(
             plot_best_of(curve), curve, f"{file}-best-of", "The right answer among n; dotted: chance."
         )
-    if (scores["domain"] == "Ties").any():
+    if tied.any():
         detail = metrics.ties_detail(scores)
         caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
         yield page.figure_html(plot_ties(detail), detail, f"{file}-ties", caption)
@@ -195,5 +198,6 @@ def _footer(files: list[Path]) -> str:
     except PackageNotFoundError:
         made = "from source"
     rows = "".join(f"<li>{escapes.html(path.name)} <code>{sha256(path)}</code></li>" for path in files)
-    listed = f"<details><summary>{len(files)} files read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
+    read = "1 file" if len(files) == 1 else f"{len(files)} files"
+    listed = f"<details><summary>{read} read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
     return f'<p class="note">Made by rmlab {escapes.html(made)}.</p>{listed}'

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rmlab.scorers.classifier import Classifier, classifier
+from rmlab.scorers.gguf import from_gguf, smollm2
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
 from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScorer, StreamingScorer
@@ -10,7 +11,7 @@ from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScor
 if TYPE_CHECKING:
     from rmlab.baselines import Baseline
     from rmlab.scorers import protocol
-    from rmlab.scorers.pairwise import Comparisons
+    from rmlab.scorers.comparisons import Comparisons
     from rmlab.scorers.streaming import Prepared
 
     # mypy checks here that these are scorers by type; nothing of it runs.
@@ -42,6 +43,8 @@ __all__ = [
     "StreamingPairwiseScorer",
     "StreamingScorer",
     "classifier",
+    "from_gguf",
     "implicit_reward",
     "pairwise",
+    "smollm2",
 ]

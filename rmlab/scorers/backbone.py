@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoint import Checkpoint, first_line
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.files import first_line
 from rmlab.scorers.quiet import quiet
 from rmlab.scorers.weights import refuse_new_weights, refuse_unused_weights
 from rmlab.tables import DataError
@@ -29,7 +30,9 @@ def device(asked: str | None = None) -> "torch.device":
     try:
         wanted = torch.device(asked)
     except RuntimeError as error:
-        raise DataError(f"device={asked!r} is no device; allowed: 'cpu', 'cuda', 'cuda:0' ..., 'mps'") from error
+        raise DataError(
+            f"device={asked!r} is not a valid device; allowed: 'cpu', 'cuda', 'cuda:0' ..., 'mps'"
+        ) from error
     if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
         raise DataError(
             f"device={asked!r}: torch sees {torch.cuda.device_count()} CUDA GPUs; leave device out to use what there "
@@ -48,11 +51,20 @@ def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dt
     import torch
 
     if asked is None:
-        return torch.bfloat16 if place.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if _multiplies_bfloat16(place) else torch.float32
     name = str(asked).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
     return getattr(torch, name)
+
+
+def _multiplies_bfloat16(device: "torch.device") -> bool:
+    """Whether this very GPU computes in bfloat16; before Ampere (T4, V100) it is emulated, many times slower."""
+    import torch
+
+    if device.type != "cuda":
+        return False
+    return bool(torch.version.hip) or torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def window(config: Any) -> int | None:
@@ -71,7 +83,7 @@ def window(config: Any) -> int | None:
 def encodes(config: Any) -> bool:
     """Whether a model of this kind reads texts in both directions, so that they cannot share what they begin with.
 
-    Told by its name alone, before the weights are there: it decides in which order texts go, never how.
+    Guessed from model_type before loading; affects order only.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -182,12 +194,11 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
 
 def forwarded(backbone: Any | None) -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.forward import known
+    from rmlab.inference.probe import how_packed
 
     if backbone is None:
         return {"attention": None, "packs": None}
-    way = known(backbone)
-    return {"attention": backbone.config._attn_implementation, "packs": None if way is None else str(way)}
+    return {"attention": backbone.config._attn_implementation, "packs": how_packed(backbone)[0]}
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:

@@ -7,19 +7,19 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmlab.scorers.digest import digests
+from rmlab.scorers.files import first_line, json_object, refuse_impossible, safetensors_sizes
+from rmlab.scorers.gguf import from_gguf
 from rmlab.scorers.own_code import own_code
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Checkpoint", "find", "first_line"]
+__all__ = ["Checkpoint", "find"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
@@ -62,7 +62,7 @@ class Checkpoint:
 
         from rmlab.scorers.quiet import quiet
 
-        _refuse_impossible(self.name, self.settings)
+        refuse_impossible(self.name, self.settings)
         try:
             if self.settings.get("model_type") in _BASES:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
@@ -84,7 +84,7 @@ class Checkpoint:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration file as it was published, keys that transformers does not know included."""
-        return _json_object(self.base / "config.json")
+        return json_object(self.base / "config.json")
 
     @property
     def architectures(self) -> list[str]:
@@ -130,7 +130,7 @@ def find(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> Checkpoint:
-    """The checkpoint of a model id on the hub or of a folder; no weight is loaded yet.
+    """The checkpoint of a model id on the hub, of a folder or of a GGUF file; no weight is loaded yet.
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has none. Pickled weights are read
     only with `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or
@@ -150,15 +150,11 @@ def find(
     return Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
 
 
-def first_line(error: Exception, longest: int = 200) -> str:
-    """The first line of another library's message, short enough for a sentence."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line if len(line) <= longest else line[: longest - 3] + "..."
-
-
 def _folder(model: str | Path, revision: str | None, pickles: bool, code: bool) -> tuple[Path, str | None]:
     if Path(model).is_dir():
         return Path(model), None
+    if Path(model).suffix.lower() == ".gguf":
+        return from_gguf(model), None
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"model={str(model)!r}: no such folder; pass an existing folder or a model id 'owner/name'")
     found = _download(model, revision, [*_PLAIN, *(_PICKLES if pickles else ()), *(["*.py"] if code else ())])
@@ -196,7 +192,7 @@ def _refuse_adapter(model: str, folder: Path) -> None:
     about = folder / "adapter_config.json"
     weights = [path for pattern in ("*.safetensors", *_PICKLES) for path in folder.glob(pattern)]
     if about.is_file() and all(path.name.startswith(("adapter", *_NOT_WEIGHTS)) for path in weights):
-        of = _json_object(about).get("base_model_name_or_path")
+        of = json_object(about).get("base_model_name_or_path")
         raise DataError(
             f"model={model!r} is an adapter of {of!r}, no model by itself; merge the two (peft: merge_and_unload), "
             "save the result with its tokenizer and pass that folder"
@@ -205,7 +201,9 @@ def _refuse_adapter(model: str, folder: Path) -> None:
 
 def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
     """File and size of each weight: safetensors first, then pickles where they are allowed."""
-    index = {key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in _header(path).items()}
+    index = {
+        key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in safetensors_sizes(path).items()
+    }
     pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
     whole = bool(index)
@@ -233,63 +231,12 @@ def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
     path = folder / "model.safetensors.index.json"
     if not path.is_file():
         return
-    named = _json_object(path).get("weight_map")
+    named = json_object(path).get("weight_map")
     if not isinstance(named, dict):
         raise DataError(f"{path} has no weight_map, so it is no index of a sharded checkpoint; download it again")
     absent = sorted({file for key, file in named.items() if key not in index})
     if absent:
         raise DataError(f"{path} names files that are not there or not whole: {absent[:3]}; download them again")
-
-
-def _header(path: Path) -> dict[str, int]:
-    """Number of values of each tensor in a safetensors file; DataError for a file that is cut off or damaged."""
-    trouble = f"{path}: not a whole safetensors file; download it again"
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length < path.stat().st_size:
-            raise DataError(trouble)
-        header = file.read(length)
-    try:
-        tensors = {key: about for key, about in json.loads(header).items() if key != "__metadata__"}
-        sizes = {key: prod(map(index, about["shape"])) for key, about in tensors.items()}
-        end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        raise DataError(trouble) from error
-    if 8 + length + end != path.stat().st_size:
-        raise DataError(trouble)
-    return sizes
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object; DataError for any other."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({first_line(error)}); download it again") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds {type(found).__name__} and no object; download it again")
-    return found
-
-
-_COUNTS = re.compile(r"^(num_(hidden_|decoder_|encoder_)?layers|n_layers?|(encoder|decoder)_layers)$")
-_PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_heads|n_head)$")
-_MOST_LAYERS, _MOST_PARTS = 1000, 100_000
-
-
-def _refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise DataError for numbers of layers that no model has, before anything of that size is built."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            _refuse_impossible(name, value)
-        layers, parts = bool(_COUNTS.match(key)), bool(_PARTS.match(key))
-        if not isinstance(value, int) or isinstance(value, bool) or not (layers or parts):
-            continue
-        most = _MOST_LAYERS if layers else _MOST_PARTS
-        if not 1 <= value <= most and not (parts and value == 0):
-            raise DataError(
-                f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {most}; use the configuration "
-                "that was published with the weights"
-            )
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:

@@ -1,6 +1,5 @@
 """Reward models that give one text one score: a backbone, a head, and where the head is read."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +10,14 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.extras import require_score
 from rmlab.scorers.heads import Head, choose
-from rmlab.scorers.labels import head_keys, split
+from rmlab.scorers.labels import head_keys, label_weights, split
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention, versions
 from rmlab.scorers.tokenizer_file import load_tokenizer
-from rmlab.scorers.weights import refuse_new_weights
-from rmlab.tables import DataError, nearest
+from rmlab.scorers.weights import refuse_new_weights, refuse_other_tasks
+from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "classifier"]
 
 Ints = NDArray[np.intp]
-
-_STEPWISE = re.compile(r"ForTokenClassification|ForProcessReward|PRM|ForPrm")
 
 
 def classifier(
@@ -67,9 +65,10 @@ def classifier(
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
+    require_score()
     from rmlab.inference.rendering import read_template
 
-    _refuse_other_tasks(checkpoint)
+    refuse_other_tasks(checkpoint)
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
         refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
@@ -78,7 +77,7 @@ def classifier(
         checkpoint,
         row,
         name=name or checkpoint.title,
-        mix=_mix(weights, row, checkpoint),
+        mix=label_weights(weights, row, checkpoint),
         device=target,
         dtype=backbones.dtype(dtype, target),
         encode_options={
@@ -134,14 +133,15 @@ class Classifier:
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         sequences, reads = self.places(prepared, wanted)
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
-            for batch in hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"]):
-                texts = np.asarray(wanted)[batch.texts]
-                scores = self.read_head(batch)
-                yield texts, scores
+            batches = hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"])
+            launched = ((np.asarray(wanted)[batch.texts], self._outputs(batch)) for batch in batches)
+            for texts, outputs in read_late(launched):
+                yield texts, self._mixed(outputs)
 
     def alone(self, prepared: Prepared, wanted: Ints) -> NDArray[np.float64]:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
@@ -294,26 +294,18 @@ class Classifier:
 
     def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""
+        return self._mixed(self._outputs(batch).cpu().double().numpy())
+
+    def _outputs(self, batch: "Batch") -> "torch.Tensor":
+        """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 
         _, run, looks = self._model
         with torch.inference_mode():
-            if looks == ("mean",):
-                states = torch.stack([batch.rows[positions].mean(0, keepdim=True) for positions in batch.where])
-            else:
-                states = batch.rows[torch.from_numpy(np.stack(batch.where)).to(batch.rows.device)]
-            found: NDArray[np.float64] = run(states).double().cpu().numpy()
-        return found[:, 0] if self.mix is None else found @ self.mix
+            return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
 
-
-def _refuse_other_tasks(checkpoint: Checkpoint) -> None:
-    """Raise DataError for a model that scores the steps of an answer and not the whole of it."""
-    named = [name for name in checkpoint.architectures if _STEPWISE.search(name)]
-    if named:
-        raise DataError(
-            f"model={checkpoint.name!r} is a {named[0]}: token classification, as process reward models have it, which "
-            "scores every step of an answer; rmlab scores whole answers: use an outcome reward model"
-        )
+    def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return outputs[:, 0] if self.mix is None else outputs @ self.mix
 
 
 def _convention(asked: str | None, head: Head, checkpoint: Checkpoint) -> str | None:
@@ -334,27 +326,3 @@ def _before_header(ids: NDArray[np.int32], prompt_end: int, header: list[int], n
             "leave template out to use the model's own chat template"
         )
     return start - 1
-
-
-def _mix(weights: Any, head: Head, checkpoint: Checkpoint) -> NDArray[np.float64] | None:
-    """The weight of each label, or None for a model with one output."""
-    names = list(checkpoint.config.id2label.values()) if head.make is None else ["score"]
-    if not names:
-        raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
-    if len(names) == 1:
-        if weights is not None:
-            raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
-        return None
-    if weights is None:
-        raise DataError(
-            f"model={checkpoint.name!r} has {len(names)} labels ({', '.join(map(str, names[:12]))}); pass weights=, "
-            f"such as weights={{{names[0]!r}: 1.0}}: the reward is the weighted sum of the labels"
-        )
-    if not isinstance(weights, Mapping):
-        if len(weights) != len(names):
-            raise DataError(f"weights: {len(weights)} values for {len(names)} labels {names}; give one for each")
-        return np.asarray(weights, np.float64)
-    for label in weights:
-        if label not in names:
-            raise DataError(f"weights: no label {label!r}; {nearest(str(label), list(map(str, names)))}")
-    return np.array([float(weights.get(label, 0.0)) for label in names])

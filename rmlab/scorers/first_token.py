@@ -26,16 +26,17 @@ def generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Ids], bu
 
     from rmlab.inference.batches import Padded, pad
     from rmlab.inference.fitting import until_it_fits
+    from rmlab.inference.transfers import read_late
 
     def cut(texts: Ints, budget: int) -> list[Padded]:
         return [Padded(texts[part.texts], part.tokens) for part in pad([len(ids[text]) for text in texts], budget)]
 
-    def forward(part: Padded) -> tuple[Ints, NDArray[np.float64]]:
+    def forward(part: Padded) -> "tuple[Ints, Tensor]":
         with torch.inference_mode():
             states = _states(model, [ids[text] for text in part.texts])
-            return part.texts, head(states).double().cpu().numpy()
+            return part.texts, head(states)
 
-    return until_it_fits(cut(np.arange(len(ids)), budget), forward, cut)
+    return read_late(until_it_fits(cut(np.arange(len(ids)), budget), forward, cut))
 
 
 def _states(model: Any, texts: list[Ids]) -> "Tensor":

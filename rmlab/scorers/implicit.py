@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.extras import require_score
 from rmlab.scorers.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
@@ -65,16 +66,11 @@ def implicit_reward(
     once. Other options as for `rmlab.classifier`. Raises DataError also where reference and policy do not share the
     tokens of the texts.
     """
+    require_score()
     from rmlab.inference.rendering import read_template
 
     mode = mode or ("mean" if reference is None else "sum")
-    if mode not in MODES:
-        raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
-    if reference is not None and mode != "sum":
-        raise DataError(f"mode={mode!r} with a reference; allowed: 'sum' (or leave the reference out)")
-    require_convention(convention)
-    if convention is not None and eos is not None:
-        raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
+    _check_options(mode, reference, convention, eos)
     trust: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     checkpoints = [find(policy, revision=revision, **trust)]
     if reference is not None:
@@ -95,6 +91,16 @@ def implicit_reward(
         },
         run_options={"budget": budget, "chunk": chunk, "together": together},
     )
+
+
+def _check_options(mode: str, reference: str | Path | None, convention: str | None, eos: bool | None) -> None:
+    if mode not in MODES:
+        raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
+    if reference is not None and mode != "sum":
+        raise DataError(f"mode={mode!r} with a reference; allowed: 'sum' (or leave the reference out)")
+    require_convention(convention)
+    if convention is not None and eos is not None:
+        raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
 
 
 class ImplicitReward:

@@ -1,16 +1,20 @@
 """Heads of transformers' own sequence-classification classes, run in float32 on the hidden states they read."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmlab.scorers.checkpoint import Checkpoint
-from rmlab.tables import DataError
+from rmlab.scorers.heads import Head
+from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["head_keys", "split"]
+__all__ = ["head_keys", "label_weights", "split"]
 
 
 def head_keys(checkpoint: Checkpoint) -> list[str]:
@@ -38,6 +42,32 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 def _has_class(checkpoint: Checkpoint, maker: Any) -> bool:
     remote = getattr(checkpoint.config, "auto_map", None) or {}
     return type(checkpoint.config) in maker._model_mapping or maker.__name__ in remote
+
+
+def label_weights(
+    weights: Mapping[str, float] | Sequence[float] | None, head: Head, checkpoint: Checkpoint
+) -> NDArray[np.float64] | None:
+    """The weight of each label, or None for a model with one output."""
+    names = list(checkpoint.config.id2label.values()) if head.make is None else ["score"]
+    if not names:
+        raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
+    if len(names) == 1:
+        if weights is not None:
+            raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
+        return None
+    if weights is None:
+        raise DataError(
+            f"model={checkpoint.name!r} has {len(names)} labels ({', '.join(map(str, names[:12]))}); pass weights=, "
+            f"such as weights={{{names[0]!r}: 1.0}}: the reward is the weighted sum of the labels"
+        )
+    if not isinstance(weights, Mapping):
+        if len(weights) != len(names):
+            raise DataError(f"weights: {len(weights)} values for {len(names)} labels {names}; give one for each")
+        return np.asarray(weights, np.float64)
+    for label in weights:
+        if label not in names:
+            raise DataError(f"weights: no label {label!r}; {nearest(str(label), list(map(str, names)))}")
+    return np.array([float(weights.get(label, 0.0)) for label in names])
 
 
 def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], Tensor], str]":

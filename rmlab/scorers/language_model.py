@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,15 +72,18 @@ class LanguageModel:
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
         """Scores of the texts numbered `wanted`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         if not len(wanted):
             return
         answers = [answer(prepared, int(text)) for text in wanted]
         sequences, reads = [one[0] for one in answers], [one[1] for one in answers]
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
-        for batch in hidden(self.model.base_model, sequences, reads, groups=groups, budget=self.budget):
+        batches = hidden(self.model.base_model, sequences, reads, groups=groups, budget=self.budget)
+        launched = (self._launch(batch, [answers[text][2] for text in batch.texts]) for batch in batches)
+        for launch, log_probs in read_late(launched):
             self._forwarded = backbones.forwarded(self.model.base_model)
-            yield np.asarray(wanted)[batch.texts], self._scores(batch, [answers[text][2] for text in batch.texts])
+            yield np.asarray(wanted)[launch.texts], self._summed(launch, log_probs)
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
@@ -90,7 +93,8 @@ class LanguageModel:
         for text in wanted:
             ids, reads, targets = answer(prepared, int(text))
             rows = alone(self.model.base_model, ids, reads)
-            found.append(self._scores(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets]))
+            launch, log_probs = self._launch(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets])
+            found.append(self._summed(launch, log_probs.cpu().double().numpy()))
         return np.concatenate(found) if found else np.zeros(0)
 
     @property
@@ -145,23 +149,39 @@ class LanguageModel:
             self._loaded = model, Vocabulary(model, self.checkpoint.name)
         return self._loaded
 
-    def _scores(self, batch: "Batch", targets: list[Ids]) -> Floats:
-        """Each text's log-probabilities made one number, from rows that texts with a common beginning share."""
+    def _launch(self, batch: "Batch", targets: list[Ids]) -> "tuple[_Launch, torch.Tensor]":
+        """Log-probabilities of a batch's answers, still on the device, and what makes them scores again.
+
+        Texts with a common beginning share rows, and so the log-probabilities of the tokens that these predict.
+        """
         import torch
 
-        cells = np.stack([np.concatenate(batch.where), np.concatenate(targets)])
-        unique, back = np.unique(cells, axis=1, return_inverse=True)
-        rows, tokens = (torch.from_numpy(part.astype(np.int64)) for part in unique)
+        from rmlab.inference.transfers import upload
+
+        size = self._load()[1].size
+        cells = np.concatenate(batch.where).astype(np.int64) * size + np.concatenate(targets)
+        unique, back = np.unique(cells, return_inverse=True)
+        sent = upload({"rows": unique // size, "tokens": unique % size}, batch.rows.device)
         with torch.inference_mode():
-            states = batch.rows[rows.to(batch.rows.device)]
-            found = self._load()[1].log_probs(states, tokens, chunk=self.chunk)
-        each: Floats = found.double().cpu().numpy()[back.reshape(-1)]
-        counts = np.array([len(part) for part in targets])
+            found = self._load()[1].log_probs(batch.rows[sent["rows"]], sent["tokens"], chunk=self.chunk)
+        return _Launch(batch.texts, back.reshape(-1), np.array([len(part) for part in targets])), found
+
+    def _summed(self, launch: "_Launch", log_probs: Floats) -> Floats:
+        """Each text's log-probabilities made one number."""
+        each, counts = log_probs[launch.back], launch.counts
         owner = np.repeat(np.arange(len(counts)), counts)
         if self.mode == "norm":
             return -np.sqrt(np.bincount(owner, each**2, len(counts)))
         total = np.bincount(owner, each, len(counts)).astype(np.float64)
         return total / counts if self.mode == "mean" else total
+
+
+class _Launch(NamedTuple):
+    """A batch whose log-probabilities are on their way: its texts, which of them each text's tokens are, how many."""
+
+    texts: Ints
+    back: Ints
+    counts: Ints
 
 
 def answer(prepared: Prepared, text: int) -> tuple[Ids, Ints, Ids]:

@@ -1,8 +1,6 @@
 """Pairwise models: which of two answers to a prompt is better, asked in both orders."""
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,8 @@ from numpy.typing import NDArray
 
 from rmlab.scorers import backbone as backbones
 from rmlab.scorers.checkpoint import Checkpoint, find
+from rmlab.scorers.comparisons import Comparisons, content_key, order_name, require_one_of_each
+from rmlab.scorers.extras import require_score
 from rmlab.scorers.first_token import generated
 from rmlab.scorers.forms import Form, Texts, choose_form, letters
 from rmlab.scorers.heads import layers
@@ -31,16 +31,6 @@ __all__ = ["Pairwise", "pairwise"]
 Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """Comparisons as token ids, each in one order. `keys`: one content key each. `order`: as in `Prepared`."""
-
-    texts: Texts
-    groups: Ints
-    keys: list[str]
-    order: Ints
 
 
 def pairwise(
@@ -66,6 +56,7 @@ def pairwise(
     on). `convention="reward-bench"`: asked as its runner does, where that differs (Better-PairRM).
     Other options as for `rmlab.classifier`. Raises DataError for a model that is not pairwise.
     """
+    require_score()
     if truncate not in (None, "right"):
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
@@ -107,10 +98,10 @@ class Pairwise:
         PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
         log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
         """
-        _require_one_of_each(prompts, first, second)
+        require_one_of_each(prompts, first, second)
         left, right = [*first, *second], [*second, *first]
         prepared = self.prepare([*prompts, *prompts], left, right)
-        names = [*map(_name, left, right)]
+        names = [*map(order_name, left, right)]
         there, back = gather(self.stream(prepared, np.arange(len(left))), names, self.name).reshape(2, -1)
         return self.average(there, back)
 
@@ -136,7 +127,7 @@ class Pairwise:
         texts = self.encode(prompts, first, second)
         self._refuse_long(texts, first, second)
         self._cut = int(np.sum(texts.cut))
-        keys = [_key(ids, reads) for ids, reads in zip(texts.ids, texts.reads, strict=True)]
+        keys = [content_key(ids, reads) for ids, reads in zip(texts.ids, texts.reads, strict=True)]
         numbers: dict[str, int] = {}
         groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
         # Language models share a prompt's beginning; the others are padded, so that length is what neighbours share.
@@ -145,13 +136,16 @@ class Pairwise:
 
     def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Texts:
         """The comparisons in the order given, however long."""
-        _require_one_of_each(prompts, first, second)
+        from rmlab.inference.ends import require_unicode
+
+        require_one_of_each(prompts, first, second)
+        require_unicode(prompts, first, second)
         empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
         if empty:
             i = empty[0]
             raise DataError(
                 f"responses: {len(empty)} of {len(first)} texts (a comparison in one order each) have an empty answer, "
-                f"first number {i}, {_name(first[i], second[i])!r}; drop these answers"
+                f"first number {i}, {order_name(first[i], second[i])!r}; drop these answers"
             )
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
@@ -270,26 +264,27 @@ class Pairwise:
             i = int(texts.cut.argmax())
             raise DataError(
                 f"{texts.cut.sum()} of {n} are longer than {self.form.name} reads, first number {i}, "
-                f"{_name(first[i], second[i])!r}; pass truncate='right' to cut them as its authors do, or drop them"
+                f"{order_name(first[i], second[i])!r}; pass truncate='right' to cut as its authors do, or drop them"
             )
         if self.longest is not None and (lengths > self.longest).any():
             i = int(lengths.argmax())
             raise DataError(
                 f"{(lengths > self.longest).sum()} of {n} are longer than {self.longest} tokens, the longest, "
-                f"number {i}, {_name(first[i], second[i])!r}, has {lengths[i]}; drop these rows, or raise max_length "
-                "where the model can read more than it was trained on"
+                f"number {i}, {order_name(first[i], second[i])!r}, has {lengths[i]}; drop these rows, or raise "
+                "max_length where the model can read more than it was trained on"
             )
 
     def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
         """Logit that the answer written first is better, for each text."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.transfers import read_late
 
         model, head = self._model
         if self.form.task == "AutoModelForSeq2SeqLM":
             yield from generated(model, head, ids, self.run_options["budget"] or 4096)
             return
-        for batch in hidden(model, ids, reads, groups=groups.tolist(), budget=self.run_options["budget"]):
-            yield batch.texts, head(batch.rows[np.stack(batch.where)]).double().cpu().numpy()
+        batches = hidden(model, ids, reads, groups=groups.tolist(), budget=self.run_options["budget"])
+        yield from read_late((batch.texts, head(batch.stacked())) for batch in batches)
 
     @cached_property
     def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
@@ -324,21 +319,6 @@ class Pairwise:
             return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
 
         return prefer_first
-
-
-def _key(ids: Ids, reads: Ints) -> str:
-    """Hash of the token ids and of where they are read: with markers inside answers the ids alone do not say where."""
-    return hashlib.blake2b(np.concatenate([ids, reads]).astype(np.int32).tobytes(), digest_size=16).hexdigest()
-
-
-def _require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
-    if not len(prompts) == len(first) == len(second):
-        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
-
-
-def _name(first: str, second: str) -> str:
-    """A comparison in one order, as messages name it."""
-    return f"{first:.25} before {second:.25}"
 
 
 def _log_sigmoid(x: Floats) -> Floats:

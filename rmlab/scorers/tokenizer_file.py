@@ -6,7 +6,8 @@ that a model with another tokenizer reads other tokens. What the file says is co
 
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoint import Checkpoint, first_line
+from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.files import first_line
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Is every weight of a checkpoint used, and every weight of the model in the checkpoint?"""
+"""What a checkpoint must hold: a model of this task, all of its weights, and none that nothing reads."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,10 @@ from typing import Any
 from rmlab.scorers.checkpoint import Checkpoint
 from rmlab.tables import DataError
 
-__all__ = ["refuse_new_weights", "refuse_unused_weights"]
+__all__ = ["refuse_new_weights", "refuse_other_tasks", "refuse_unused_weights"]
+
+_STEPWISE = re.compile(r"ForTokenClassification|ForProcessReward|PRM|ForPrm")
+"""Classes of models that score the steps of an answer."""
 
 _BUFFERS = re.compile(
     r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|num_batches_tracked)$"
@@ -16,9 +19,19 @@ _BUFFERS = re.compile(
 
 _LANGUAGE = re.compile(
     r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|generator_(predictions|lm_head)|"
-    r"discriminator_predictions|predictions|pooler|seq_relationship)(\.|$)"
+    r"discriminator_predictions|predictions|pooler|seq_relationship|pred_layer)(\.|$)|^decoder\.(bias|weight)$"
 )
 """Output layers of pretraining, which a reward model carries along and never reads."""
+
+
+def refuse_other_tasks(checkpoint: Checkpoint) -> None:
+    """Raise DataError for a model that scores the steps of an answer and not the whole of it."""
+    named = [name for name in checkpoint.architectures if _STEPWISE.search(name)]
+    if named:
+        raise DataError(
+            f"model={checkpoint.name!r} is a {named[0]}: token classification, as process reward models have it, which "
+            "scores every step of an answer; rmlab scores whole answers: use an outcome reward model"
+        )
 
 
 def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:

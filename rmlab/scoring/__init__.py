@@ -42,8 +42,8 @@ def score(
     and a `name` (`rmlab.scorers.protocol`). `options` go to `rmlab.classifier` where a string names a model; `name` may
     be a list, one for each. Identical texts are scored once.
 
-    With `store`, a folder, every batch is kept as it comes: an interrupted run goes on where it stopped, a rerun
-    forwards nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
+    With `store`, a folder, every batch is kept as it comes: interrupted runs resume, a rerun forwards
+    nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
     A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
     begin where that would replace the table of another model of the same name.
@@ -65,6 +65,7 @@ def score(
     responses = select_shard(tables.check_responses(responses), shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
+    kept = _store(store)
     named = _scorers(model, _single, options)
     if store is not None and shard is None:
         finished.check(store, named, responses["benchmark"].unique())
@@ -72,7 +73,7 @@ def score(
         call = _call(name, scorer)
         values, provenance[name] = run(
             name, scorer, call, texts,
-            store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress,
+            store=kept, batch=batch, allow_missing=allow_missing, progress=progress,
         )  # fmt: skip
         parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
@@ -108,6 +109,7 @@ def prefer(
     """
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
+    kept = _store(store)
     named = _scorers(model, _comparing, options)
     if store is not None and shard is None:
         finished.check(store, named, frame["benchmark"].unique(), pairs=True)
@@ -115,7 +117,7 @@ def prefer(
         if not protocol.is_pairwise(scorer):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
         margin, provenance[name] = _margins(
-            name, scorer, texts, store=_store(store), batch=batch, allow_missing=allow_missing, progress=progress
+            name, scorer, texts, store=kept, batch=batch, allow_missing=allow_missing, progress=progress
         )
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))

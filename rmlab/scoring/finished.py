@@ -7,6 +7,7 @@ UTF-8 in percent codes, and behind a ``~`` stand the places of the capital lette
 bit lowest.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
 
+_LONGEST = 255
 _BASE_32 = "0123456789abcdefghijklmnopqrstuv"
 # Names of devices on Windows, whatever stands behind the first dot.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)", re.IGNORECASE)
@@ -47,7 +49,7 @@ def check(
 
     `scorers`: by name. What stands in the folder is another's where its provenance tells of other weights.
     """
-    longest = files.longest_name(Path(folder).expanduser())
+    longest = _name_limit(Path(folder).expanduser())
     for benchmark in benchmarks:
         for name, scorer in scorers.items():
             file = file_name(name, benchmark, pairs=pairs)
@@ -94,6 +96,12 @@ def _base_32(number: int) -> str:
         number, digit = divmod(number, 32)
         digits = _BASE_32[digit] + digits
     return digits
+
+
+def _name_limit(folder: Path) -> int:
+    """Longest file name that the folder's file system takes."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    return os.pathconf(there, "PC_NAME_MAX") if os.name == "posix" else _LONGEST
 
 
 def _refuse_other(path: Path, name: str, scorer: AnyScorer) -> None:

@@ -1,6 +1,7 @@
 """What a scorer has to do: each distinct text once, batch by batch, in memory or with a ledger that remembers."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ Numbers = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Stream = Callable[[Numbers], Iterable[tuple[Any, Any]]]
 
+# Seconds without a new score from anybody after which texts that another process claimed are scored here, too.
+PATIENCE = 600.0
 # Texts that one process claims at a time when it shares a store: at least, and how many claims there are at most.
 _SPAN = 512
 _SPANS = 64
@@ -55,9 +58,13 @@ def at_once(work: Work) -> dict[str, float]:
 
 
 def resume(work: Work, ledger: Ledger) -> dict[str, float]:
-    """Score what the ledger does not know, span by span; wait for spans that another process is scoring."""
+    """Score what the ledger does not know, span by span; wait for spans that another process is scoring.
+
+    A process that is stopped keeps its claims. After `PATIENCE` seconds without a new score from anybody, its texts are
+    scored here, too: two scores of one text do no harm, because the ledger that sorts first is believed.
+    """
     ledger.refresh()
-    pause = 0.02
+    pause, last = 0.02, time.monotonic()
     while True:
         before = _unknown(work, ledger, work.leaders).size
         if not before:
@@ -66,12 +73,16 @@ def resume(work: Work, ledger: Ledger) -> dict[str, float]:
             if not _unknown(work, ledger, span).size:
                 continue
             with ledger.claim([work.keys[i] for i in span]) as mine:
-                if mine:
+                if mine or time.monotonic() - last > PATIENCE:
+                    if not mine:
+                        _warn_of_stopped(work, ledger)
                     ledger.refresh()
                     _score_span(work, ledger, _unknown(work, ledger, span))
+                    last = time.monotonic()
         ledger.refresh()
         after = _unknown(work, ledger, work.leaders).size
         if after:
+            last = time.monotonic() if after < before else last
             pause = 0.02 if after < before else min(2 * pause, 1.0)
             work.bar.set_postfix_str("waiting for another process")
             time.sleep(pause)
@@ -82,6 +93,16 @@ def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, An
     seconds = time.perf_counter() - start
     began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
     return {"started": began, "seconds": round(seconds, 3), "texts": texts, "scored": scored, "missing": missing}
+
+
+def _warn_of_stopped(work: Work, ledger: Ledger) -> None:
+    writers = ", ".join(sorted(path.stem for path in ledger.folder.glob("*.scores"))) or "no scores so far"
+    warnings.warn(
+        f"scorer {work.name!r}: another process holds texts in {ledger.folder} and has written no score for "
+        f"{PATIENCE:.0f} seconds; it may be stopped. They are scored here as well. Writers (time-host-process): "
+        f"{writers}",
+        stacklevel=4,
+    )
 
 
 def _note(work: Work) -> dict[str, Any]:
@@ -96,11 +117,13 @@ def _score_span(work: Work, ledger: Ledger, wanted: Numbers) -> None:
     work.bar.set_postfix_str("")
     if not work.scored:
         ledger.note(_note(work) | {"seconds": None})
-    for numbers, values in _batches(work, wanted):
-        found = np.isfinite(values)
-        ledger.append([work.keys[i] for i in numbers[found]], values[found])
-        _refuse_missing(work, numbers, values)
-    ledger.note(_note(work))
+    try:
+        for numbers, values in _batches(work, wanted):
+            found = np.isfinite(values)
+            ledger.append([work.keys[i] for i in numbers[found]], values[found])
+            _refuse_missing(work, numbers, values)
+    finally:  # an interrupted run has scored what it has scored
+        ledger.note(_note(work))
 
 
 def _spans(work: Work) -> list[Numbers]:

@@ -6,14 +6,15 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
+from rmlab.baselines import is_baseline
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
-from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Items, require_same_items
+from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Floats, Items, require_same_items
 from rmlab.items.weighting import Average, Number, weighs
 from rmlab.metrics.comparisons import grouped
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, overall, read
 from rmlab.stats.difference import Difference, differences, holm
-from rmlab.stats.simultaneous import adjusted_p
+from rmlab.stats.simultaneous import adjusted_p, chance_of
 from rmlab.tables import DataError
 
 __all__ = ["WAY_OUT", "compare", "compare_all", "flips", "read_models"]
@@ -48,7 +49,9 @@ def compare(
     if a == b:
         raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
-    reading = read_models(_chosen(table, [a, b]), average, ties, common, options)
+    two = _chosen(table, [a, b])
+    # `common` means the items of all models, as in `rank` and `summary`, though only two are compared.
+    reading = read_models(table if common else two, average, ties, common, options)
     first, second = (np.array([reading.items.models.index(name)]) for name in (a, b))
     rows = []
     for key, counted, need in grouped(reading, columns):
@@ -76,8 +79,11 @@ def compare_all(
     """Every model against every other: one row per pair of models, in the order of the rows of `table`.
 
     The columns of `compare` without `by`, and p_adjusted behind p_holm: adjusted over all pairs by the largest
-    statistic (max-t, step-down), which knows how the pairs hang together and so costs less than Holm; two models share
-    a letter in `rank` exactly where it is not below `1 - confidence` (among the models; baselines have no letters).
+    statistic (max-t, step-down), which knows how the pairs hang together and so costs less than Holm. Read p_adjusted
+    where all pairs are one question: two models share a letter in `rank` exactly where it is not below
+    `1 - confidence`. Over 11,026 pairs it is still a harsh question; "which model is the best" is `compare_best`, and
+    two models named beforehand are `compare`. Pairs of models are adjusted over the pairs of models, those with a
+    content-blind baseline over all pairs.
     """
     reading = read_models(table, average, ties, common, options)
     number = overall(reading)
@@ -85,10 +91,23 @@ def compare_all(
     first, second = np.triu_indices(len(reading.items.models), 1)
     found = differences(one, first, second, confidence=confidence)
     frame = pd.DataFrame(_row(reading, number, one, found, first, second))
-    frame = frame.assign(
-        p_holm=holm(found.p), p_adjusted=adjusted_p(one.influence, found.p, found.value, first, second)
-    )
+    frame = frame.assign(p_holm=holm(found.p), p_adjusted=_adjusted(reading.items.models, one, found, first, second))
     return _ordered(frame, [], ["p_adjusted"])
+
+
+def _adjusted(models: list[str], one: Estimate, found: Difference, first: Codes, second: Codes) -> Floats:
+    """p over all pairs; over the pairs of models alone for those, so that a baseline in the table moves no letter."""
+    chance = chance_of(one.influence)
+    adjusted = adjusted_p(chance, found.p, found.value, first, second)
+    blind = np.array([is_baseline(name) for name in models])
+    if blind.any():
+        ranked = np.flatnonzero(~blind[first] & ~blind[second])
+        own = chance_of(one.influence[~blind])
+        place = np.cumsum(~blind) - 1
+        adjusted[ranked] = adjusted_p(
+            own, found.p[ranked], found.value[ranked], place[first[ranked]], place[second[ranked]]
+        )
+    return adjusted
 
 
 def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:

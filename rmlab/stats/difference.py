@@ -1,6 +1,5 @@
 """Differences of two models' numbers: one error, one test, and the interval that goes with it."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from rmlab.metrics import errors
 from rmlab.metrics.estimate import Estimate
 from rmlab.stats.mcnemar import mcnemar, melded_interval
 
-__all__ = ["Difference", "differences", "holm"]
+__all__ = ["Difference", "differences", "holm", "is_exact"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -37,22 +36,24 @@ def differences(
     """Difference of a number between pairs of models, each on its own items: never pairwise deletion.
 
     Where every prompt has one item in one pool, earning 0 or 1, and both models answered all: McNemar's exact test with
-    the melded interval that agrees with it (Fay and Lumbard 2021). Else Student's t of the difference over its
-    CR2 error, with degrees of freedom from the strata, at most one less than the clusters whose contributions differ;
-    where none or one differs p is 1, and the half-width is what may lie unseen in that many clusters. p and interval
-    come from one error and one df, so the interval excludes zero exactly where p < 1 - confidence.
-    `limits=False` leaves out the intervals of exact tests, which take the time where there are thousands.
+    the melded interval that agrees with it (Fay and Lumbard 2021). Else Student's t of the difference over its CR2
+    error. Its degrees of freedom come from the strata and are at most one less than the clusters whose contributions
+    differ: what a thousand equal prompts say of the error of a few unequal ones is nothing. Without any spread p and
+    interval reckon with what may lie unseen. p and interval come from one error and one df, so the interval excludes
+    zero exactly where p < 1 - confidence. `limits=False` leaves out the intervals of exact tests, which take the time
+    where there are thousands.
     """
     value = one.value[first] - one.value[second]
-    variance, freedom = _variance(one, first, second)
-    differing = _differing(one.contribution, first, second)
-    freedom = np.minimum(freedom, differing - 1)
-    still = (differing <= 1) | (variance == 0)
+    differing = _differing(one, first, second)
+    variance, freedom = _variance(one, first, second, differing)
+    n_differing = differing.sum(axis=1)
+    freedom = np.minimum(freedom, n_differing - 1)
+    still = (n_differing <= 1) | (variance == 0)
     se = np.sqrt(variance)
-    half = np.where(still, _unseen(one, first, second, value, confidence), errors.t_quantile(freedom, confidence) * se)
-    p = np.where(still, 1.0, _tail(value, se, freedom))
+    half, p = errors.t_quantile(freedom, confidence) * se, _tail(value, se, freedom)
+    half[still], p[still] = _unseen(one, first[still], second[still], value[still], n_differing[still], confidence)
     low, high = value - half, value + half
-    exact = _is_exact(one, first, second)
+    exact = is_exact(one, first, second)
     if exact.any():
         p[exact], low[exact], high[exact] = _exact(one, first[exact], second[exact], confidence, limits)
     reason = [one.reason[a] or one.reason[b] for a, b in zip(first, second, strict=True)]
@@ -75,22 +76,21 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def _variance(one: Estimate, first: Codes, second: Codes) -> tuple[Floats, Floats]:
+def _variance(one: Estimate, first: Codes, second: Codes, differing: Codes) -> tuple[Floats, Floats]:
     """Variance of each difference and its degrees of freedom: sums over strata, from the models' covariances."""
     total, spent, plain = np.zeros(len(first)), np.zeros(len(first)), np.zeros(len(first))
     models, place = np.unique(np.concatenate([first, second]), return_inverse=True)
     a, b = place[: len(first)], place[len(first) :]
     influence = one.influence[models]
-    order = np.argsort(one.stratum, kind="stable")
-    ends = np.searchsorted(one.stratum[order], np.arange(one.variance.shape[1] + 1))
-    for stratum, (start, end) in enumerate(pairwise(ends)):
-        part = influence[:, order[start:end]]
+    for stratum, members in enumerate(_members(one)):
+        part = influence[:, members]
         product = part @ part.T
         own = np.diag(product)
         both = own[a] + own[b]
         variance = both - 2 * product[a, b]
         variance = np.where(variance > _FLAT * both, variance, 0.0)
         freedom = np.minimum(*(one.stratum_freedom[side, stratum] for side in (first, second)))
+        freedom = np.minimum(freedom, np.maximum(differing[:, stratum] - 1, 1))
         total += variance
         plain += freedom
         spent += np.divide(variance**2, freedom, out=np.zeros_like(variance), where=(variance > 0) & (freedom > 0))
@@ -98,22 +98,41 @@ def _variance(one: Estimate, first: Codes, second: Codes) -> tuple[Floats, Float
         return total, np.where(spent > 0, total**2 / spent, plain)
 
 
-def _differing(contribution: Floats, first: Codes, second: Codes) -> Codes:
-    """Number of clusters that give two models something different."""
-    found = np.empty(len(first), np.intp)
+def _members(one: Estimate) -> list[Codes]:
+    """Clusters of each stratum."""
+    order = np.argsort(one.stratum, kind="stable")
+    return np.split(order, np.searchsorted(one.stratum[order], np.arange(1, one.variance.shape[1])))
+
+
+def _differing(one: Estimate, first: Codes, second: Codes) -> Codes:
+    """Number of clusters in each stratum that give two models something different: (pairs, strata)."""
+    members = _members(one)
+    found = np.zeros((len(first), len(members)), np.intp)
+    pieces = [np.ascontiguousarray(one.contribution[:, columns]) for columns in members]
     for model in np.unique(first):
         rows = np.flatnonzero(first == model)
-        gap = np.abs(contribution[second[rows]] - contribution[model])
-        found[rows] = (gap > _ROUNDING).sum(axis=1)
+        for stratum, piece in enumerate(pieces):
+            found[rows, stratum] = (np.abs(piece[second[rows]] - piece[model]) > _ROUNDING).sum(axis=1)
     return found
 
 
-def _unseen(one: Estimate, first: Codes, second: Codes, value: Floats, confidence: float) -> Floats:
-    """Half-width where models do not differ: the rate at which clusters may differ unseen, times the largest step."""
-    share = np.minimum(one.share[first], one.share[second]) if len(first) < 1000 else one.share[first]
-    n = (share > 0).sum(axis=1).astype(float)
-    step = share.max(axis=1) * one.range
-    return np.maximum(errors.unseen_rate(n, confidence) * n * step, np.abs(value))
+def _unseen(
+    one: Estimate, first: Codes, second: Codes, value: Floats, differing: Codes, confidence: float
+) -> tuple[Floats, Floats]:
+    """Half-width and p where the clusters show no spread: all give the same difference, or all but one give none.
+
+    Clusters that behave otherwise may lie unseen, at a rate up to the upper limit of "none of n", each by as much as a
+    cluster can change. Where all n prompts go one way that is McNemar's p, 2 / 2^n; and p is never below what flipping
+    the signs of the clusters that differ could give.
+    """
+    n, step = (one.share > 0).sum(axis=1).astype(float), one.share.max(axis=1, initial=0.0)
+    n, step = np.minimum(n[first], n[second]), np.maximum(step[first], step[second])
+    most = n * step * (one.range + np.abs(value))
+    half = errors.unseen_rate(n, confidence) * most
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * np.maximum(1 - np.abs(value) / most, 0) ** n
+    p = np.minimum(np.maximum(p, 2.0 ** (1 - np.minimum(differing, 1000))), 1.0)
+    return np.where(p < 1 - confidence, half, np.maximum(half, np.abs(value))), p
 
 
 def _tail(value: Floats, se: Floats, freedom: Floats) -> Floats:
@@ -124,20 +143,22 @@ def _tail(value: Floats, se: Floats, freedom: Floats) -> Floats:
     return found
 
 
-def _is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
-    """Whether a difference is McNemar's: one item of 0 or 1 a cluster, all answered by both."""
+def is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
+    """Whether a difference is McNemar's: one item a cluster in one pool, earning 0 or 1, all answered by both."""
     if not one.single:
         return np.zeros(len(first), np.bool_)
-    whole = one.n_pairs == (one.share > 0).any(axis=0).sum()
+    own = (one.contribution == 0) | (np.abs(one.contribution - one.share) < _ROUNDING)
+    whole = (one.n_pairs == (one.share > 0).any(axis=0).sum()) & own.all(axis=1)
     return np.asarray(whole[first] & whole[second])
 
 
 def _exact(
     one: Estimate, first: Codes, second: Codes, confidence: float, limits: bool
 ) -> tuple[Floats, Floats, Floats]:
-    won = one.contribution > 0
-    only_a = np.array([(won[a] & ~won[b]).sum() for a, b in zip(first, second, strict=True)])
-    only_b = np.array([(won[b] & ~won[a]).sum() for a, b in zip(first, second, strict=True)])
+    won = (one.contribution > 0).astype(np.float32)
+    both = won @ won.T
+    wins = np.diag(both)
+    only_a, only_b = (np.rint(wins[side] - both[first, second]).astype(np.intp) for side in (first, second))
     p = mcnemar(only_a, only_b)
     if not limits:
         return p, np.full(len(p), np.nan), np.full(len(p), np.nan)

@@ -16,7 +16,7 @@ from rmlab.metrics.numbers import Reading, overall
 from rmlab.metrics.summaries import counts
 from rmlab.stats.comparing import WAY_OUT, read_models
 from rmlab.stats.difference import differences
-from rmlab.stats.simultaneous import adjusted_p, critical_values, signed_z
+from rmlab.stats.simultaneous import adjusted_p, best_p, chance_of, marginal_p, signed_z
 
 __all__ = ["Family", "letters", "rank", "rank_columns"]
 
@@ -135,19 +135,19 @@ class _Decisions(NamedTuple):
 
 
 def _decisions(one: Estimate, models: Codes, confidence: float, family: Family) -> _Decisions:
-    size = len(models)
+    size, alpha = len(models), 1 - confidence
     a, b = np.triu_indices(size, 1)
     found = differences(one, models[a], models[b], confidence=confidence, limits=False)
-    influence = one.influence[models]
+    chance = chance_of(one.influence[models])
     z = _square(size, a, b, signed_z(found.value, found.p))  # above 0: the row's model is ahead of the column's
-    critical = critical_values(influence, confidence=confidence)
-    best = ~(z > critical.above).any(axis=0)
-    if family == "model":  # every model is judged by its own critical value, so there are no pairs to speak of
-        better, worse = (z > critical.both).sum(axis=0), (z < -critical.both).sum(axis=0)
-        return _Decisions(better, worse, best, np.zeros((size, size), bool))
-    clear = adjusted_p(influence, found.p, found.value, a, b) < 1 - confidence
-    ahead = _square(size, a, b, np.where(clear, np.sign(found.value), 0.0))
-    return _Decisions((ahead > 0).sum(axis=0), (ahead < 0).sum(axis=0), best, ahead != 0)
+    p = np.abs(_square(size, a, b, found.p)) + np.eye(size)
+    best = best_p(chance, p, z) >= alpha
+    if family == "model":  # every model has a family of its own, so there are no pairs to speak of
+        clear = marginal_p(chance, p, z) < alpha
+        return _Decisions((clear & (z < 0)).sum(axis=1), (clear & (z > 0)).sum(axis=1), best, np.zeros_like(clear))
+    apart = np.zeros((size, size), bool)
+    apart[a, b] = apart[b, a] = adjusted_p(chance, found.p, found.value, a, b) < alpha
+    return _Decisions((apart & (z > 0)).sum(axis=0), (apart & (z < 0)).sum(axis=0), best, apart)
 
 
 def _square(size: int, a: np.ndarray, b: np.ndarray, of: Floats) -> Floats:

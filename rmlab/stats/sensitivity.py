@@ -80,7 +80,8 @@ def _values(reading: Reading) -> Floats:
 def _changed(items: Items, other: Items) -> Floats:
     """Number of items that each model is credited differently for."""
     same = (items.credit == other.credit) | (np.isnan(items.credit) & np.isnan(other.credit))
-    return (~same).sum(axis=1).astype(float)
+    changed: Floats = (~same).sum(axis=1).astype(float)
+    return changed
 
 
 def _ranks(values: Floats) -> Floats:
@@ -140,4 +141,5 @@ def _noisy(reading: Reading, margin: Floats, noise: float, repeats: int, seed: i
 
 
 def _answers(frame: pd.DataFrame, side: str) -> Codes:
-    return frame.groupby([*PROMPT, side], sort=False).ngroup().to_numpy().astype(np.intp)
+    found: Codes = frame.groupby([*PROMPT, side], sort=False).ngroup().to_numpy().astype(np.intp)
+    return found

@@ -6,28 +6,54 @@ Chernozhukov, Chetverikov and Kato (2013); Romano and Wolf (2005) for the step-d
 and Wilhelm (2024).
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRAWS", "Critical", "adjusted_p", "critical_values", "signed_z"]
+__all__ = [
+    "DRAWS",
+    "Chance",
+    "adjusted_p",
+    "best_p",
+    "chance_of",
+    "largest_quantile",
+    "lead_quantile",
+    "marginal_p",
+    "signed_z",
+]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 DRAWS = 2000
-_BLOCK = 500  # draws held in memory at once
+_BLOCK = 500  # draws whose normals, or whose pairs, are held in memory at once
 _PAIRS = 40_000_000  # numbers held in memory at once
 _SEED = 0
+_FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
 
 
-class Critical(NamedTuple):
-    """Critical values of z, (models,): of a model against any other in either direction, and of any other above it."""
+class Chance(NamedTuple):
+    """What the models' values do by chance: `drawn` (draws, models) and the error of each difference under the draws,
+    `se` (models, models), infinite where two models are the same: those are never apart."""
 
-    both: Floats
-    above: Floats
+    drawn: NDArray[np.float32]
+    se: NDArray[np.float32]
+
+
+def chance_of(influence: Floats) -> Chance:
+    """Draw once for all families; the seed is fixed, so equal tables give equal answers."""
+    rng = np.random.default_rng(_SEED)
+    effect = np.ascontiguousarray(influence.T, dtype=np.float32)
+    # Single precision: a draw needs three digits, and the products are the whole cost.
+    parts = [rng.standard_normal((_BLOCK, len(effect)), dtype=np.float32) @ effect for _ in range(DRAWS // _BLOCK)]
+    product = influence @ influence.T
+    own = np.diag(product)
+    both = own[:, None] + own
+    variance = both - 2 * product
+    flat = variance <= _FLAT * both
+    se = np.where(flat, np.inf, np.sqrt(np.where(flat, 1.0, variance)))
+    return Chance(np.concatenate(parts), se.astype(np.float32))
 
 
 def signed_z(value: Floats, p: Floats) -> Floats:
@@ -38,7 +64,7 @@ def signed_z(value: Floats, p: Floats) -> Floats:
     return np.where(p >= 1, 0.0, z)
 
 
-def adjusted_p(influence: Floats, p: Floats, value: Floats, first: Codes, second: Codes) -> Floats:
+def adjusted_p(chance: Chance, p: Floats, value: Floats, first: Codes, second: Codes) -> Floats:
     """p of each difference adjusted over all of them, step-down: the chance of a statistic so large among the rest.
 
     Never below the unadjusted p; NaN stays NaN and does not count.
@@ -50,54 +76,78 @@ def adjusted_p(influence: Floats, p: Floats, value: Floats, first: Codes, second
     size = np.abs(signed_z(value[known], p[known]))
     order = np.argsort(size, kind="stable")  # the smallest first: the running maximum is then that of the rest
     a, b = first[known][order], second[known][order]
-    se = _errors(influence, a, b)
+    se, reached = chance.se[a, b], size[order].astype(np.float32)
     exceed = np.zeros(len(known))
-    for drawn in _draws(influence, max(1, min(_BLOCK, _PAIRS // max(len(known), 1)))):
+    block = max(1, min(_BLOCK, _PAIRS // len(known)))
+    for start in range(0, DRAWS, block):
+        drawn = chance.drawn[start : start + block]
         largest = np.maximum.accumulate(np.abs(drawn[:, a] - drawn[:, b]) / se, axis=1)
-        exceed += (largest >= size[order].astype(np.float32)).sum(axis=0)
-    share = (1 + exceed) / (1 + DRAWS)
-    stepped = np.maximum.accumulate(share[::-1])[::-1]  # a smaller statistic never has the smaller p
-    result[known[order]] = np.maximum(stepped, p[known][order])
+        exceed += (largest >= reached).sum(axis=0)
+    result[known[order]] = _stepped(exceed, p[known][order])
     return result
 
 
-def critical_values(influence: Floats, *, confidence: float = 0.95) -> Critical:
-    """For each model the largest standardised difference with any other that chance reaches in `confidence` of draws.
+def marginal_p(chance: Chance, p: Floats, z: Floats) -> Floats:
+    """p of each model (rows) against every other (columns), adjusted over the pairs of the row's model alone.
 
-    At least the quantile of the unadjusted test, so that what is clear here is significant in `compare`.
+    `p` and `z` are squares. With the draws and the order of `adjusted_p`, but fewer pairs to be the largest of, so it
+    is never above that: what is clear over all pairs is clear for each model.
     """
+    size = len(p)
+    result = np.ones((size, size))
+    for model in range(size):
+        others = np.delete(np.arange(size), model)
+        order = others[np.argsort(np.abs(z[model, others]), kind="stable")]
+        gap = np.abs(chance.drawn[:, order] - chance.drawn[:, [model]]) / chance.se[model, order]
+        reached = np.abs(z[model, order]).astype(np.float32)
+        exceed = (np.maximum.accumulate(gap, axis=1) >= reached).sum(axis=0)
+        result[model, order] = _stepped(exceed.astype(np.float64), p[model, order])
+    return result
+
+
+def best_p(chance: Chance, p: Floats, z: Floats) -> Floats:
+    """p of "no model is better than this one" for each: chance of so large a lead (one-sided) of any other over it.
+
+    `z` (models, models) is above 0 where the row's model is ahead of the column's. Never below the two-sided p of the
+    largest lead, so that nobody is out who is not significantly behind somebody in `compare`.
+    """
+    size = len(p)
+    result = np.ones(size)
+    for model in range(size) if size > 1 else ():
+        others = np.delete(np.arange(size), model)
+        leader = others[z[others, model].argmax()]
+        if z[leader, model] <= 0:
+            continue
+        lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
+        share = (1 + (lead >= np.float32(z[leader, model])).sum()) / (1 + DRAWS)
+        result[model] = max(share, p[leader, model])
+    return result
+
+
+def lead_quantile(chance: Chance, model: int, *, level: float) -> float:
+    """z that the largest lead of any model over this one stays below in `level` of draws, if all are equal."""
     from scipy.special import ndtri
 
-    size = len(influence)
-    both, above = (np.zeros((DRAWS, size), np.float32) for _ in range(2))
-    everyone = np.indices((size, size)).reshape(2, -1)
-    se = _errors(influence, *everyone).reshape(size, size)
-    start = 0
-    for drawn in _draws(influence, _BLOCK):
-        rows = slice(start, start + len(drawn))
-        for model in range(size):
-            gap = (drawn - drawn[:, [model]]) / se[model]
-            both[rows, model] = np.abs(gap).max(axis=1, initial=0)
-            above[rows, model] = gap.max(axis=1, initial=0)
-        start += len(drawn)
-    least = float(ndtri(0.5 + confidence / 2))
-    found = (np.quantile(x, confidence, axis=0, method="higher").astype(np.float64) for x in (both, above))
-    return Critical(*(np.maximum(x, least) for x in found))
+    others = np.delete(np.arange(len(chance.se)), model)
+    lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
+    return max(float(np.quantile(lead, level, method="higher")), float(ndtri(level)))
 
 
-def _draws(influence: Floats, block: int) -> Iterator[NDArray[np.float32]]:
-    """Blocks (draws, models) of what the values do by chance; the seed is fixed, so equal tables give equal answers."""
-    rng = np.random.default_rng(_SEED)
-    effect = np.ascontiguousarray(influence.T, dtype=np.float32)
-    for start in range(0, DRAWS, block):
-        size = min(block, DRAWS - start)
-        yield rng.standard_normal((size, len(effect)), dtype=np.float32) @ effect
+def largest_quantile(chance: Chance, level: float) -> float:
+    """|z| that the largest difference of all pairs stays below in `level` of draws, if all models are equal."""
+    a, b = np.triu_indices(len(chance.se), 1)
+    block = max(1, min(_BLOCK, _PAIRS // max(len(a), 1)))
+    largest = [
+        (np.abs(chance.drawn[s : s + block, a] - chance.drawn[s : s + block, b]) / chance.se[a, b]).max(
+            axis=1, initial=0
+        )
+        for s in range(0, DRAWS, block)
+    ]
+    return float(np.quantile(np.concatenate(largest), level, method="higher"))
 
 
-def _errors(influence: Floats, a: Codes, b: Codes) -> NDArray[np.float32]:
-    """Error of each difference under the draws; infinite where two models are the same, which are never apart."""
-    product = influence @ influence.T
-    own = np.diag(product)
-    variance = own[a] + own[b] - 2 * product[a, b]
-    flat = variance <= 1e-10 * (own[a] + own[b])
-    return np.where(flat, np.inf, np.sqrt(np.where(flat, 1.0, variance))).astype(np.float32)
+def _stepped(exceed: Floats, p: Floats) -> Floats:
+    """Adjusted p of statistics in ascending order, from how many draws exceed each among it and the smaller ones."""
+    share = (1 + exceed) / (1 + DRAWS)
+    stepped = np.maximum.accumulate(share[::-1])[::-1]  # a smaller statistic never has the smaller p
+    return np.maximum(stepped, p)

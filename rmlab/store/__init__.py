@@ -19,6 +19,8 @@ class Store:
     """
 
     def __init__(self, folder: str | Path) -> None:
+        if not str(folder).strip():
+            raise DataError(f"store: {folder!r} names no folder; give one, for example 'scores/', or leave it out")
         self.folder = Path(folder).expanduser()
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError(f"store: {self.folder} is a file; give a folder, for example 'scores/'")

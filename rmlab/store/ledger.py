@@ -108,8 +108,18 @@ class Ledger:
         return found
 
     def runs(self) -> list[dict[str, Any]]:
-        """What each process wrote with `note`, in the order of their starts."""
-        return list(self.notes().values())
+        """What each process wrote with `note`, in the order of their starts.
+
+        A process that was killed could not note its last scores: `scored` is at least what its file holds.
+        """
+        return [self._counted(name, note) for name, note in self.notes().items()]
+
+    def _counted(self, name: str, note: dict[str, Any]) -> dict[str, Any]:
+        part = self._parts.get(f"{name.removesuffix('.json')}{lines.SUFFIX}")
+        scored, missing = note.get("scored"), note.get("missing", 0)
+        if part is None or not isinstance(scored, int) or not isinstance(missing, int):
+            return note
+        return note | {"scored": max(scored, len(part.scores) + missing)}
 
     def others(self) -> list[dict[str, Any]]:
         """Files with scores that belong to another user: owner, ledger (the file's name) and texts."""

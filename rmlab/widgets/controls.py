@@ -10,7 +10,7 @@ from rmlab.widgets.selection import Selection
 __all__ = ["Controls"]
 
 _ANY = "all"
-_NOBODY = "nobody"
+_NONE = "none"
 _OUTCOMES = [
     (_ANY, ""), ("wrong (loss)", "loss"), ("tie", "tie"), ("right (win)", "win"), ("missing", "missing"),
     ("models disagree", "flip"),
@@ -30,7 +30,7 @@ class Controls:
         many = len(index.models) > 1
         names = list(index.models)
         self.model = w.Dropdown(options=names, description="Model")
-        self.other = w.Dropdown(options=[_NOBODY, *names], description="Compare with", disabled=not many)
+        self.other = w.Dropdown(options=[_NONE, *names], description="Compare with", disabled=not many)
         self.domain = w.Dropdown(options=[(_ANY, ""), *zip(index.domain_names, index.domain_names, strict=True)])
         self.subset = w.Dropdown(options=[(_ANY, ""), *zip(index.subset_names, index.subset_names, strict=True)])
         self.domain.description, self.subset.description = "Domain", "Subset"
@@ -53,7 +53,7 @@ class Controls:
         try:
             first, *rest = selection.models
             self._fit_range(first)
-            self.model.value, self.other.value = first, rest[0] if rest else _NOBODY
+            self.model.value, self.other.value = first, rest[0] if rest else _NONE
             self.domain.value, self.subset.value = selection.domain or "", selection.subset or ""
             self.outcome.value, self.order.value = selection.outcome or "", selection.order
             self.margin.value = self._clipped(first, selection.margin)
@@ -65,7 +65,7 @@ class Controls:
     def read(self, selection: Selection) -> dict[str, Any]:
         """What the controls say, as fields of a Selection. `selection`: the one now shown."""
         models: tuple[str, ...] = (self.model.value,)
-        if self.other.value not in (_NOBODY, self.model.value):
+        if self.other.value not in (_NONE, self.model.value):
             models += (self.other.value,)
         outcome = None if self.outcome.value == "flip" and len(models) < 2 else self.outcome.value or None
         return {

@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
+from rmlab.benchmarks import benchmark_of
 from rmlab.tables import KEY, PROMPT, STYLES, DataError
 
 __all__ = ["Index", "build", "prompt_text"]
@@ -23,7 +24,8 @@ class Index:
     `texts`: the responses that belong to a scored prompt, prompts together; `score` (models, texts), NaN where a model
     has none; `prompts`: one row per prompt (benchmark, domain, id, subset, prompt). The comparisons of chosen with
     rejected answers are three arrays of the same length: `prompt` (row of `prompts`), `chosen` and `rejected` (rows
-    of `texts`); `cell` is 3 * chosen style + rejected style, -1 where a style is missing.
+    of `texts`); `cell` is 3 * chosen style + rejected style, -1 where a style is missing. `domains_alike` says whether
+    the benchmark averages its domains, as `rmlab.matrix` then does.
     """
 
     models: tuple[str, ...]
@@ -35,6 +37,7 @@ class Index:
     chosen: Ints
     rejected: Ints
     cell: NDArray[np.int8]
+    domains_alike: bool
     _margins: dict[str, Floats] = field(default_factory=dict, repr=False)
     _searched: dict[str, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
 
@@ -117,7 +120,8 @@ def build(scores: pd.DataFrame, responses: pd.DataFrame) -> Index:
     cell = len(STYLES) * style[chosen] + style[rejected]
     cell[(style[chosen] < 0) | (style[rejected] < 0)] = -1
     prompts = texts.iloc[start[:-1]][[*PROMPT, "subset", "prompt"]].reset_index(drop=True)
-    return Index(tuple(models), texts, prompts, start, score[:, order], prompt, chosen, rejected, cell)
+    alike = bool((cell >= 0).all()) and bool(benchmark_of(scores).styles)
+    return Index(tuple(models), texts, prompts, start, score[:, order], prompt, chosen, rejected, cell, alike)
 
 
 def prompt_text(prompt: object) -> str:

@@ -148,20 +148,28 @@ def match(index: Index, selection: Selection) -> Match:
 def cell_shares(index: Index, selection: Selection, model: str) -> tuple[Floats, Ints]:
     """Share of comparisons won (a tie is not won) and their number in the nine cells, chosen style by rejected style.
 
-    Domain, subset and text count; cell, outcome and margin do not, as they would only show the filter again.
+    Domain, subset and text count; cell, outcome and margin do not, as they would only show the filter again. Domains
+    are averaged where the benchmark does so: over the whole benchmark this is `rmlab.matrix`.
     """
     rows = _prompts(index, selection) & index.contain(selection.text)
     margin = index.margin(model)
     counted = rows[index.prompt] & (index.cell >= 0) & ~np.isnan(margin)
-    cell = index.cell[counted].astype(np.intp)
-    n = np.bincount(cell, minlength=9)
+    domain = index.domains if index.domains_alike else np.zeros_like(index.domains)
+    cell = 9 * domain[index.prompt[counted]] + index.cell[counted]
+    size = 9 * (int(domain.max(initial=0)) + 1)
+    n = np.bincount(cell, minlength=size).reshape(-1, 9)
+    won = np.bincount(cell, margin[counted] > 0, size).reshape(-1, 9)
+    there = n.any(axis=1)  # a domain that the selection leaves out is no domain of it
     with np.errstate(invalid="ignore"):
-        share = np.bincount(cell, margin[counted] > 0, 9) / n
-    return share.reshape(3, 3), n.reshape(3, 3)
+        share = (won[there] / n[there]).mean(axis=0) if there.any() else np.full(9, np.nan)
+    return share.reshape(3, 3), n.sum(axis=0).reshape(3, 3)
 
 
 def share_won(index: Index, selection: Selection, model: str) -> tuple[float, int]:
     """Share of comparisons won and their number, counted as in `cell_shares`, with or without styles."""
+    if index.domains_alike:
+        shares, n = cell_shares(index, selection, model)
+        return float(shares.mean()), int(n.sum())
     rows = _prompts(index, selection) & index.contain(selection.text)
     margin = index.margin(model)[rows[index.prompt]]
     known = margin[~np.isnan(margin)]

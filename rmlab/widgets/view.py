@@ -192,7 +192,8 @@ class View:
         again = f"?{self._selection.query()}" if self._linked else self.code
         shown = f'<a href="{escape(again)}">{escape(again)}</a>' if self._linked else escape(again)
         self._link.value = (
-            f'<h4>This view again</h4><div class="rmlab-code" tabindex="0" aria-label="this view again">{shown}</div>'
+            "<h4>Code for this view</h4>"
+            f'<div class="rmlab-code" tabindex="0" aria-label="code for this view">{shown}</div>'
         )
         self._detail()
 
@@ -227,7 +228,8 @@ class View:
 
     def _share(self, model: str) -> str:
         share, n = select.share_won(self.index, self._selection, model)
-        return f"wins {share:.1%} of {n:,} comparisons" if n else "no scores"
+        alike = ", domains alike" if self.index.domains_alike else ""
+        return f"wins {share:.1%} of {n:,} comparisons{alike}" if n else "no scores"
 
     def _cells(self, model: str) -> list[dict[str, Any]]:
         share, n = select.cell_shares(self.index, self._selection, model)

@@ -1,0 +1,69 @@
+"""How many tokens go through a model at once: as many as keep a GPU busy and fit beside the weights."""
+
+from typing import TYPE_CHECKING, Any
+
+from rmlab.inference.flex import SIZES
+from rmlab.inference.passes import offloaded
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+__all__ = ["CPU_BUDGET", "activation_bytes", "default_budget", "free_memory", "of_model"]
+
+CPU_BUDGET = 4096
+"""Tokens at once on a CPU: more no longer fits into its caches."""
+
+_BUSY = 16384
+"""Tokens at once that keep any GPU busy; more would only take memory."""
+
+_FETCHED = 65536
+"""Tokens at once where weights are fetched anew in every pass: tens of GB over the bus, so the passes should be few."""
+
+_SHARE = 0.5
+"""The share of the free memory that activations may take by this estimate, which knows only the largest of them."""
+
+
+def of_model(backbone: "PreTrainedModel") -> int:
+    """The default budget of a loaded model, in tokens."""
+    device = backbone.device
+    return default_budget(
+        backbone.config, backbone.dtype, device, free=free_memory(device), offloaded=offloaded(backbone)
+    )
+
+
+def default_budget(
+    config: Any, dtype: "torch.dtype", device: "torch.device", *, free: float | None, offloaded: bool = False
+) -> int:
+    """Tokens at once for a model with this configuration and `free` bytes of memory (None: not known).
+
+    On a GPU one of the sizes that attention's kernels are compiled for, so that full packs fill them.
+    """
+    if device.type == "cpu":
+        return CPU_BUDGET
+    most = _FETCHED if offloaded else _BUSY
+    room = most if free is None else _SHARE * free / activation_bytes(config, dtype)
+    return max(size for size in SIZES if size <= max(min(room, most), SIZES[0]))
+
+
+def activation_bytes(config: Any, dtype: "torch.dtype") -> float:
+    """Bytes of activations for each token of a pass: about 135 kB for a Llama of 8 B in bfloat16.
+
+    A layer holds, per token, about six vectors of the hidden size and three of the inner one; layers come one after the
+    other, so that one is counted.
+    """
+    text = config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
+
+
+def free_memory(device: "torch.device") -> float | None:
+    """Bytes that a GPU can still give to this process; None for other devices."""
+    import torch
+
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + kept)
+    if device.type == "mps":
+        return float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    return None

@@ -1,0 +1,248 @@
+"""The compiled kernels of flex attention: one for each shape, with smaller blocks where the first do not fit.
+
+Compiling can fail in many ways that say nothing of the model: no C compiler, no triton, too little shared memory for
+the blocks that torch picks, a driver that is too old. Then the pack goes run by run (runs.py), which gives the same,
+only slower, and a warning says why.
+"""
+
+import logging
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary, finalize
+
+from rmlab.inference.fitting import out_of_memory
+from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod
+from rmlab.inference.runs import Kind
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+__all__ = ["OPTIONS", "Kernels", "kernels", "serves"]
+
+OPTIONS: tuple[Mapping[str, int], ...] = ({}, {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1})
+"""What torch is told of a kernel: first nothing, then the smallest blocks, which need the least shared memory."""
+
+BACKEND = "inductor"
+"""What compiles the kernels, by its name in torch."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Shape(NamedTuple):
+    """All that a kernel is compiled for."""
+
+    kind: Kind
+    rows: int
+    heads: int
+    key_heads: int
+    size: int
+    value_size: int
+    strides: tuple[tuple[int, ...], ...]
+    dtype: "torch.dtype"
+    device: "torch.device"
+
+
+class _Kernel(NamedTuple):
+    """A compiled kernel and which of OPTIONS it has."""
+
+    level: int
+    run: "Callable[..., torch.Tensor]"
+
+
+class Kernels:
+    """Flex attention for the packs of one model; its kernels are freed with it.
+
+    `trouble`: the last reason why a kernel could not be had, in one line; empty while all is well.
+    """
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self._level = 0
+        self._paused = False
+        self._made: dict[_Shape, _Kernel] = {}
+        self._recompiled: set[_Shape] = set()
+
+    def __str__(self) -> str:
+        """Which way attention goes, and why not the usual one."""
+        if self._level == 0:
+            return "flex attention"
+        small = self._level < len(OPTIONS)
+        way = "flex attention in small blocks" if small else "run by run" if not self._made else "run by run in part"
+        return f"{way} ({self.trouble})"
+
+    @property
+    def usable(self) -> bool:
+        """Is there a kernel, or one left to try?"""
+        return not self._paused and (bool(self._made) or self._level < len(OPTIONS))
+
+    def attend(
+        self, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", tables: Tables
+    ) -> "torch.Tensor | None":
+        """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out; None where no kernel can be had.
+
+        `tables`: of the layout, on the queries' device. Raises only where memory runs out.
+        """
+        rows = query.shape[2]
+        query, key, value = _fitted(query, key, value)
+        strides = query.stride(), key.stride(), value.stride()
+        shape = _Shape(
+            kind, query.shape[2], query.shape[1], key.shape[1], query.shape[3], value.shape[3], strides,
+            query.dtype, query.device,
+        )  # fmt: skip
+        while (kernel := self._kernel(shape)) is not None:
+            try:
+                out = kernel.run(query, key, value, *tables)
+            except Exception as error:
+                if out_of_memory(error):
+                    raise
+                self._step_down(shape, error)
+            else:
+                return (out if rows == shape.rows else out[:, :, :rows]).transpose(1, 2)
+        return None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block attention goes run by run."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def refuse(self, reason: str) -> None:
+        """Use no kernel from now on."""
+        self._made.clear()
+        self._give_up(reason)
+
+    def _kernel(self, shape: _Shape) -> _Kernel | None:
+        # What failed once for this model is not tried again for its other shapes.
+        if shape not in self._made and self._level < len(OPTIONS):
+            self._made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level]))
+        return self._made.get(shape)
+
+    def _step_down(self, shape: _Shape, error: Exception) -> None:
+        """Forget the kernel; the next one has smaller blocks, unless this one was only compiled too often."""
+        kernel = self._made.pop(shape)
+        if _compiled_too_often(error) and shape not in self._recompiled:
+            self._recompiled.add(shape)
+            return
+        cause = f"no kernel for {shape.rows:,} rows on {shape.device}: {_first_line(error)}"
+        if kernel.level + 1 == len(OPTIONS):
+            self._give_up(cause)
+        else:
+            self.trouble, self._level = cause, max(self._level, kernel.level + 1)
+            _log.warning("flex attention takes smaller blocks: %s", cause)
+
+    def _give_up(self, cause: str) -> None:
+        self.trouble, self._level = cause, len(OPTIONS)
+        _log.warning("attention goes run by run, which gives the same and takes longer: %s", cause)
+
+
+_held: "WeakKeyDictionary[PreTrainedModel, Kernels]" = WeakKeyDictionary()
+
+
+def kernels(backbone: "PreTrainedModel") -> Kernels:
+    """The model's kernels, which live as long as it does."""
+    return _held.setdefault(backbone, Kernels())
+
+
+def serves(device: "torch.device") -> bool:
+    """Has flex attention a kernel for this device: CUDA and ROCm always, Apple's GPU with the torch that brings one."""
+    return device.type == "cuda" or (device.type == "mps" and _has_metal())
+
+
+def compiled(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[..., torch.Tensor]":
+    """A kernel for packs of this many rows: queries, keys, values and tables in, attention out.
+
+    torch keeps what it compiles with a function's code and gives up after a few shapes: attention would then be
+    computed without a kernel, rows x rows at once (34 GB a layer at 16,384 rows). So every kernel has code of its own,
+    and `fullgraph` makes giving up an error. The code is told to forget its kernel when nothing can call it any more.
+    """
+    import torch
+    from torch._C._dynamo.eval_frame import reset_code
+
+    whole: Any = _attention(kind, rows, options)
+    own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
+    finalize(own, reset_code, own.__code__)
+    made: Callable[..., torch.Tensor] = torch.compile(own, dynamic=False, fullgraph=True, backend=BACKEND)
+    return made
+
+
+def _attention(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[..., torch.Tensor]":
+    from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+    view, cap, named = View(kind.window, kind.causal), _cap(kind.softcap), dict(options) or None
+    only_forward = _only_forward()
+
+    def attend(
+        query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor",
+        ends: Any, positions: Any, counts: Any, blocks: Any, full_counts: Any, full_blocks: Any,
+    ) -> "torch.Tensor":  # fmt: skip
+        mask = BlockMask.from_kv_blocks(
+            counts, blocks, full_counts, full_blocks,
+            BLOCK_SIZE=BLOCK, mask_mod=mask_mod(view, ends, positions), seq_lengths=(rows, rows), **only_forward,
+        )  # fmt: skip
+        return flex_attention(
+            query, key, value,
+            score_mod=cap, block_mask=mask, scale=kind.scaling, enable_gqa=True, kernel_options=named,
+        )  # fmt: skip
+
+    return attend
+
+
+@cache
+def _only_forward() -> dict[str, bool]:
+    """Tells a block mask to leave out what only a backward pass reads; older releases of torch always compute it."""
+    import inspect
+
+    from torch.nn.attention.flex_attention import BlockMask
+
+    named = inspect.signature(BlockMask.from_kv_blocks).parameters
+    return {"compute_q_blocks": False} if "compute_q_blocks" in named else {}
+
+
+def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
+    """Bends logits into -softcap..softcap (Gemma 2, arXiv 2408.00118)."""
+    import torch
+
+    if not softcap:
+        return None
+    return lambda score, batch, head, q, k: softcap * torch.tanh(score / softcap)
+
+
+def _fitted(query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
+    """The states as kernels take them: rows filled up, and keys for 1, 2, 4, 8 ... heads each."""
+    from torch.nn.functional import pad
+
+    empty = filled(query.shape[2]) - query.shape[2]
+    if empty:
+        # Laid out row by row, as most models make them of full packs too: one kernel then serves both.
+        query, key, value = (
+            pad(states.transpose(1, 2), (0, 0, 0, 0, 0, empty)).transpose(1, 2) for states in (query, key, value)
+        )
+    shared = query.shape[1] // key.shape[1]
+    if shared & (shared - 1):
+        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+    return query, key, value
+
+
+def _compiled_too_often(error: Exception) -> bool:
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    return isinstance(error, FailOnRecompileLimitHit)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]:.200}" if lines else type(error).__name__
+
+
+@cache
+def _has_metal() -> bool:
+    import torch
+
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)

@@ -1,0 +1,106 @@
+"""Copies between host and device: one upload per pack, and results read only once the next pack is on its way.
+
+A GPU works through what it is given in order, while the host goes on. A copy that the host waits for empties that
+queue: the GPU then idles for as long as the host takes to prepare the next pack. So everything a pack needs goes up in
+one copy from pinned memory, which the host does not wait for, and a result is waited for one pack later.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["read_late", "upload"]
+
+Key = TypeVar("Key")
+Name = TypeVar("Name", bound=Hashable)
+
+_ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
+
+
+def upload(arrays: Mapping[Name, NDArray[Any]], device: "torch.device") -> "dict[Name, torch.Tensor]":
+    """The arrays on the device by name, in one copy that the host does not wait for.
+
+    >>> import torch
+    >>> sent = upload({"ids": np.arange(3), "mask": np.ones((2, 2), np.int32)}, torch.device("cpu"))
+    >>> sent["ids"].tolist(), sent["mask"].dtype
+    ([0, 1, 2], torch.int32)
+    """
+    import torch
+
+    if device.type == "cpu":
+        return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+    starts = np.cumsum([0, *(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]).tolist()
+    buffer = np.empty(starts[-1], np.uint8)
+    for start, values in zip(starts, arrays.values(), strict=False):
+        buffer[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    sent = _sent(torch.from_numpy(buffer), device)
+    return {
+        name: sent[start : start + values.nbytes].view(_torch_dtype(values)).view(values.shape)
+        for (name, values), start in zip(arrays.items(), starts, strict=False)
+    }
+
+
+def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[Key, NDArray[np.float64]]]:
+    """Each tensor as float64 numbers, in order; on a CUDA GPU each is waited for only after the next was launched.
+
+    `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued. Where launching fails, the
+    result before it is still handed out before the error goes on.
+    """
+    waiting: deque[tuple[Key, _Download]] = deque()
+    try:
+        for key, tensor in launched:
+            started = _Download(tensor)
+            waiting.append((key, started))
+            while len(waiting) > (1 if started.overlaps else 0):
+                first, download = waiting.popleft()
+                yield first, download.read()
+    except Exception:
+        yield from ((key, download.read()) for key, download in waiting)
+        raise
+    yield from ((key, download.read()) for key, download in waiting)
+
+
+class _Download:
+    """One tensor on its way to the host.
+
+    Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a copy that is not waited for
+    would need memory that torch does not pin there.
+    """
+
+    def __init__(self, tensor: "torch.Tensor") -> None:
+        import torch
+
+        self.overlaps = tensor.device.type == "cuda"
+        self.tensor = tensor.to("cpu", non_blocking=self.overlaps)
+        self.event = None
+        if self.overlaps:
+            self.event = torch.cuda.Event()
+            self.event.record(torch.cuda.current_stream(tensor.device))
+
+    def read(self) -> NDArray[np.float64]:
+        """The numbers; waits for the copy. Float64 is made on the host: Apple's GPU does not have it."""
+        if self.event is not None:
+            self.event.synchronize()
+        numbers: NDArray[np.float64] = self.tensor.cpu().double().numpy()
+        return numbers
+
+
+def _sent(buffer: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
+    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
+    return _pinned(buffer).to(device, non_blocking=True) if device.type == "cuda" else buffer.to(device)
+
+
+def _pinned(buffer: "torch.Tensor") -> "torch.Tensor":
+    return buffer.pin_memory()
+
+
+def _torch_dtype(values: NDArray[Any]) -> "torch.dtype":
+    import torch
+
+    return torch.from_numpy(np.empty(0, values.dtype)).dtype

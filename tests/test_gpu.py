@@ -1,0 +1,645 @@
+"""What a GPU will do, as far as a CPU can show it: the way over kernels with stand-ins for what only a GPU has."""
+
+import gc
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rmlab import toy
+from rmlab.checks.packing import row as packing_row
+from rmlab.inference import flex, kernels, transfers
+from rmlab.inference.batches import Padded
+from rmlab.inference.budget import activation_bytes, default_budget
+from rmlab.inference.fitting import until_it_fits
+from rmlab.inference.flex import View
+from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
+from rmlab.inference.passes import Shape
+from rmlab.inference.transfers import read_late, upload
+from rmlab.scorers import backbone as backbones
+from rmlab.scorers.classifier import classifier
+from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.pairwise import pairwise
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from pairwise_models import save  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Attention goes the way over kernels; these are traced by dynamo, but computed by torch without a compiler."""
+    for module in ("attention", "passes", "probe"):
+        monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
+    monkeypatch.setattr(kernels, "BACKEND", "eager")
+
+
+def noted(caplog):
+    """What the package said, a line each."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("rmlab")]
+
+
+COMPILED = kernels.compiled
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Five prompts with three answers each that share openings; lengths from 20 to about 250."""
+    rng = np.random.default_rng(7)
+    texts, groups = [], []
+    for group in range(5):
+        prompt, opening = rng.integers(8, 490, rng.integers(4, 60)), rng.integers(8, 490, 30)
+        for answer in range(3):
+            begin = np.r_[prompt, opening] if answer else prompt
+            texts.append(np.r_[begin, rng.integers(8, 490, rng.integers(10, 160))])
+            groups.append(group)
+    return texts, np.array(groups)
+
+
+def scores(backbone, world, at=-1, budget=None):
+    texts, groups = world
+    reads = [np.arange(len(ids))[[at]] for ids in texts]
+    found = np.full(len(texts), np.nan)
+    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+        found[batch.texts] = numbers(batch.stacked()[:, 0])
+    return found
+
+
+def numbers(states):
+    """One for each row of states: a fixed direction, as a head would have."""
+    direction = torch.randn(states.shape[1], generator=torch.Generator().manual_seed(0))
+    return (states @ direction).numpy()
+
+
+def scores_alone(backbone, texts, at=-1):
+    return np.concatenate([numbers(alone(backbone, ids, np.arange(len(ids))[[at]])) for ids in texts])
+
+
+def assert_as_alone(backbone, world, at=-1, budget=None):
+    reference = scores_alone(backbone, world[0], at)
+    assert np.abs(scores(backbone, world, at, budget) - reference).max() <= 1e-5 * reference.std()
+
+
+# The way over kernels
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options", "sights"),
+    [
+        ("llama", {}, 1),
+        ("llama", {"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2}, 1),
+        ("mistral", {"sliding_window": 50}, 1),
+        ("gemma2", {"sliding_window": 50}, 2),
+        ("gpt2", {"n_positions": 512}, 1),
+        ("bert", {"max_position_embeddings": 512}, 1),
+        ("modernbert", {}, 2),
+    ],
+)
+def test_scores_are_those_of_each_text_alone(
+    load_backbone, world, as_on_a_gpu, monkeypatch, architecture, options, sights
+):
+    """One kernel for each window, whatever number of rows the packs have, none compiled twice."""
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    monkeypatch.setattr(kernels, "BACKEND", counter)
+    backbone = load_backbone(architecture, **options)
+    packing = packing_support(backbone)
+    assert packing.packed
+    assert packing.shape.windows, "the last layers are narrowed on a GPU too"
+    assert_as_alone(backbone, world, -1 if packing.causal else 0, budget=1000)
+    assert counter.frame_count == sights
+    assert str(kernels.kernels(backbone)) == "flex attention"
+
+
+def test_packs_that_are_nearly_full_go_through_the_model_full(load_backbone, as_on_a_gpu):
+    """Filling up ids costs 1 % at most; other packs are filled up in every layer."""
+    backbone = load_backbone("llama")
+    assert packing_support(backbone).packed
+    rng = np.random.default_rng(0)
+    sizes = []
+    backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
+    for lengths, size in (((600, 420), 1024), ((600, 300), 900)):
+        world = [rng.integers(8, 490, n) for n in lengths], np.arange(2)
+        sizes.clear()
+        found = scores(backbone, world)
+        assert sizes == [size]
+        reference = scores_alone(backbone, world[0])
+        assert np.abs(found - reference).max() <= 1e-4 * reference.std()
+
+
+# bfloat16 and Apple's GPU
+
+
+@pytest.mark.parametrize(
+    ("hip", "capability", "dtype"),
+    [(None, (7, 0), "float32"), (None, (7, 5), "float32"), (None, (8, 6), "bfloat16"), ("6.4", (9, 0), "bfloat16")],
+)
+def test_bfloat16_only_where_the_gpu_meant_computes_in_it(monkeypatch, hip, capability, dtype):
+    """A T4 emulates it; another GPU of the same machine, the current one, says nothing of this one."""
+    capabilities = {torch.device("cuda:0"): (9, 0), torch.device("cuda:1"): capability}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert backbones.dtype(None, torch.device("cuda:1")) == getattr(torch, dtype)
+    assert backbones.dtype("bfloat16", torch.device("cuda:1")) == torch.bfloat16
+
+
+class FromTheHost(TorchFunctionMode):
+    """Raises where float64 is made of a tensor that was not fetched to the host: Apple's GPU does not have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fetched, self.doubled = [], 0
+
+    def __torch_function__(self, function, types, given=(), named=None):
+        out = function(*given, **(named or {}))
+        name = getattr(function, "__name__", "")
+        if name in ("cpu", "to") and isinstance(out, torch.Tensor) and out.device.type == "cpu":
+            self.fetched.append(out)
+        wide = isinstance(out, torch.Tensor) and out.dtype == torch.float64
+        if name in ("double", "to", "type") and wide and given[0].dtype != torch.float64:
+            assert any(given[0] is one for one in self.fetched), "float64 on the device"
+            self.doubled += 1
+        return out
+
+
+@pytest.mark.parametrize("kind", ["classifier", "labels", "implicit", "pairrm", "letters", "steamshp"])
+def test_scores_become_float64_on_the_host(tmp_path, kind):
+    prompts, answers = ["What is the capital of France?"] * 2, ["Paris.", "It is Rome."]
+    if kind in ("classifier", "labels"):
+        folder = toy.save_model(tmp_path / "m", num_labels=1 if kind == "classifier" else 2)
+        scorer = classifier(folder, weights=None if kind == "classifier" else [1.0, 0.5])
+    elif kind == "implicit":
+        scorer = implicit_reward(toy.save_model(tmp_path / "m", task="causal"))
+    else:
+        scorer = pairwise(save(kind, tmp_path / "m"))
+    with FromTheHost() as mode:
+        if kind in ("pairrm", "letters", "steamshp"):
+            scorer.prefer(prompts, answers, answers[::-1])
+        else:
+            scorer(prompts, answers)
+    assert mode.doubled
+
+
+def test_apples_gpu_goes_over_kernels_only_with_a_torch_that_has_them(monkeypatch):
+    for release, serves in (("2.12.1", False), ("2.13.0+cpu", True), ("3.0.0a0", True)):
+        kernels._has_metal.cache_clear()
+        monkeypatch.setattr(torch, "__version__", release)
+        assert kernels.serves(torch.device("mps")) == serves
+    kernels._has_metal.cache_clear()
+    assert kernels.serves(torch.device("cuda"))
+    assert not kernels.serves(torch.device("cpu"))
+
+
+# Kernels that cannot be had
+
+
+class Compiler:
+    """Stands for a compiler that `refuses` some kernels; notes what it was asked for."""
+
+    def __init__(self, refuses):
+        self.refuses, self.asked = refuses, []
+
+    def __call__(self, kind, rows, options):
+        self.asked.append((rows, bool(options)))
+        whole = COMPILED(kind, rows, {})
+
+        def run(*tensors):
+            if self.refuses(rows, options):
+                raise NotImplementedError("no room for this kernel\nand a long trace")
+            return whole(*tensors)
+
+        return run
+
+
+def test_small_blocks_where_the_first_do_not_compile(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+    compiler = Compiler(lambda rows, options: not options)
+    monkeypatch.setattr(kernels, "compiled", compiler)
+    backbone = load_backbone("modernbert")
+    assert_as_alone(backbone, world, 0, budget=1000)
+    assert compiler.asked == [(1024, False), (1024, True), (1024, True)], "what failed once is not tried again"
+    cause = "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
+    assert noted(caplog) == [f"flex attention takes smaller blocks: {cause}"]
+    assert str(kernels.kernels(backbone)).startswith("flex attention in small blocks (no kernel for 1,024 rows")
+
+
+def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+    """The same packs, the same scores: the model is not to blame."""
+    compiler = Compiler(lambda rows, options: True)
+    monkeypatch.setattr(kernels, "compiled", compiler)
+    backbone = load_backbone("llama")
+    assert_as_alone(backbone, world, budget=1000)
+    assert packing_support(backbone).packed
+    assert compiler.asked == [(1024, False), (1024, True)]
+    assert noted(caplog)[1].startswith(
+        "attention goes run by run, which gives the same and takes longer: no kernel for 1,024 rows"
+    )
+    assert str(kernels.kernels(backbone)).startswith("run by run (no kernel for 1,024 rows on cpu")
+
+
+def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
+    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
+):
+    """The largest pack comes first, and fails; the smaller ones still have their kernel."""
+    compiler = Compiler(lambda rows, options: rows > 1024)
+    monkeypatch.setattr(kernels, "compiled", compiler)
+    backbone = load_backbone("llama")
+    texts, groups = world
+    longest = np.random.default_rng(1).integers(8, 490, 1100)
+    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), budget=1000)
+    assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
+    assert str(kernels.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
+    assert sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
+
+
+def test_kernels_that_compute_something_else_are_not_used(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+    def wrong(kind, rows, options):
+        whole = COMPILED(kind, rows, {})
+        return lambda *tensors: whole(*tensors).roll(1, dims=2)
+
+    monkeypatch.setattr(kernels, "compiled", wrong)
+    backbone = load_backbone("llama")
+    assert_as_alone(backbone, world)
+    assert str(kernels.kernels(backbone)).startswith("run by run (texts in a pack come out different")
+    assert len(noted(caplog)) == 1
+
+
+def test_a_model_that_cannot_be_packed_is_not_blamed_on_the_kernels(load_backbone, as_on_a_gpu, caplog):
+    backbone = load_backbone("llama")
+    backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
+    assert "different from texts alone" in packing_support(backbone).refused
+    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert not noted(caplog)
+
+
+def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+    backbone = load_backbone("llama")
+    assert packing_support(backbone).packed
+    reference = scores_alone(backbone, world[0])
+    fails = [RuntimeError("Triton Error [CUDA]: out of memory")]
+
+    def compiled(kind, rows, options):
+        whole = COMPILED(kind, rows, {})
+
+        def run(*tensors):
+            if fails:
+                raise fails.pop()
+            return whole(*tensors)
+
+        return run
+
+    monkeypatch.setattr(kernels, "compiled", compiled)
+    kernels.kernels(backbone)._made.clear()
+    assert np.abs(scores(backbone, world, budget=1000) - reference).max() <= 1e-5 * reference.std()
+    assert "out of memory at" in caplog.text
+    assert str(kernels.kernels(backbone)) == "flex attention"
+
+
+# The limit on compilations
+
+
+def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, as_on_a_gpu, monkeypatch):
+    """Sizes and windows make four; torch gives up after `recompile_limit`, and would compute rows x rows."""
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    monkeypatch.setattr(kernels, "BACKEND", counter)
+    backbone = load_backbone("gemma2", sliding_window=50)
+    texts, groups = world
+    longest = np.random.default_rng(1).integers(8, 490, 700)
+    monkeypatch.setattr(flex, "SIZES", (512, 1024))
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for model in (backbone, load_backbone("gemma2", sliding_window=50)):
+            assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), budget=400)
+    assert counter.frame_count == 8
+
+
+def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
+    """Torch compiles anew when a global setting changes; past its limit it raises, as `fullgraph` asks it to."""
+    made = []
+
+    def compiled(kind, rows, options):
+        made.append(COMPILED(kind, rows, options))
+        return made[-1]
+
+    monkeypatch.setattr(kernels, "compiled", compiled)
+    backbone = load_backbone("llama")
+    with torch._dynamo.config.patch(recompile_limit=1):
+        assert_as_alone(backbone, world)
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert_as_alone(backbone, world)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert len(made) == 2
+    assert not noted(caplog)
+    assert str(kernels.kernels(backbone)) == "flex attention"
+
+
+def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch):
+    """Torch keeps compiled kernels with the code that they were compiled from."""
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as entries
+
+    made = []
+    monkeypatch.setattr(torch, "compile", lambda function, compile=torch.compile, **options: (
+        made.append(function.__code__), compile(function, **options))[1])  # fmt: skip
+    backbone = load_backbone("llama")
+    assert packing_support(backbone).packed
+    assert len(made) == len(entries(made[0])) == 1
+    del backbone
+    gc.collect()
+    assert not entries(made[0])
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("billions", "free", "offloaded", "budget"),
+    [
+        (8, 60e9, False, 16384),
+        (8, 4e9, False, 4096),  # what a 24 GB card has left beside the weights
+        (8, 0.1e9, False, 1024),
+        (8, None, False, 16384),
+        (70, 60e9, False, 16384),
+        (70, 20e9, True, 16384),
+        (70, 60e9, True, 65536),
+        (8, 60e9, True, 65536),
+    ],
+)
+def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, budget):
+    config = llama_config(billions)
+    found = default_budget(config, torch.bfloat16, torch.device("cuda"), free=free, offloaded=offloaded)
+    assert found == budget
+    assert flex.filled(found) == found, "full packs fill a kernel's size"
+    assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
+    # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
+    assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
+
+
+def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
+    freed = []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: freed.append("mps"))
+    parts = [Padded(np.arange(4), 40)]
+    fails = [RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB)")]
+
+    def forward(part):
+        if fails:
+            raise fails.pop()
+        return part.tokens
+
+    found = list(until_it_fits(parts, forward, lambda texts, budget: [Padded(texts, budget)]))
+    assert (found, freed) == ([20], ["mps"])
+
+
+# Copies, and the order of things
+
+
+def llama_config(billions, **options):
+    sizes = {
+        8: {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
+        70: {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64},
+    }[billions]
+    return transformers.LlamaConfig(
+        **sizes, num_key_value_heads=8, vocab_size=128256, max_position_embeddings=8192, **options
+    )
+
+
+class Copies(TorchDispatchMode):
+    """Notes what goes from one device to another, and every number that the host asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.noted = []
+
+    def __torch_dispatch__(self, function, types, given=(), named=None):
+        out = function(*given, **(named or {}))
+        devices = {one.device for one in [*given, out] if isinstance(one, torch.Tensor)}
+        if len(devices) > 1 or "local_scalar" in str(function) or "nonzero" in str(function):
+            self.noted.append(str(function))
+        return out
+
+
+BEHIND = ("self_attn.o_proj", "post_attention_layernorm", "mlp")
+
+
+@pytest.mark.parametrize("billions", [8, 70])
+def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, monkeypatch, billions):
+    """On the meta device, which knows shapes and devices but no numbers: nothing is copied inside the layers."""
+
+    def compiled(kind, rows, options):
+        def run(query, key, value, *tables):
+            assert query.shape[2] == key.shape[2] == value.shape[2] == rows == len(tables[0])
+            assert all(table.device.type == "meta" for table in tables)
+            return query.new_empty(*query.shape[:3], value.shape[3])
+
+        return run
+
+    monkeypatch.setattr(kernels, "compiled", compiled)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(llama_config(billions), dtype=torch.bfloat16).eval()
+    shape = Shape(frozenset([View(None, True)]), (None,) * len(model.layers), (BEHIND,) * len(model.layers))
+    packing = Packing(None, True, shape, half_differs=True)
+    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: packing)
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, 128256, 80) for _ in range(24)]
+    texts = [np.r_[prompt, rng.integers(0, 128256, n)] for prompt in prompts for n in rng.integers(50, 500, 6)]
+    groups, reads = np.repeat(np.arange(24), 6), [np.array([len(text) - 1]) for text in texts]
+    made = plan(texts, groups, budget=16384, fill=None, packing=packing)
+    seen = []
+    with Copies() as copies:
+        for batch in hidden(model, texts, reads, groups=groups):
+            assert batch.stacked().shape == (len(batch.texts), 1, model.config.hidden_size)
+            seen += batch.texts.tolist()
+    assert sorted(seen) == list(range(len(texts)))
+    assert len(copies.noted) == len(made.parts), copies.noted
+    assert len(made.parts) == 3
+
+
+def test_means_are_taken_with_one_copy_for_all_texts():
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(rng.normal(size=(30, 5)).astype(np.float32))
+    where = [np.arange(12), np.array([29]), np.arange(11, 30)]
+    batch = Batch(np.arange(3), rows, where)
+    expected = np.stack([rows.numpy()[some].mean(0) for some in where])
+    np.testing.assert_allclose(batch.means().numpy(), expected, atol=1e-6)
+    with Copies() as copies:
+        batch._replace(rows=rows.to("meta")).means()
+    assert copies.noted == ["aten._to_copy.default"] * 2, "the rows of this test, and one index"
+
+
+def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
+    """Arrays of several number types and shapes in one buffer."""
+    asked = []
+
+    class Buffer:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def to(self, device, non_blocking=False):
+            asked.append((device.type, non_blocking))
+            return self.tensor
+
+    monkeypatch.setattr(transfers, "_pinned", Buffer)
+    arrays = {
+        "ids": np.arange(7)[None],
+        ("view", "counts"): np.arange(3, dtype=np.int32)[None, None],
+        "empty": np.zeros(0, np.intp),
+        "turned": np.arange(6, dtype=np.int32).reshape(2, 3).T,
+    }
+    sent = upload(arrays, torch.device("cuda"))
+    assert asked == [("cuda", True)]
+    for name, values in arrays.items():
+        assert sent[name].numpy().dtype == values.dtype
+        np.testing.assert_array_equal(sent[name].numpy(), values)
+
+
+class Late:
+    """Stands for a tensor on a CUDA device; says when it is copied and when it is waited for."""
+
+    device = SimpleNamespace(type="cuda")
+
+    def __init__(self, number, log):
+        self.number, self.log = number, log
+
+    def to(self, device, non_blocking):
+        assert (device, non_blocking) == ("cpu", True)
+        self.log.append(f"copy {self.number}")
+        return torch.full((2,), float(self.number))
+
+
+@pytest.fixture
+def cuda_events(monkeypatch):
+    """Events of CUDA that only note that they were waited for."""
+    log = []
+
+    class Event:
+        made = 0
+
+        def __init__(self):
+            self.number, Event.made = Event.made, Event.made + 1
+
+        def record(self, stream):
+            log.append(f"mark {self.number}")
+
+        def synchronize(self):
+            log.append(f"wait {self.number}")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    return log
+
+
+def test_a_pack_is_read_after_the_next_one_was_launched(cuda_events):
+    log = cuda_events
+
+    def launched():
+        for number in range(3):
+            log.append(f"launch {number}")
+            yield number, Late(number, log)
+
+    found = list(read_late(launched()))
+    assert [(key, values.tolist()) for key, values in found] == [(n, [n, n]) for n in range(3)]
+    assert log == [
+        "launch 0", "copy 0", "mark 0",
+        "launch 1", "copy 1", "mark 1", "wait 0",
+        "launch 2", "copy 2", "mark 2", "wait 1", "wait 2",
+    ]  # fmt: skip
+
+
+def test_what_was_launched_before_a_failure_is_still_read(cuda_events):
+    def launched():
+        yield 0, Late(0, cuda_events)
+        raise ZeroDivisionError
+
+    found = []
+    with pytest.raises(ZeroDivisionError):
+        found.extend(key for key, _ in read_late(launched()))
+    assert found == [0]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "implicit", "letters"])
+def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
+    """The forward pass and the head of the next pack come before the last one's scores are waited for."""
+    log = []
+
+    class Download(transfers._Download):
+        def __init__(self, tensor):
+            super().__init__(tensor)
+            self.overlaps = True
+            log.append("launch")
+
+        def read(self):
+            log.append("read")
+            return super().read()
+
+    prompts = [f"What is {n} and {n}?" for n in range(4)]
+    answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
+    if kind == "classifier":
+        scorer = classifier(toy.save_model(tmp_path / "m"), budget=16)
+    elif kind == "implicit":
+        scorer = implicit_reward(toy.save_model(tmp_path / "m", task="causal"), budget=16)
+    else:
+        scorer = pairwise(toy.save_model(tmp_path / "m", task="causal"), budget=16)
+    given = (prompts, answers) if kind != "letters" else (prompts, answers, answers[::-1])
+    run = scorer.prefer if kind == "letters" else scorer
+    expected = run(*given)
+    monkeypatch.setattr(transfers, "_Download", Download)
+    np.testing.assert_array_equal(run(*given), expected)
+    packs = log.count("launch")
+    assert packs >= 4
+    assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]
+
+
+def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, as_on_a_gpu):
+    backbone = load_backbone("llama", torch.bfloat16)
+    assert str(packing_support(backbone)) == "texts with shared beginnings, rounded otherwise than alone"
+    encoder = load_backbone("modernbert", torch.bfloat16)
+    assert any(packing_support(encoder).shape.windows), "there is no rounding to keep by leaving layers whole"
+    assert str(packing_support(load_backbone("llama"))) == "texts with shared beginnings"
+
+
+def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
+    scorer = SimpleNamespace(backbone=load_backbone("llama"))
+    assert packing_row(scorer) == ("packs", "pass", "texts with shared beginnings; flex attention", "")
+    monkeypatch.setattr(kernels, "compiled", Compiler(lambda rows, options: True))
+    scorer.backbone = load_backbone("llama", torch.bfloat16)
+    _, status, found, remedy = packing_row(scorer)
+    assert status == "warn"
+    assert found == (
+        "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
+        "this kernel)"
+    )
+    assert "install a C compiler" in remedy
+    assert backbones.forwarded(scorer.backbone)["packs"] == found, "the provenance says it too"
+    scorer.backbone = load_backbone("deberta-v2")
+    assert packing_row(scorer).found.startswith("batches of similar length, no packs: its attention does not go")
+
+
+def test_the_check_for_a_users_gpu(capsys):
+    """Its table's rows on this machine's CPU; one check that fails does not hide the others."""
+    spec = spec_from_file_location("gpu_check", Path(__file__).parents[1] / "benchmarks" / "gpu_check.py")
+    check = module_from_spec(spec)
+    spec.loader.exec_module(check)
+    check.SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    cpu = torch.device("cpu")
+    check.attempt(lambda *given: check.exactness(*given, cpu, True), "Llama", "llama", {}, torch.float32)
+    check.attempt(
+        lambda *given: check.exactness(*given, cpu, True), "Broken", "llama", {"head_dim": "x"}, torch.float32
+    )
+    row, *failure = capsys.readouterr().out.strip().split("\n")
+    assert row.startswith("| Llama | float32 | texts with shared beginnings | run by run |")
+    assert float(row.split("|")[5]) < 1e-5
+    assert failure[0] == "Broken FAILED"
+    assert any("cpu" in line and "float32" in line for line in ["".join(check.machine(cpu))])

@@ -1,0 +1,130 @@
+"""One estimate: rank, leaderboard, summary, compare and estimates say the same number, on every benchmark."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from benchmark_worlds import reward_bench_2_scores
+
+import rmlab
+from rmlab import metrics, stats, tables
+
+
+def own_data(models=8, n=70, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = [
+        (f"m{k}", "own", f"d{i % 3}", str(i), 0, j, float(rng.normal(0.1 * k)))
+        for k in range(models) for i in range(n) for j in range(1 + i % 4)
+    ]  # fmt: skip
+    columns = ["model", *tables.PROMPT, "chosen_slot", "rejected_slot", "margin"]
+    return tables.check_pairs(pd.DataFrame(rows, columns=columns))
+
+
+def rm_bench_toys(make_scores, models=50):
+    sizes = {"chat": 6, "math": 7, "code": 5, "safety-refuse": 5, "safety-response": 6}
+    scores = make_scores(sizes, models=tuple(f"toy {k}" for k in range(models)), seed=5, levels=9)
+    better = scores["model"].str.split().str[1].astype(int) / models * 4 * (scores["label"] == "chosen")
+    return metrics.pairs(scores.assign(score=np.round(scores["score"] + better)))
+
+
+def blanks(table, share=0.04, seed=1):
+    """The same table with some scores, or outcomes, left out at random."""
+    gone = np.random.default_rng(seed).random(len(table)) < share
+    if "score" in table:
+        return table.assign(score=table["score"].where(~gone))
+    return table.assign(outcome=table["outcome"].where(~gone), margin=table["margin"].where(~gone))
+
+
+def check_laws(table, **options):
+    """Order and values of all tables of a field, and every pair."""
+    summary = rmlab.summary(table, **options).set_index("model")["overall"]
+    ranks = stats.rank(table, **options)
+    board = rmlab.leaderboard(table, **options).query("kind == 'model'")
+    numbers = rmlab.estimates(table, **options).query("quantity == 'overall'").set_index("model")
+    for found in (ranks.set_index("model")["value"], board.set_index("model")["overall"], numbers["value"]):
+        pd.testing.assert_series_equal(found[summary.index], summary, check_names=False, check_exact=True)
+    order = summary.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
+    assert ranks["model"].tolist() == board["model"].tolist() == order
+    np.testing.assert_array_equal(ranks["rank"].fillna(0), board["rank"].fillna(0))
+    for name in ("rank_low", "rank_high", "group"):
+        assert ranks[name].fillna(0).tolist() == board[name].fillna(0).tolist(), name
+    contests = stats.compare_all(table, **options)
+    for end in "ab":
+        assert (contests[f"value_{end}"].to_numpy() == summary[contests[f"model_{end}"]].to_numpy()).mean() >= np.mean(
+            ~summary[contests[f"model_{end}"]].isna()
+        )
+    gap = summary[contests["model_a"]].to_numpy() - summary[contests["model_b"]].to_numpy()
+    np.testing.assert_array_equal(contests["difference"], gap)
+    known = contests["p"].notna()
+    out = (contests["low"] > 0) | (contests["high"] < 0)
+    np.testing.assert_array_equal(out[known], (contests["p"] < 0.05)[known])
+    check_sets(ranks.set_index("model"), stats.rank(table, family="model", **options).set_index("model"), contests)
+    some = contests.iloc[[0, len(contests) // 2, -1]]
+    for row in some.itertuples():
+        one = stats.compare(table, row.model_a, row.model_b, **options).iloc[0]
+        for column in ("difference", "se", "low", "high", "p"):
+            np.testing.assert_allclose(one[column], getattr(row, column), rtol=1e-9, atol=1e-15)
+
+
+def check_sets(simultaneous, marginal, contests):
+    marginal = marginal.loc[simultaneous.index]
+    known = simultaneous["rank_low"].notna()
+    assert (marginal["rank_low"] >= simultaneous["rank_low"])[known].all()
+    assert (marginal["rank_high"] <= simultaneous["rank_high"])[known].all()
+    np.testing.assert_array_equal(simultaneous["best"].fillna(False), marginal["best"].fillna(False))
+    shown = {m: set(re.findall(r"[a-zA-Z]\d*", g)) for m, g in simultaneous["group"].items()}
+    for row in contests[contests["p"].notna()].itertuples():
+        assert (row.p_adjusted < 0.05) == (not shown[row.model_a] & shown[row.model_b])
+        assert row.p_adjusted >= row.p
+
+
+@pytest.mark.parametrize("average", ["benchmark", "domains", "prompts"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_own_data(average, whole):
+    table = own_data()
+    check_laws(table if whole else blanks(table), average=average)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_rm_bench_with_fifty_toys(make_scores, whole):
+    table = rm_bench_toys(make_scores)
+    check_laws(table if whole else blanks(table), ties="half" if whole else "loss")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_reward_bench_2_simulations(whole):
+    table = reward_bench_2_scores(seed=2, models=tuple("abcdef"), n=9)
+    check_laws(table if whole else blanks(table, share=0.01))
+
+
+def test_common_items_are_the_same_for_all():
+    table = own_data()
+    check_laws(table.drop(table.sample(frac=0.05, random_state=0).index), common=True)
+
+
+def test_the_real_response_matrix(shared_data):
+    path = shared_data / "rewardbench/response_matrix.torch_measure.csv"
+    table = rmlab.read_pairs(path, benchmark="reward-bench")
+    summary = rmlab.summary(table).set_index("model")["overall"]
+    assert summary.isna().sum() == 16
+    check_laws(table)
+
+
+def test_the_best_and_equivalence_follow_the_same_estimate():
+    table = own_data()
+    summary = rmlab.summary(table).set_index("model")["overall"]
+    best, ranks = stats.compare_best(table), stats.rank(table)
+    assert best["model"].tolist() == ranks["model"].tolist()
+    assert best["best"].tolist() == ranks["best"].tolist()
+    np.testing.assert_allclose(best["behind"], summary.max() - summary[best["model"]])
+    assert (best["at_least"] <= best["behind"] + 1e-12).all()
+    assert (best["behind"] <= best["at_most"] + 1e-12).all()
+    assert not (best["best"] & (best["at_least"] > 0)).any()
+    row = stats.compare(table, "m0", "m7", confidence=0.9).iloc[0]
+    for margin in (row["high"] - row["low"], 0.001, 0.9):
+        found = stats.equivalence(table, "m0", "m7", margin=margin).iloc[0]
+        assert found["equivalent"] == (-margin < row["low"] and row["high"] < margin)
+        assert [found["low"], found["high"]] == [row["low"], row["high"]]
+    with pytest.raises(ValueError, match="margin: 2; allowed"):
+        stats.equivalence(table, "m0", "m7", margin=2)

@@ -1,0 +1,152 @@
+"""What may be a number, and what may be a text: refused alike at every border of every table."""
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rmlab
+from rmlab import cells, tables
+from rmlab.records import read_rows
+from rmlab.tables import DataError
+
+HALF = "cut \ud83d"
+ROW = {"model": "m", "benchmark": "b", "domain": "d", "id": "1", "label": "chosen", "slot": 0, "score": 0.5}
+
+
+def scores(**changed):
+    return pd.DataFrame([ROW | changed]).astype(dict.fromkeys(changed, object))
+
+
+@given(st.floats(allow_nan=False))
+def test_a_text_is_the_float_it_is_written_as(value):
+    for text in (repr(value), f" {value!r}"):
+        found, strange = cells.floats(pd.Series([text, None], dtype=object))
+        assert (found[0], strange.tolist()) == (value, [False, False])
+        assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1 + 2j,
+        np.complex128(1),
+        "1+2j",
+        "1_0",
+        "\uff11\uff12",
+        "0x1f",
+        "1,5",
+        "12 34",
+        "",
+        "one",
+        [1.0],
+        {},
+        b"1",
+        10**400,
+    ],
+    ids=lambda value: str(value)[:8],
+)
+def test_what_is_no_number_is_no_score(value):
+    with pytest.raises(DataError, match="a score that is not a number"):
+        tables.check_scores(scores(score=value))
+    with pytest.raises(DataError, match="a slot that is not a whole number"):
+        tables.check_scores(scores(slot=value))
+
+
+def test_columns_of_complex_numbers_and_dates_are_refused():
+    for values in (np.array([1 + 2j]), pd.to_datetime(["2024-01-01"])):
+        with pytest.raises(DataError, match="a score that is not a number"):
+            tables.check_scores(pd.DataFrame([ROW]).assign(score=values))
+        with pytest.raises(DataError, match="a margin that is not a number"):
+            tables.check_pairs(
+                pd.DataFrame([ROW]).assign(chosen_slot=0, rejected_slot=0, margin=values).drop(columns="score")
+            )
+
+
+@pytest.mark.parametrize("value", [7, "7", "7.0", 7.0, Decimal(7), np.int8(7)], ids=repr)
+def test_numbers_of_all_kinds_are_numbers(value):
+    frame = tables.check_scores(scores(score=value, slot=value))
+    assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, 10**12, "9" * 400, float("inf"), None])
+def test_what_is_no_slot(value):
+    with pytest.raises(DataError, match="a slot that is not a whole number from 0"):
+        tables.check_scores(scores(slot=value))
+
+
+@pytest.mark.parametrize("column", ["model", "benchmark", "domain", "id", "subset"])
+@pytest.mark.parametrize("value", [HALF, 10**5000], ids=["half", "5000 digits"])
+def test_names_that_cannot_be_written_are_refused_in_every_table(column, value):
+    row = {**ROW, "subset": "s", "prompt": "p", "response": "r", "chosen_slot": 0, "rejected_slot": 0, "margin": 1.0}
+    frame = pd.DataFrame([row | {column: value}], dtype=object)
+    for check in (tables.check_scores, tables.check_responses, tables.check_pairs):
+        if check is tables.check_responses and column == "model":
+            continue
+        with pytest.raises(DataError, match="that is not text that UTF-8 can hold"):
+            check(frame)
+
+
+@pytest.mark.parametrize("column", ["prompt", "response"])
+def test_texts_that_cannot_be_written_are_refused(column):
+    row = {**ROW, "prompt": "p", "response": "r"}
+    with pytest.raises(DataError, match=f"a {column} that is not text that UTF-8 can hold"):
+        tables.check_responses(pd.DataFrame([row | {column: HALF}], dtype=object))
+    talk = [{"role": "user", "content": HALF}]
+    with pytest.raises(DataError, match="a prompt that is not text that UTF-8 can hold"):
+        tables.check_responses(pd.DataFrame([row | {"prompt": talk}], dtype=object))
+
+
+def test_margins_beyond_all_floats_are_said():
+    frame = pd.concat([scores(score=1.7e308), scores(score=-1.7e308, label="rejected")])
+    with pytest.raises(DataError, match=r"1 margins are beyond 1.8e308, first .*divide all scores"):
+        rmlab.pairs(frame)
+    with pytest.raises(DataError, match="a margin that is not a finite number"):
+        tables.check_pairs(pd.DataFrame([ROW]).assign(chosen_slot=0, rejected_slot=0, margin=np.inf))
+
+
+@pytest.mark.parametrize("deep", ["[" * 100 + "]" * 100, "[" * 5000 + "]" * 5000, '{"a":' * 60 + "1" + "}" * 60])
+def test_deep_values_are_refused(tmp_path, deep):
+    path = tmp_path / "deep.jsonl"
+    path.write_text(json.dumps({"prompt": "p"}) + "\n" + '{"prompt": ' + deep + "}\n")
+    with pytest.raises(DataError, match="nested too deeply"):
+        read_rows(path)
+
+
+@pytest.mark.parametrize("read", [rmlab.read_scores, rmlab.read_pairs, rmlab.load_pairs])
+def test_parquet_with_broken_metadata_is_refused(tmp_path, read):
+    path = tmp_path / "x.parquet"
+    frame = pd.DataFrame([ROW | {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 1.0, "id": "name-of-it"}])
+    frame.assign(chosen_slot=0, rejected_slot=0).to_parquet(path)
+    whole = path.read_bytes()
+    for column in (b"score", b"chosen", b"prompt"):
+        path.write_bytes(whole.replace(column, column[:-1] + b"\xff"))
+        with pytest.raises(DataError, match=r"x\.parquet"):
+            read(path)
+
+
+def test_a_flipped_bit_in_a_page_of_our_parquet_is_found(tmp_path):
+    path = tmp_path / "x.parquet"
+    table = rmlab.score(rmlab.load("mini"), "random")
+    rmlab.write_scores(table, path)
+    place = path.read_bytes().find(np.float64(table["score"].iloc[3]).tobytes())
+    damaged = bytearray(path.read_bytes())
+    damaged[place if place > 0 else 200] ^= 1
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        rmlab.read_scores(path)
+
+
+def test_rows_longer_or_shorter_than_the_heading_are_refused(tmp_path):
+    path = tmp_path / "x.csv"
+    for row in ("m,b,d,1,chosen,0,0.5,9", "m,b,d,1,chosen,0"):
+        path.write_text("model,benchmark,domain,id,label,slot,score\n" + row + "\n")
+        with pytest.raises(DataError, match=r"row 0 has \d cells, the header has 7"):
+            rmlab.read_scores(path)
+    path.write_text("model,benchmark,domain,id,label,slot,score,score\nm,b,d,1,chosen,0,1,2\n")
+    with pytest.raises(DataError, match="names the column 'score' twice"):
+        rmlab.read_scores(path)

@@ -1,0 +1,101 @@
+"""The kernels that a GPU runs, torch's own Triton template, run on a CPU by Triton's interpreter.
+
+Slow, and tied to exact releases: `make test-long` installs these and sets what has to be set. bfloat16 and capped
+logits are left out: the interpreter itself gets them wrong.
+"""
+
+import os
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from rmlab.inference import flex, kernels, passes, runs
+from rmlab.inference.forward import hidden, packing_support
+from rmlab.inference.passes import Shape, alone
+from rmlab.inference.transfers import upload
+from rmlab.inference.trie import lay_out, pack
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.usefixtures("interpreter"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch", "ignore::UserWarning:triton"),
+]
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs triton and TRITON_INTERPRET=1: run `make test-long`")
+    from triton_on_cpu import enable
+
+    enable()
+
+
+def a_pack(rng, causal, lengths=(300, 10, 100), alone=133):
+    """Texts with a common beginning of 150 tokens, one of another prompt; as whole texts for an encoder."""
+    prompt = rng.integers(0, 9, 150)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in lengths] + [rng.integers(0, 9, alone)]
+    groups = [0] * len(lengths) + [1] if causal else range(len(texts))
+    return lay_out(pack(texts, groups, 100_000)[0], texts)
+
+
+def assert_kernel_is_right(layout, kind, heads, size, options=kernels.OPTIONS):
+    make = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads)
+    view = flex.View(kind.window, kind.causal)
+    tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
+    held = kernels.Kernels()
+    with torch.inference_mode():
+        found = held.attend(kind, query, key, value, tables)
+        assert found is not None, held.trouble
+        assert str(held) == "flex attention"
+        expected = runs.attend(layout, kind, query, key, value)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * max(1.0, float(expected.abs().max())))
+
+
+@pytest.mark.parametrize("size", [16, 64, 128])
+@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize("causal", [True, False])
+def test_head_sizes_windows_and_directions(size, window, causal):
+    layout = a_pack(np.random.default_rng(0), causal)
+    assert_kernel_is_right(layout, runs.Kind(window, None, None, causal), (4, 2, 2), size)
+
+
+def test_keys_that_three_heads_share():
+    assert_kernel_is_right(a_pack(np.random.default_rng(1), True), runs.Kind(None, 0.3, None), (3, 1, 1), 32)
+
+
+def test_more_rows_than_the_first_size():
+    layout = a_pack(np.random.default_rng(2), True, lengths=(700, 900), alone=200)
+    assert flex.filled(len(layout.ids)) == 4096
+    assert_kernel_is_right(layout, runs.Kind(None, None, None), (1, 1, 1), 16)
+
+
+def test_small_blocks(monkeypatch):
+    monkeypatch.setattr(kernels, "OPTIONS", kernels.OPTIONS[1:])
+    assert_kernel_is_right(a_pack(np.random.default_rng(3), True), runs.Kind(None, None, None), (2, 1, 1), 64)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "modernbert"])
+def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
+    """From the upload to the narrowed last layers, as on a GPU."""
+    for module in (kernels, passes, "rmlab.inference.attention", "rmlab.inference.probe"):
+        name = module if isinstance(module, str) else module.__name__
+        monkeypatch.setattr(f"{name}.serves", lambda device: True)
+    rng = np.random.default_rng(4)
+    prompt = rng.integers(8, 490, 60)
+    texts = [np.r_[1, prompt, rng.integers(8, 490, n)] for n in (90, 40, 130)] + [rng.integers(8, 490, 75)]
+    backbone = load_backbone(architecture, hidden_size=64, num_attention_heads=4, num_hidden_layers=3)
+    packing = packing_support(backbone)
+    assert packing.packed
+    assert packing.shape != Shape(packing.shape.views)
+    at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
+    found = torch.zeros(len(texts), backbone.config.hidden_size)
+    for batch in hidden(backbone, texts, at, groups=[0, 0, 0, 1], budget=1024):
+        found[batch.texts] = batch.stacked()[:, 0]
+    assert str(kernels.kernels(backbone)) == "flex attention"
+    single = torch.cat([alone(backbone, text, where) for text, where in zip(texts, at, strict=True)])
+    torch.testing.assert_close(found, single, rtol=0, atol=1e-5 * float(single.std()))
