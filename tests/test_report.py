@@ -282,7 +282,8 @@ def test_the_command_writes_the_same_report(results, page, tmp_path):
 def test_a_comparison_is_a_table_by_the_same_door(make_scores):
     import rmlab
 
-    scores = make_scores(dict.fromkeys(("chat", "math", "code", "safety-refuse"), 8), models=("a_1", "b&c", "longest"))
+    names = ("chat", "math", "code", "safety-refuse", "safety-response")
+    scores = make_scores(dict.fromkeys(names, 8), models=("a_1", "b&c", "longest"))
     one, every = rmlab.compare(scores, "a_1", "b&c"), rmlab.stats.compare_all(scores)
     text = rmlab.report.to_latex(one)
     assert r"\label{tab:comparison}" in text
