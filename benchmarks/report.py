@@ -21,9 +21,9 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks.reward_bench import ITEMS, subset_of_item
 from rmlab.report.html import write_report
 from rmlab.report.leaderboard import leaderboard
-from rmlab.subsets import REWARD_BENCH_ITEMS, reward_bench_subset
 from rmlab.tables import check_scores
 
 RM_BENCH = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}
@@ -44,8 +44,8 @@ def rm_bench() -> pd.DataFrame:
 
 def reward_bench() -> pd.DataFrame:
     rows = [
-        ("reward-bench", reward_bench_subset(str(i)), str(i), label, 0)
-        for i in range(REWARD_BENCH_ITEMS)
+        ("reward-bench", subset_of_item(str(i)), str(i), label, 0)
+        for i in range(ITEMS)
         for label in ("chosen", "rejected")
     ]
     return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot"])

@@ -242,11 +242,11 @@ def test_the_notebook_in_jupyterlab(open_page, lab):
     wait_text(view.locator(".rmlab-side"), "longest")
     wait_text(view.locator(".rmlab-code"), "models=('longest',)")
 
-    cell = view.locator(".rmlab-matrix button").nth(2)
+    cell = view.locator(".rmlab-matrix button").nth(1)
     cell.click()
-    wait_text(view.locator(".rmlab-code"), "cell=('concise', 'markdown')")
+    wait_text(view.locator(".rmlab-code"), "cell=('concise', 'plain')")
     assert cell.get_attribute("aria-pressed") == "true"
-    assert "chosen concise against rejected markdown" in cell.get_attribute("aria-label")
+    assert "chosen concise against rejected plain" in cell.get_attribute("aria-label")
 
     view.get_by_label("Search").press_sequentially("Rome")
     wait_text(view.locator(".rmlab-code"), "text='Rome'")
