@@ -192,7 +192,7 @@ def test_the_command_line_names_each_model(main, finals, tmp_path, monkeypatch, 
     [
         (["a/b", "c/d", "--name", "x"], 2, "1 names for 2 models"),
         (["a/b", "--name", ""], 2, "one for each"),
-        (["longest", "--name", "x"], 1, "options ['name'] are for models named by a string"),
+        (["longest", "--name", "x"], 1, "--name: for models only; longest need no options"),
         (["longest", ".", "--name", "x", "--name", "y"], 1, "name: 'x' for 'longest'"),
     ],
 )
