@@ -114,11 +114,11 @@ def number(path: object, place: int, row: Row, column: str, value: object = ...)
     if value is None:
         return float("nan")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        fail(path, place, row, column, f"numbers (one is {short(value)})", "score the prompt again or drop it")
+        fail(path, place, row, column, f"numbers (one is {short(value)})", "score the prompt again")
     try:
         return float(value)
     except OverflowError:
-        fail(path, place, row, column, f"finite numbers (one is {short(value)})", "score the prompt again or drop it")
+        fail(path, place, row, column, f"finite numbers (one is {short(value)})", "score the prompt again")
 
 
 def refuse_cut(path: object, rows: Iterable[object]) -> None:
@@ -131,7 +131,7 @@ def refuse_cut(path: object, rows: Iterable[object]) -> None:
         if text is not None:
             raise DataError(
                 f"{path}: row {number}: a text holds half of a surrogate pair, which is no character: {short(text)}; "
-                "it may have been cut inside an emoji: repair the text or drop the row"
+                "it may have been cut inside an emoji: repair the text"
             )
 
 

@@ -88,7 +88,7 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     _check_unique(frame, ["model", *KEY], "scores")
     frame["score"] = _floats(frame, "scores", "score")
     score = frame["score"].to_numpy()
-    _refuse(frame, np.isinf(score), "scores", "score", "a finite number", "score these texts again or drop the model")
+    _refuse(frame, np.isinf(score), "scores", "score", "a finite number", "score these texts again")
     if not allow_missing:
         _refuse(
             frame, np.isnan(score), "scores", "score", "a finite number",
@@ -244,10 +244,10 @@ def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
 def _check_texts(frame: pd.DataFrame) -> None:
     response = frame["response"]
     strange = np.fromiter((not isinstance(text, str) or text == "" for text in response), bool, len(frame))
-    _refuse(frame, strange, "responses", "response", "a non-empty string", "fill in the text or drop the prompt")
+    _refuse(frame, strange, "responses", "response", "a non-empty string", "fill in the text")
     strange = np.fromiter((not _is_prompt(prompt) for prompt in frame["prompt"]), bool, len(frame))
     allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
-    _refuse(frame, strange, "responses", "prompt", allowed, "fill in the prompt or drop the row")
+    _refuse(frame, strange, "responses", "prompt", allowed, "fill in the prompt")
     for column in ("prompt", "response"):
         _refuse_broken(frame, "responses", column)
 

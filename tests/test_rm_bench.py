@@ -44,7 +44,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
         metrics.rm_bench(pairs)
     for part in ("1 prompts", "'b'", "'math/1'", "with 6: absent concise > plain, plain > plain, markdown > plain"):
         assert part in str(refused.value)
-    assert "drop the prompt" in str(refused.value)
+    assert "score all six answers" in str(refused.value)
     with pytest.raises(DataError, match="are not the nine comparisons"):
         report.leaderboard(pairs[pairs["model"] == "b"])
     # Other tables take prompts of any size, and a prompt that a model lacks altogether is no hole in it.

@@ -184,7 +184,7 @@ def _values(place: Path, number: int, row: records.Row, column: str) -> list[Any
     made = [cell if isinstance(cell, str) else checks.messages(cell) for cell in cells]
     if not made or not all(made):
         allowed = "a non-empty string, a list of such strings, or a list of {'role': ..., 'content': ...} messages"
-        records.fail(place, number, row, column, allowed, "fill in the text or drop the row")
+        records.fail(place, number, row, column, allowed, "fill in the text")
     return made
 
 

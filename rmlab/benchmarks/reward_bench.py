@@ -221,7 +221,7 @@ def _check_counts(file: Path, number: int, row: records.Row) -> None:
     counts = {"num_correct": len(row["chosen"]), "total_completions": len(row["chosen"]) + len(row["rejected"])}
     for column, count in counts.items():
         if row.get(column) not in (None, count):
-            records.fail(file, number, row, column, f"{count}, as many texts as are there", "repair the row or drop it")
+            records.fail(file, number, row, column, f"{count}, as many texts as are there", "repair the row")
 
 
 def _one_text(file: Path, number: int, row: records.Row, label: str) -> list[str]:
@@ -229,7 +229,7 @@ def _one_text(file: Path, number: int, row: records.Row, label: str) -> list[str
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if not isinstance(value, str) or value == "":
-        records.fail(file, number, row, label, "one non-empty string", "fill in the text or drop the row")
+        records.fail(file, number, row, label, "one non-empty string", "fill in the text")
     return [value]
 
 

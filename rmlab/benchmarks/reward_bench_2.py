@@ -98,7 +98,7 @@ def _check_four(scores: pd.DataFrame, four: pd.DataFrame) -> None:
 def _texts(file: Path, number: int, row: records.Row, label: str) -> list[str]:
     value = row.get(label)
     if not isinstance(value, list) or not value:
-        records.fail(file, number, row, label, "a list of at least one string", "fill in the texts or drop the row")
+        records.fail(file, number, row, label, "a list of at least one string", "fill in the texts")
     checks.check_answers(file, number, row, label, value)
     return list(value)
 

@@ -128,7 +128,7 @@ def check_nine(found: Items) -> None:
     raise DataError(
         f"pairs: {int(wrong.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "
         f"{int(has.sum())}: {_what(found.frame[has])}; score all six answers of a prompt (interrupted runs of "
-        "rmlab.score resume) or drop the prompt; accuracy(pairs, by=...) takes any selection of comparisons"
+        "rmlab.score resume); accuracy(pairs, by=...) takes any selection of comparisons"
     )
 
 
@@ -151,13 +151,13 @@ def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     name = checks.row_id(file, number, row)
     name = name.split("/", 1)[-1] if "domain" in row else name
     if not isinstance(row.get("prompt"), str):
-        records.fail(file, number, row, "prompt", "a string", "repair the row or drop it")
+        records.fail(file, number, row, "prompt", "a string", "repair the row")
     for label in tables.LABELS:
         answers = row.get(label)
         if not isinstance(answers, list) or len(answers) != len(STYLES):
             allowed = f"a list of three strings ({', '.join(STYLES)})"
             count = f" (it has {len(answers)})" if isinstance(answers, list) else ""
-            records.fail(file, number, row, label, allowed + count, "repair the row or drop it")
+            records.fail(file, number, row, label, allowed + count, "repair the row")
         checks.check_answers(file, number, row, label, answers)
     kept = {name: row[name] for name in EXTRA if row.get(name) is not None}
     return {**kept, "file": file, "number": number, "subset": subset, "id": name, "source": row.get("subset"),

@@ -21,7 +21,7 @@ def check_answers(file: Path, number: int, row: dict[str, Any], label: str, answ
     for slot, answer in enumerate(answers):
         if not isinstance(answer, str) or answer == "":
             allowed = f"a list of non-empty strings (answer {slot} is {records.short(answer)})"
-            records.fail(file, number, row, label, allowed, "fill in the text or drop the row")
+            records.fail(file, number, row, label, allowed, "fill in the text")
 
 
 def row_prompt(file: Path, number: int, row: dict[str, Any], column: str = "prompt") -> str | list[dict[str, str]]:
@@ -32,7 +32,7 @@ def row_prompt(file: Path, number: int, row: dict[str, Any], column: str = "prom
     found = messages(value)
     if not found:
         allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
-        records.fail(file, number, row, column, allowed, "repair the row or drop it")
+        records.fail(file, number, row, column, allowed, "repair the row")
     return found
 
 

@@ -93,5 +93,5 @@ def _content(text: str, kind: str) -> str:
 def _different(place: Path, number: int, row: records.Row, why: str) -> NoReturn:
     records.fail(
         place, number, row, "rejected" if "rejected" in row else "chosen",
-        f"an answer to the same prompt as all others of the row ({why})", "repair the row or drop it",
+        f"an answer to the same prompt as all others of the row ({why})", "repair the row",
     )  # fmt: skip

@@ -87,9 +87,9 @@ def length(lengths: Ints, cut: NDArray[np.bool_], longest: int | None, truncate:
     found = f"{over.sum()} of {n} comparisons ({over.mean():.1%}) are longer than the model takes"
     if beyond.any():
         found = f"{found} ({longest} tokens); {most}"
-        return Row("truncated", "fail", found, "drop them, or raise max_length= where the model can read more")
+        return Row("truncated", "fail", found, "raise max_length= where the model can read more")
     if truncate is None:
-        return Row("truncated", "fail", found, "drop them, or pass truncate='right', which cuts as its authors do")
+        return Row("truncated", "fail", found, "pass truncate='right', which cuts as its authors do")
     return Row("truncated", "warn", f"{found}; cut at the {truncate}", "report the share with the results")
 
 

@@ -106,7 +106,7 @@ def length(lengths: NDArray[np.intp], window: int | None, truncate: str | None) 
         return Row("truncated", "pass", f"none; {longest}, the window {window}")
     found = f"{cut} of {len(lengths)} texts ({cut / len(lengths):.1%}) exceed the window of {window}; {longest}"
     if truncate is None:
-        return Row("truncated", "fail", found, "drop them, or pass max_length= and truncate='left' (keeps the answer)")
+        return Row("truncated", "fail", found, "pass max_length= and truncate='left' (keeps the answer)")
     return Row("truncated", "warn", f"{found}; cut at the {truncate}", "report the share with the results")
 
 

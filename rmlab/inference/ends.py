@@ -52,7 +52,7 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
             if _SURROGATE.search(str(text)):
                 raise DataError(
                     f"text {number} holds half a surrogate pair, which is no character: {str(text)[:60]!r}; repair the "
-                    "file it was read from, or drop the row"
+                    "file it was read from"
                 )
 
 
@@ -134,7 +134,7 @@ def fit(texts: list[Text], max_length: int | None, truncate: str | None) -> list
         worst = max(long, key=lambda i: len(texts[i].ids))
         raise DataError(
             f"{len(long)} of {len(texts)} texts are longer than max_length={max_length} tokens; the longest is text "
-            f"{worst} with {len(texts[worst].ids)}; pass truncate='left' (keeps the answer) or 'right', or drop them"
+            f"{worst} with {len(texts[worst].ids)}; pass truncate='left' (keeps the answer) or 'right'"
         )
     cut = _cut_left if truncate == "left" else _cut_right
     return [cut(text, max_length) if len(text.ids) > max_length else text for text in texts]

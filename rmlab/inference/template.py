@@ -119,7 +119,7 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
     if empty:
         raise DataError(
             f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; there is nothing to "
-            "score: fill them in or drop the rows"
+            "score: fill them in"
         )
     require_unicode(prompts, responses)
 

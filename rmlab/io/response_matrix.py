@@ -74,7 +74,7 @@ def wide(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def _model(path: Path, number: int, row: records.Row) -> str:
     if row["model"] is None:
-        records.fail(path, number, row, "model", "a name", "name the model or drop the row")
+        records.fail(path, number, row, "model", "a name", "name the model")
     return uncell(str(row["model"]))
 
 

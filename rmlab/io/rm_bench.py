@@ -75,7 +75,7 @@ def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any
         values = row.get(f"score_{label}")
         if not isinstance(values, list) or len(values) != len(STYLES):
             allowed = f"a list of three numbers ({', '.join(STYLES)})"
-            records.fail(path, number, row, f"score_{label}", allowed, "score the prompt again or drop the row")
+            records.fail(path, number, row, f"score_{label}", allowed, "score the prompt again")
         for slot, (style, value) in enumerate(zip(STYLES, values, strict=True)):
             score = records.number(path, number, row, f"score_{label}", value)
             made.append({**shared, "label": label, "slot": slot, "style": style, "score": score})

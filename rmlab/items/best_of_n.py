@@ -73,5 +73,5 @@ def _check_both_labels(scores: pd.DataFrame, group: NDArray[np.intp], chosen: ND
         row = scores.loc[lonely[group], ["model", *PROMPT, "label"]].iloc[0].to_dict()
         raise DataError(
             f"scores: {int(lonely.sum())} prompts have answers of one label only, first {row}; "
-            "best of n needs a chosen and a rejected answer: score both or drop the prompt"
+            "best of n needs a chosen and a rejected answer: score both"
         )

@@ -81,7 +81,7 @@ def codes(
     if missing and not allow_missing:
         raise DataError(
             f"pairs: {column} is missing in {missing} of {len(frame)} rows; this benchmark or file has no such column: "
-            "drop these rows or group by another"
+            "group by another"
         )
     return numbers
 

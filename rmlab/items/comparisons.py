@@ -124,7 +124,7 @@ def _cross(
         row = scores.loc[lonely[group], ["model", *PROMPT, "label"]].iloc[0].to_dict()
         raise DataError(
             f"scores: {int(lonely.sum())} prompts have answers of one label only, first {row}; "
-            "a comparison needs a chosen and a rejected answer: score both or drop the prompt"
+            "a comparison needs a chosen and a rejected answer: score both"
         )
     start = np.concatenate([[0], np.cumsum(n_rejected)[:-1]]).astype(np.intp)
     repeats = n_rejected[group[left]]

@@ -90,7 +90,7 @@ def _check_whole(scores: pd.DataFrame) -> None:
         row = short[["model", "id", "label"]].iloc[0].to_dict()
         raise DataError(
             f"scores: Ties prompts lack answers, first {row}: {size[short.index[0]]} of {expected[short.index[0]]} are "
-            "there; score all answers of the prompt, or drop it and its partner"
+            "there; score all answers of the prompt"
         )
 
 
@@ -102,5 +102,5 @@ def _check_partners(detail: pd.DataFrame) -> None:
         other = "ref" if kind == "tied" else "tied"
         raise DataError(
             f"scores: {len(alone)} Ties prompts have no partner, first {kind}:{number} of {model!r}; "
-            f"score {other}:{number} too or drop both"
+            f"score {other}:{number} too"
         )

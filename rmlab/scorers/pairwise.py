@@ -264,13 +264,13 @@ class Pairwise:
             i = int(texts.cut.argmax())
             raise DataError(
                 f"{texts.cut.sum()} of {n} are longer than {self.form.name} reads, first number {i}, "
-                f"{order_name(first[i], second[i])!r}; pass truncate='right' to cut as its authors do, or drop them"
+                f"{order_name(first[i], second[i])!r}; pass truncate='right' to cut as its authors do"
             )
         if self.longest is not None and (lengths > self.longest).any():
             i = int(lengths.argmax())
             raise DataError(
                 f"{(lengths > self.longest).sum()} of {n} are longer than {self.longest} tokens, the longest, "
-                f"number {i}, {order_name(first[i], second[i])!r}, has {lengths[i]}; drop these rows, or raise "
+                f"number {i}, {order_name(first[i], second[i])!r}, has {lengths[i]}; raise "
                 "max_length where the model can read more than it was trained on"
             )
 

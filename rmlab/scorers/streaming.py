@@ -60,7 +60,7 @@ def gather(stream: Stream, responses: Sequence[str], name: str) -> NDArray[np.fl
         shown = "; ".join(f"text {i}: {responses[i][:60]!r}" for i in bad[:3])
         raise DataError(
             f"model={name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({shown}); an overflow in half "
-            "precision is the usual cause: score with dtype='float32', or drop these texts"
+            "precision is the usual cause: score with dtype='float32'"
         )
     return scores
 

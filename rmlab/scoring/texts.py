@@ -69,7 +69,7 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
         first = dict(zip(PROMPT, labels.index[labels < 2][0], strict=True))
         raise DataError(
             f"responses: {(labels < 2).sum()} prompts have answers of one label only, first {first}; a comparison "
-            "needs a chosen and a rejected answer: drop these prompts"
+            "needs a chosen and a rejected answer: give both"
         )
     frame = metrics.pairs(responses.assign(model="", score=0.0))
     first, second = (_answers(frame, responses, label) for label in ("chosen", "rejected"))
