@@ -262,7 +262,7 @@ def test_the_keyboard_reaches_everything(open_page, lab):
     page = run_notebook(open_page, lab, lesson())
     view = page.locator(".rmlab:not(.rmlab-play)").first
     view.get_by_label("Domain").select_option("all")
-    wait_text(view.locator(".rmlab-code"), "outcome='flip'")
+    wait_text(view.locator(".rmlab-code"), "outcome='loss'")
     view.get_by_label("Search").focus()
     page.keyboard.press("Tab")
     focused = "document.activeElement.closest('.rmlab-matrix') !== null"
@@ -297,7 +297,7 @@ def test_the_playground_in_jupyterlab(open_page, lab):
     slider.press("ArrowRight")
     wait_text(play, "Reward against emoji")
     play.get_by_role("button", name="Try on more prompts").click()
-    wait_text(play, "bold 3 + padding 1 + emoji 1")
+    wait_text(play, "bold 3 + bullets 1 + emoji 1")
     wait_text(play, "95 % interval")
     scores = play.locator(".rmlab-scoreline").all_text_contents()
     assert len(scores) >= 2

@@ -148,7 +148,7 @@ def seen_clusters(squares: Floats, fourths: Floats) -> Floats:
 
     k clusters that differ from the rest by the same amount give k; where none differs, 0.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(squares > _ROUNDING**2, squares**2 / fourths, 0.0)
 
 

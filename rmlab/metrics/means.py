@@ -57,9 +57,10 @@ def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -
         lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
         influence = (total - n * mean[owner]) / items[owner] * lever  # NaN where a value is infinite
         n_equal = 1 / np.bincount(owner, h**2, n_groups)
-    squares: Floats = np.nan_to_num(influence) ** 2
-    variance = np.bincount(owner, squares, n_groups).astype(np.float64)
-    fourths = np.bincount(owner, squares**2, n_groups).astype(np.float64)
+    with np.errstate(over="ignore"):  # near the end of the floats, such as the loss of a sure and wrong margin
+        squares: Floats = np.nan_to_num(influence) ** 2
+        variance = np.bincount(owner, squares, n_groups).astype(np.float64)
+        fourths = np.bincount(owner, squares**2, n_groups).astype(np.float64)
     blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
     freedom = errors.cluster_freedom(h, owner, n_groups)
     few = f"fewer than {errors.FEWEST} prompts"
