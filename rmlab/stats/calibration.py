@@ -191,7 +191,7 @@ def _skewed(
     counts = np.bincount(index, minlength=len(number)).astype(np.float64)
     found = clustered_mean(value, group, prompt, size)
     mean, se, n = found.mean, found.se, found.n_clusters
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         off = sums - mean[owner] * counts
         second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))
         skew = np.where(second > 0, third / second**1.5 / np.sqrt(n), 0.0)
