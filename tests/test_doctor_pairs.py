@@ -206,7 +206,7 @@ def test_ties_are_counted(models, responses):
 
 
 def test_what_cannot_be_examined(models, responses):
-    with pytest.raises(DataError, match=r"responses: 6 prompts have answers of one label only, first .*drop"):
+    with pytest.raises(DataError, match=r"responses: 6 prompts have answers of one label only, first .*give both"):
         doctor(pairwise(models["letters"]), responses[responses["label"] == "chosen"])
     with pytest.raises(DataError, match="the table is empty"):
         doctor(pairwise(models["letters"]), responses.head(0))

@@ -98,3 +98,24 @@ def test_version_is_told_once():
 )
 def test_the_files_a_newcomer_looks_for_are_there(name):
     assert (ROOT / name).stat().st_size > 100
+
+
+def test_every_name_of_the_design_is_where_it_says():
+    import rmlab
+
+    homes = {
+        "metrics": "best_of best_of_curve ties_score ties_detail ensemble rm_bench reward_bench reward_bench_2",
+        "stats": "compare_all calibration flips item_difficulty margins power equivalence sensitivity",
+        "bias": "style_preference style_controlled length_controlled debias debias_change",
+        "papers": "published reproduce agreement audit_leaderboard results",
+        "styles": "features audit restyle restyle_pairs",
+        "widgets": "explore playground token_rewards",
+        "report": "to_markdown to_latex to_csv show styled",
+        "tables": "check_responses check_scores check_pairs",
+        "io": "export_every_eval_ever",
+        "inference": "plan",
+        "toy": "tokenizer save_model",
+    }
+    for home, names in homes.items():
+        for name in names.split():
+            assert callable(getattr(getattr(rmlab, home), name)), f"rmlab.{home}.{name}"

@@ -1,1 +1,5 @@
 """Texts through a model once: templates, tries of token ids, packs, hidden states."""
+
+from rmlab.inference.forward import Plan, plan
+
+__all__ = ["Plan", "plan"]

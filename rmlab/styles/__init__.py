@@ -4,6 +4,7 @@ from rmlab.styles.arena import ARENA, arena_features
 from rmlab.styles.audits import audit
 from rmlab.styles.counts import FEATURES, MARKS, features, features_of
 from rmlab.styles.prose import plain, restyle
+from rmlab.styles.rules import restyle_pairs
 from rmlab.styles.transforms import TRANSFORMS, Transform
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "features_of",
     "plain",
     "restyle",
+    "restyle_pairs",
 ]
