@@ -1,0 +1,1 @@
+"""Reward models behind servers: texts as they are sent, a streaming scorer, and its tests before it is believed."""
