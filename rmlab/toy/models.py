@@ -1,0 +1,189 @@
+"""Small tokenizers, and tiny models with random weights, saved in the layout of published ones."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmlab.tables import nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+__all__ = [
+    "ARCHITECTURES",
+    "CHAT_TEMPLATES",
+    "TEXTS",
+    "quiet",
+    "random_model",
+    "save_model",
+    "tokenizer",
+    "write_model",
+]
+
+TEXTS = (
+    "What is the capital of France? The capital of France is Paris, a city on the river Seine.",
+    "Write a function that adds two numbers.\n\n```python\ndef add(a, b):\n    return a + b\n```\n",
+    "**Short answer:** yes.\n\n- First, look at the data.\n- Then count what is missing.\n- Then draw one figure.",
+    "I am sorry, but I cannot help with that. If you are in danger, please call for help at once.",
+    "Each training shot teaches the dog to wait; a small reward, given at once, works better than a large one later.",
+    "Seven times eight is fifty-six: 7 * 8 = 56, because 7 * 4 = 28 and twice 28 is 56.",
+)
+"""What the toy tokenizer learns its pieces from where no texts are given."""
+
+CHAT_TEMPLATES = {
+    "llama3": (
+        "{{ bos_token }}{% for m in messages %}"
+        "<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+    ),
+    "chatml": (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    ),
+}
+"""Chat templates in the manner of Llama 3 (writes a BOS) and of Qwen (writes none)."""
+
+_PAD, _BOS, _EOS = "<|pad|>", "<|begin_of_text|>", "<|eot_id|>"
+_SPECIAL = [_PAD, _BOS, _EOS, "<|start_header_id|>", "<|end_header_id|>", "<|im_start|>", "<|im_end|>", "[MASK]"]
+
+_DECODER: dict[str, object] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+_ENCODER = {k: v for k, v in _DECODER.items() if k != "num_key_value_heads"}
+_HEADS = {"head_dim": 8}
+
+ARCHITECTURES: dict[str, dict[str, object]] = {
+    "llama": _DECODER,
+    "qwen2": _DECODER,
+    "qwen3": _DECODER | _HEADS,
+    "mistral": _DECODER | _HEADS | {"sliding_window": None},
+    "gemma2": _DECODER | _HEADS | {"query_pre_attn_scalar": 8, "sliding_window": 16},
+    "gpt_neox": _ENCODER,
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 4096},
+    "bert": _ENCODER,
+    "deberta-v2": _ENCODER
+    | {
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_buckets": 32,
+        "max_relative_positions": -1,
+    },
+    "modernbert": _ENCODER
+    | {"num_hidden_layers": 4, "local_attention": 16, "global_attn_every_n_layers": 2, "reference_compile": False},
+}
+"""Tiny sizes of each architecture (a transformers model type); `save_model` takes more settings by keyword."""
+
+_TASKS = {
+    "classifier": "AutoModelForSequenceClassification",
+    "causal": "AutoModelForCausalLM",
+    "backbone": "AutoModel",
+}
+
+
+def tokenizer(
+    texts: Sequence[str] | None = None, *, chat_template: str | None = "llama3", vocab_size: int = 512
+) -> "PreTrainedTokenizerFast":
+    """A byte-level BPE tokenizer trained on `texts` (default: six built-in ones); any text can be written with it.
+
+    It has beginning, end and pad tokens (three different ones) and writes the beginning token before plain text, like
+    Llama's. `chat_template`: "llama3", "chatml", any Jinja text, or None for a tokenizer without a template.
+
+    >>> ids = tokenizer().encode("What is the capital?")
+    >>> tokenizer().decode(ids)
+    '<|begin_of_text|>What is the capital?'
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(TEXTS if texts is None else texts, trainer)
+    core.post_processor = processors.TemplateProcessing(
+        single=f"{_BOS} $A", pair=f"{_BOS} $A $B", special_tokens=[(_BOS, core.token_to_id(_BOS))]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token=_BOS, eos_token=_EOS, pad_token=_PAD, mask_token="[MASK]"
+    )
+    made.chat_template = CHAT_TEMPLATES.get(chat_template or "", chat_template)
+    return made
+
+
+def save_model(
+    folder: str | Path,
+    architecture: str = "llama",
+    *,
+    task: str = "classifier",
+    seed: int = 0,
+    words: "PreTrainedTokenizerFast | None" = None,
+    **config: Any,
+) -> Path:
+    """Write a tiny model with random weights and its tokenizer to `folder`, as published models are, and return it.
+
+    `architecture`: one of ARCHITECTURES. `task`: "classifier" (one label unless `num_labels` says otherwise), "causal"
+    or "backbone". `words`: the tokenizer, by default `tokenizer()`. Further keywords are settings of the transformers
+    configuration. The same seed gives the same weights; the random state of torch is left as it was. Raises ValueError
+    for another architecture or task.
+    """
+    words = tokenizer() if words is None else words
+    return write_model(random_model(words, architecture, task=task, seed=seed, **config), words, folder)
+
+
+def random_model(
+    words: "PreTrainedTokenizerFast", architecture: str, *, task: str, seed: int, **config: Any
+) -> "PreTrainedModel":
+    """The model that `save_model` writes, in memory."""
+    import torch
+    import transformers
+
+    if architecture not in ARCHITECTURES:
+        raise ValueError(f"architecture={architecture!r}; {nearest(architecture, list(ARCHITECTURES))}")
+    if task not in _TASKS:
+        raise ValueError(f"task={task!r}; {nearest(task, list(_TASKS))}")
+    settings: dict[str, object] = {
+        "vocab_size": len(words),
+        "pad_token_id": words.pad_token_id,
+        "bos_token_id": words.bos_token_id,
+        "eos_token_id": words.eos_token_id,
+        "cls_token_id": words.bos_token_id,
+        "sep_token_id": words.eos_token_id,
+        "num_labels": 1 if task == "classifier" else 2,
+        "initializer_range": 0.2,
+    }
+    made = transformers.AutoConfig.for_model(architecture, **(settings | ARCHITECTURES[architecture] | config))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: PreTrainedModel = getattr(transformers, _TASKS[task]).from_config(made)
+    return model
+
+
+def write_model(model: "PreTrainedModel", words: "PreTrainedTokenizerFast", folder: str | Path) -> Path:
+    """Write a model and its tokenizer to `folder`, as published ones lie, and return it."""
+    with quiet():
+        model.eval().save_pretrained(folder)
+    words.save_pretrained(folder)
+    return Path(folder)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without its progress bars."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,102 @@
+"""A reward model behind a server on this machine, with the defaults of vLLM, for lessons and tests."""
+
+import json
+import math
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Served", "serve"]
+
+
+def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False, dtype: str = "float32") -> "Served":
+    """Serve the reward model in `folder` at `.url`, as vLLM does: `POST /classify` with text or token ids.
+
+    It answers with a sigmoid unless the request says `use_activation: false`. Faults to try things with: `double_bos`
+    writes one more beginning token before every text and does not tell, `sigmoid` does not know the switch; `dtype`
+    "bfloat16" computes in half precision. Scores are computed by transformers, one text at a time. Close it with
+    `.close()`, or use it in a `with` statement.
+    """
+    return Served(Path(folder), double_bos, sigmoid, dtype)
+
+
+class Served:
+    """A running server; made by `serve`."""
+
+    def __init__(self, folder: Path, double_bos: bool, sigmoid: bool, dtype: str) -> None:
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.model: Any = loaded.eval()
+        self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, folder.name))
+        self._server.daemon_threads = True
+        Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens: this machine only."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def classify(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request."""
+        texts = [self._ids(text, body.get("add_special_tokens", True)) for text in body["input"]]
+        raw = body.get("use_activation", True) is False and not self.sigmoid
+        rows = [[x if raw else 1 / (1 + math.exp(-x)) for x in self._logits(ids)] for ids in texts]
+        answer: dict[str, Any] = {"data": [{"index": i, "probs": row} for i, row in enumerate(rows)]}
+        return answer if self.double_bos else answer | {"usage": {"prompt_tokens": sum(map(len, texts))}}
+
+    def _ids(self, text: str | list[int], special: bool) -> list[int]:
+        ids = self.tokenizer(text, add_special_tokens=special)["input_ids"] if isinstance(text, str) else text
+        return [self.tokenizer.bos_token_id, *ids] if self.double_bos else list(ids)
+
+    def _logits(self, ids: list[int]) -> list[float]:
+        import torch
+
+        with self.lock, torch.inference_mode():
+            row: list[float] = self.model(torch.tensor([ids])).logits[0].double().tolist()
+        return row
+
+
+def _handler(served: Served, name: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            """The server's model."""
+            self._reply({"data": [{"id": name}]})
+
+        def do_POST(self) -> None:
+            """Scores."""
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            self._reply(served.classify(body))
+
+        def _reply(self, answer: dict[str, Any]) -> None:
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    return Handler
