@@ -1,24 +1,27 @@
 """Figures of best of n: subset bars, curves over n, and the spread and the gap of prompts with many right answers."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.canvas import canvas
-from rmlab.plots.names import plain, short
+from rmlab.benchmarks.registry import known
+from rmlab.plots.canvas import bare, canvas, legend_columns, panels, plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_best_of", "plot_subsets", "plot_ties"]
+__all__ = ["plot_best_of", "plot_subsets", "plot_ties", "tie_points"]
 
 # Okabe and Ito's colours without yellow and black: told apart with any colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#5b3a8e")
 MARKERS = "osD^vPX*"
+HATCHES = ("", "////", "....", "xxxx", "----", "\\\\\\\\", "++++", "oooo")  # of bars, for print without colour
+_KINDS = {"clear": (COLOURS[0], "o"), "right": (COLOURS[5], "D"), "wrong": (COLOURS[1], "X")}
+_KIND_WORDS = {"clear": "gap above spread", "right": "right above wrong", "wrong": "a wrong answer above a right one"}
 
 
 def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -39,15 +42,18 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
         rows = table[table["model"] == model]
         x = rows["name"].map(place).to_numpy(float) + (number - (len(models) - 1) / 2) * width
         height = rows["value"].to_numpy(float)
-        ax.bar(x, height, 0.92 * width, color=COLOURS[number], label=short(model), zorder=2)
+        ax.bar(x, height, 0.92 * width, color=COLOURS[number], hatch=HATCHES[number], edgecolor="white", lw=0,
+               label=short(model), zorder=2)  # fmt: skip
         ax.vlines(x, rows["low"], rows["high"], color="black", lw=1, zorder=3)
     for name, chance in table.groupby("name", sort=False)["chance"].first().dropna().items():
         ax.hlines(chance, place[name] - 0.45, place[name] + 0.45, color="black", ls=":", lw=1.2, zorder=4)
     ax.set(xticks=range(len(subsets)), ylabel="score", ylim=(0, 1.02), xlim=(-0.6, len(subsets) - 0.4))
-    ax.set_xticklabels([plain(name.replace("_", " ")) for name in subsets])
+    ax.set_xticklabels([_title(name) for name in subsets], rotation=0 if len(subsets) <= 8 else 90)
     ax.tick_params(axis="x", length=0)
-    _dress(ax)
-    _legend(ax, models)
+    bare(ax)
+    ax.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=legend_columns(models), frameon=False, fontsize="small"
+    )
     return ax
 
 
@@ -58,9 +64,9 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
     _require(curve, needed, "rmlab.metrics.best_of_curve(scores)")
-    models, panels = _few(curve["model"]), list(dict.fromkeys(curve["domain"]))
-    figure, axes = _grid(len(panels), columns, (2.5, 2.4), sharey=True)
-    for ax, domain in zip(axes.flat, panels, strict=False):
+    models, domains = _few(curve["model"]), list(dict.fromkeys(curve["domain"]))
+    figure, axes = panels(len(domains), columns, (2.5, 2.2), shared=True)
+    for ax, domain in zip(axes, domains, strict=True):
         here = curve[curve["domain"] == domain]
         for number, model in enumerate(models):
             rows = here[here["model"] == model].sort_values("n")
@@ -70,10 +76,12 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
             )
         chance = here.groupby("n")["chance"].first()
         ax.plot(chance.index, chance, color="black", ls=":", lw=1.2, label="chance")
-        ax.set(title=plain(domain), xticks=sorted(here["n"].unique()), xlabel="answers (n)", ylim=(0, 1.02))
-        _dress(ax)
-    axes.flat[0].set_ylabel("right answer on top")
-    _shared_legend(figure, axes.flat[0])
+        ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.02))
+        ax.set_title(plain(domain), fontsize="medium")
+        bare(ax)
+    figure.supxlabel("answers (n)", fontsize="medium")
+    figure.supylabel("right answer on top", fontsize="medium")
+    _shared_legend(figure, axes[0])
     return figure
 
 
@@ -82,58 +90,54 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
 
     `detail` is what `ties_detail` returns. Right: right answers get different scores. Up: they stand above the wrong
     ones. Below the solid line a wrong answer is above a right one; above the dashed line (gap = spread) the model
-    tells right from wrong more clearly than right from right. Scores have no common unit: each panel has its own.
+    tells right from wrong more clearly than right from right. Scores of models have no common unit, so both are
+    divided by the model's mean spread, and all panels have the same axes. The numbers drawn are `tie_points(detail)`.
     """
-    _require(detail, ["model", "kind", "spread", "gap"], "rmlab.metrics.ties_detail(scores)")
-    tied = detail[(detail["kind"] == "tied") & detail["spread"].notna() & detail["gap"].notna()]
-    if tied.empty:
-        raise DataError("detail: no prompt with several right answers and known scores; score the Ties subset")
-    models = list(dict.fromkeys(tied["model"]))
-    figure, axes = _grid(len(models), columns, (2.9, 2.9))
-    for ax, model in zip(axes.flat, models, strict=False):
-        rows = tied[tied["model"] == model]
-        spread, gap = rows["spread"].to_numpy(float), rows["gap"].to_numpy(float)
-        kinds = {
-            "gap above spread": gap > spread,
-            "right above wrong": (gap > 0) & (gap <= spread),
-            "neither": gap <= 0,
-        }
-        for (name, mask), colour, marker in zip(
-            kinds.items(), (COLOURS[0], COLOURS[5], COLOURS[1]), "oDX", strict=True
-        ):
+    points = tie_points(detail)
+    models = list(dict.fromkeys(points["model"]))
+    figure, axes = panels(len(models), columns, (2.6, 2.7), shared=True)
+    most = 1.05 * max(points["spread"].max(), 1e-9)
+    for ax, model in zip(axes, models, strict=True):
+        rows = points[points["model"] == model]
+        for kind, (colour, mark) in _KINDS.items():
+            part = rows[rows["result"] == kind]
             ax.scatter(
-                spread[mask], gap[mask], s=22, color=colour, marker=marker, alpha=0.8, lw=0, label=name, zorder=3
-            )
-        most = 1.05 * max(spread.max(), np.abs(gap).max(), 1e-9)
+                part["spread"], part["gap"], s=20, color=colour, marker=mark, alpha=0.8, lw=0,
+                label=_KIND_WORDS[kind], zorder=3,
+            )  # fmt: skip
         ax.axhline(0, color="black", lw=0.8)
         ax.plot([0, most], [0, most], color="black", lw=0.8, ls="--")
-        counts = ", ".join(f"{mask.sum()}" for mask in kinds.values())
-        ax.set(xlim=(-0.03 * most, most), ylim=(min(1.1 * gap.min(), -0.05 * most), most))
-        ax.set_title(f"{textwrap.fill(short(model), 28)}\n({counts})", fontsize="medium")
-        _dress(ax)
-    figure.supxlabel("spread of the right answers (largest minus smallest score)", fontsize="medium")
-    figure.supylabel("gap (smallest right minus largest wrong)", fontsize="medium")
-    _shared_legend(figure, axes.flat[0])
+        counts = ", ".join(f"{(rows['result'] == kind).sum()} {kind}" for kind in _KINDS)
+        ax.set_title(f"{textwrap.fill(short(model), 26)}\n{counts}", fontsize="small")
+        bare(ax)
+    axes[0].set(xlim=(-0.03 * most, most), ylim=(1.1 * min(points["gap"].min(), -0.05), 1.05 * points["gap"].max()))
+    figure.supxlabel("spread of the right answers (in mean spreads of the model)", fontsize="medium")
+    figure.supylabel("smallest right minus largest wrong", fontsize="medium")
+    _shared_legend(figure, axes[0])
     return figure
 
 
-def _grid(panels: int, columns: int, size: tuple[float, float], *, sharey: bool = False) -> "tuple[Figure, Any]":
-    import matplotlib.pyplot as plt
+def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
+    """The numbers of `plot_ties`: one row per model and prompt with several right answers.
 
-    across = min(columns, panels)
-    down = -(-panels // across)
-    figure: Figure
-    figure, axes = plt.subplots(
-        down,
-        across,
-        figsize=(max(size[0] * across + 0.6, 4.8), size[1] * down + 0.9),
-        squeeze=False,
-        sharey=sharey,
-        layout="constrained",
-    )
-    for ax in axes.flat[panels:]:
-        ax.set_axis_off()
-    return figure, axes
+    Columns: model, id, spread and gap in mean spreads of the model (in mean gaps where all its spreads are 0), result:
+    "clear" (gap above spread), "right" (above 0) or "wrong".
+    """
+    _require(detail, ["model", "id", "kind", "spread", "gap"], "rmlab.metrics.ties_detail(scores)")
+    tied = detail[(detail["kind"] == "tied") & detail["spread"].notna() & detail["gap"].notna()]
+    if tied.empty:
+        raise DataError("detail: no prompt with several right answers and known scores; score the Ties subset")
+    sizes = tied.assign(gap=tied["gap"].abs()).groupby("model")[["spread", "gap"]].mean().replace(0, np.nan)
+    unit = tied["model"].map(sizes["spread"].fillna(sizes["gap"]).fillna(1.0)).to_numpy(float)
+    spread, gap = tied["spread"].to_numpy(float) / unit, tied["gap"].to_numpy(float) / unit
+    result = np.select([gap > spread, gap > 0], ["clear", "right"], "wrong")
+    return tied[["model", "id"]].assign(spread=spread, gap=gap, result=result).reset_index(drop=True)
+
+
+def _title(name: str) -> str:
+    """A subset as its benchmark writes it: "Precise IF" for precise_if."""
+    titles = {column: subset for one in known().values() for subset, column in one.subset_names.items()}
+    return plain(titles.get(name, name.replace("_", " ")))
 
 
 def _few(models: pd.Series) -> list[str]:
@@ -146,17 +150,11 @@ def _few(models: pd.Series) -> list[str]:
     return names
 
 
-def _legend(ax: "Axes", models: list[str]) -> None:
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(models), 3), frameon=False)
-
-
 def _shared_legend(figure: "Figure", ax: "Axes") -> None:
     handles, names = ax.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 4), frameon=False)
-
-
-def _dress(ax: "Axes") -> None:
-    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(
+        handles, names, loc="outside upper center", ncols=legend_columns(names), frameon=False, fontsize="small"
+    )
 
 
 def _require(table: pd.DataFrame, columns: list[str], source: str) -> None:

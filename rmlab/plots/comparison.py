@@ -1,23 +1,23 @@
 """Figures of sureness: numbers with intervals, ranks with intervals, and who differs from whom."""
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from rmlab import metrics, stats, tables
-from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import plain, short
+from rmlab.plots.canvas import bare, canvas, is_pairs, margin_column, plain, short
+from rmlab.plots.cells import write_cells
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
 
 __all__ = ["differences", "plot_forest", "plot_rank", "plot_significance"]
 
 POINT = "#2166ac"
-PALE = "#bbbbbb"
+PALE = "#dddddd"
 _VALUES = ("value", "preference", "gap", "controlled", "change", "effect", "difference", "accuracy", "overall")
 _AROUND_ZERO = ("difference", "gap", "change", "effect")
 _NAMED = (
@@ -34,6 +34,7 @@ _WORDS = {
 }
 _MOST_LETTERS = 40
 _MOST_NUMBERS = 14  # models up to which the differences are written into the cells
+_MOST_NAMES = 60  # beyond it only some of the models are named
 
 
 def plot_forest(
@@ -69,74 +70,93 @@ def plot_forest(
     ax.scatter(points[known], place[known], color=POINT, s=26, zorder=2)
     ax.scatter(points[~known], place[~known], facecolor="white", edgecolor=POINT, s=26, zorder=2)
     ax.set(yticks=place, yticklabels=names, xlabel=_axis_label(table, value))
-    _bare(ax, len(rows))
+    bare(ax, len(rows))
     return ax
 
 
 def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, ax: "Axes | None" = None) -> "Axes":
     """Ranks with their intervals, best on top, as `rank` returns them (of pairs, `rank(pairs)`); returns the Axes.
 
-    The number behind a name is the score. `groups` writes the letters at the right (default: up to 40 models): models
-    that share a letter are not clearly different. Models without a rank are left out.
+    At the right stand the score and, with `groups` (default: up to 40 models), the letters: models that share a letter
+    are not clearly different, by the same comparisons that the intervals come from. Models without a rank are left out.
     """
     ranks = stats.rank(ranks) if is_pairs(ranks) else ranks
     _require(ranks, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks", "rmlab.rank(table)")
-    from matplotlib.ticker import MaxNLocator
-
     shown = ranks.dropna(subset=["rank"]).iloc[::-1]
     ax = canvas(ax, (6.4, 0.28 * len(shown) + 1.1))
     place = np.arange(len(shown))
     centre, low, high = (shown[c].to_numpy(float) for c in ("rank", "rank_low", "rank_high"))
     ax.hlines(place, low, high, color=POINT, lw=5, alpha=0.35, zorder=1)
-    ax.scatter(centre, place, color=POINT, s=26, zorder=2)
-    if groups or (groups is None and len(shown) <= _MOST_LETTERS):
-        for y, text in zip(place, shown["group"], strict=True):
-            ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
-    labels = [f"{short(name)}  {score:.3f}" for name, score in zip(shown["model"], shown["value"], strict=True)]
-    ax.set(yticks=place, yticklabels=labels, xlabel="rank (1 is best)", xlim=(0.5, max(len(shown), *high) + 0.5))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _bare(ax, len(shown))
+    ax.scatter(centre, place, color=POINT, s=26, zorder=2, clip_on=False)
+    ax.set_yticks(place, [short(name) for name in shown["model"]])
+    ax.set(xlabel="rank (1 is best)", xlim=(0.5, max([len(shown), 1, *high[~np.isnan(high)]]) + 0.5))
+    ax.set_xticks(_rank_ticks(int(ax.get_xlim()[1])))
+    ax.set_xticks(range(1, int(ax.get_xlim()[1]) + 1), minor=True)
+    bare(ax, len(shown))
+    margin_column(ax, "score", place, [f"{score:.3f}" for score in shown["value"]])
+    lettered = len(shown) <= _MOST_LETTERS if groups is None else groups
+    if lettered and (shown["group"] != "").any():
+        margin_column(ax, "group", place, list(shown["group"]), at=4.4)
     return ax
+
+
+def _rank_ticks(last: int) -> list[int]:
+    """1 and at most five round ranks after it; every rank up to 6."""
+    if last <= 6:
+        return list(range(1, last + 1))
+    step = next(size * 10**power for power in range(9) for size in (2, 5, 10) if last < 6 * size * 10**power)
+    return [1, *range(step, last + 1, step)]
 
 
 def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes | None" = None) -> "Axes":
-    """Square of differences between models, row minus column; returns the Axes.
+    """Triangle of differences between models, each row minus each column below it in the ranking; returns the Axes.
 
-    `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are `differences`.
-    Blue: the row is better; red: worse. A cell whose difference is not clear at `alpha`, over all pairs at once, is
-    left blank. Models are sorted by their mean difference from the others, best first. Differences are in points
-    (hundredths).
+    `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are those above the
+    diagonal of `differences`. Models are sorted by their mean difference from the others, best first; a column has the
+    number of its model. Blue: the row is better; red: worse. A grey cell is a difference that is not clear at `alpha`,
+    over all pairs at once. Differences are of shares, from -1 to 1; they are written where there are at most 14 models.
     """
     import seaborn as sns
-    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
     square = differences(contests, alpha=alpha)
+    upper = np.triu(np.ones(square.shape, bool), 1)
+    many = len(square) > 30
     fresh = ax is None
-    ax = canvas(ax, (0.42 * len(square) + 2.8, 0.42 * len(square) + 1.6) if len(square) <= 30 else (9.5, 8.5))
-    whole = ax.get_figure(root=True)
-    if fresh and whole is not None:
-        whole.set_layout_engine("compressed")  # made for squares: the names at the left stay inside
+    beside = 0.07 * max(len(short(name)) for name in square.index) + 0.6  # inches that the names need
+    ax = canvas(ax, (9.5, 8.5) if many else (0.42 * len(square) + beside, 0.42 * len(square) + 1.4))
+    if fresh and (whole := ax.get_figure(root=True)) is not None:
+        whole.set_layout_engine("compressed")  # made for squares: the names stay inside
     largest = np.nanmax(np.abs(square.to_numpy()), initial=1e-9)
-    few = len(square) <= _MOST_NUMBERS
-    shades = colormaps["RdBu"]  # without its white middle: only a blank cell is white
-    sns.heatmap(
-        100 * square.rename(index=short, columns=short),
-        cmap=ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))])),
-        vmin=-100 * largest,
-        vmax=100 * largest,
-        annot=few,
-        fmt=".1f",
-        annot_kws={"fontsize": "small"},
-        square=True,
-        linewidths=0.5 if len(square) <= 30 else 0,
-        linecolor="#eeeeee",
-        cbar_kws={"label": "row minus column (points)", "shrink": 0.7},
-        ax=ax,
-    )
+    heat = {"square": True, "cbar": False, "linewidths": 0 if many else 0.5, "linecolor": "white", "ax": ax}
+    heat |= {"xticklabels": False, "yticklabels": False, "vmin": -largest, "vmax": largest}
+    bar = {"label": "difference in score: row minus column", "location": "top", "shrink": 0.7}
+    sns.heatmap(square.where(upper), cmap=_shades(), **heat | {"cbar": True, "cbar_kws": bar})
+    if len(square) <= _MOST_NUMBERS:
+        written = square.where(upper).to_numpy()
+        write_cells(ax, np.array([["" if np.isnan(x) else _decimals(x) for x in row] for row in written]), size="small")
+    sns.heatmap(np.zeros(square.shape), mask=~(upper & square.isna().to_numpy()), cmap=ListedColormap([PALE]), **heat)
     ax.set(xlabel="", ylabel="")
-    _name_both(ax, list(square.index))
+    _number_models(ax, list(square.index))
+    ax.text(
+        0.02, 0.02, f"grey: not clearly different\n(adjusted p at least {alpha:g})\nbelow the diagonal: the same\n"
+        "differences with the other sign", transform=ax.transAxes, fontsize="small", va="bottom",
+    )  # fmt: skip
     return ax
+
+
+def _shades() -> "ListedColormap":
+    """Red to blue without the pale middle: a cell that is shown is a clear difference, however small."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    shades = colormaps["RdBu"]
+    return ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))]))
+
+
+def _decimals(difference: float) -> str:
+    """Three decimals without the zero that each would begin with."""
+    return f"{difference:.3f}".replace("0.", ".", 1)
 
 
 def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
@@ -167,14 +187,12 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     return pd.DataFrame(shown[np.ix_(order, order)], index=names, columns=names)
 
 
-def _name_both(ax: "Axes", names: list[str]) -> None:
-    """Model names along both sides; where there are too many to read, only some."""
-    step = -(-len(names) // 60)
-    ticks = np.arange(0, len(names), step)
-    size = "small" if len(names) <= 30 else 5
-    shown = [short(names[i]) for i in ticks]
-    ax.set_xticks(ticks + 0.5, shown, rotation=45, ha="right", rotation_mode="anchor", fontsize=size)
-    ax.set_yticks(ticks + 0.5, shown, rotation=0, fontsize=size)
+def _number_models(ax: "Axes", names: list[str]) -> None:
+    """Models with their numbers at the left, the numbers below; where there are too many to read, only some."""
+    ticks = np.arange(0, len(names), -(-len(names) // _MOST_NAMES))
+    size = "small" if len(names) <= 30 else 6
+    ax.set_xticks(ticks + 0.5, [str(i + 1) for i in ticks], rotation=0, fontsize=size)
+    ax.set_yticks(ticks + 0.5, [f"{short(names[i])}  {i + 1}" for i in ticks], rotation=0, fontsize=size)
     ax.tick_params(length=0)
 
 
@@ -214,14 +232,8 @@ def _axis_label(table: pd.DataFrame, value: str) -> str:
         )
     a, b = (sorted(set(table[c])) if c in table.columns else [] for c in ("model_a", "model_b"))
     if len(a) == len(b) == 1:
-        return textwrap.fill(f"difference in accuracy: {short(a[0])} minus {short(b[0])}", 70)
+        return f"difference in accuracy:\n{short(a[0])}\nminus {short(b[0])}"
     return "difference in accuracy"
-
-
-def _bare(ax: "Axes", rows: int) -> None:
-    ax.set_ylim(-0.6, rows - 0.4)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
 
 
 def _require(table: pd.DataFrame, columns: list[str], argument: str, source: str) -> None:

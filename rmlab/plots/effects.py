@@ -1,12 +1,12 @@
 """Figures of what style is worth: effects, exchange rates and preferences as dots with intervals."""
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.canvas import canvas
-from rmlab.plots.names import plain, short
+from rmlab.plots.canvas import bare, canvas, margin_column, plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ _TERMS = {
     "markdown": "Markdown marks doubled",
 }
 _AXES = {
-    "effect": "effect on the score (standard deviations within a prompt)",
-    "rate": "worth in units of correctness (1 = being right)",
-    "preference": "share of comparisons that the fancier answer wins",
+    "effect": "effect on the score\n(standard deviations within a prompt)",
+    "rate": "worth in units of correctness\n(1 = being right)",
+    "preference": "share of comparisons\nthat the fancier answer wins",
 }
 _COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#762a83", "#b35806", "#4d4d4d")  # one per group of rows, repeated
 _WIDEST_RATE = 4.0  # beyond this a model looks at style alone, and its number would squeeze all others
@@ -51,7 +51,8 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
 def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     """How often the fancier telling of the same answer wins, grouped by style pair, one row per model; the Axes.
 
-    `table`: what `style_preference` returned. The line at 0.5 is a model that does not care.
+    `table`: what `style_preference` returned. The line at 0.5 is a model that does not care. A row with ties has their
+    number at the right, and is hollow where most of its comparisons are ties.
     """
     if "preference" not in table.columns:
         raise DataError("table: no column 'preference'; pass rmlab.bias.style_preference(scores)")
@@ -63,6 +64,10 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     ax.axvline(0.5, color="black", lw=0.8, ls=":", zorder=0)
     ax.set_xlim(-0.02, 1.02)
     return ax
+
+
+def _mostly_ties(row: pd.Series) -> bool:
+    return bool(row.get("n_ties", 0) > row.get("n_pairs", 0) / 2)
 
 
 def _rows(table: pd.DataFrame, value: str, keys: list[str], ax: "Axes | None") -> "Axes":
@@ -86,31 +91,38 @@ def _rows(table: pd.DataFrame, value: str, keys: list[str], ax: "Axes | None") -
     ax.set_yticks([y for y, _, _ in ticks], [name for _, name, _ in ticks])
     for label, (_, _, weight) in zip(ax.get_yticklabels(), ticks, strict=True):
         label.set_fontweight(weight)
-    ax.set_ylim(len(ticks) - 0.4, -0.6)
+    bare(ax, len(ticks))
+    ax.invert_yaxis()
+    tied = [
+        (place, f"{table['n_ties'].iloc[row]:,}") for place, row, _ in drawn if table.iloc[row].get("n_ties", 0) > 0
+    ]
+    if value == "preference" and tied:
+        margin_column(ax, "ties", np.array([y for y, _ in tied]), [text for _, text in tied])
     ax.set_xlabel(_AXES[value])
     ax.set_title(names.iloc[0] if single and len(names) else "", fontsize="medium")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
     return ax
 
 
 def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
     at, low, high = float(row[value]), float(row["low"]), float(row["high"])
     if np.isnan(at):
-        left, right = ax.get_xlim()
-        where = 0.5 if left < 0.5 < right and value == "preference" else 0.0
-        ax.text(where, y, f"  {plain(row['reason'])}", va="center", fontsize="x-small", color="#808080")
+        reason = textwrap.fill(plain(row["reason"]), 22)
+        ax.annotate(
+            reason, (0, y), (0.6, 0), xycoords=("axes fraction", "data"), textcoords="offset fontsize", va="center",
+            fontsize="x-small", color="#666666", linespacing=0.9,
+        )  # fmt: skip
         return
     left, right = ax.get_xlim()
     if np.isinf(low) or np.isinf(high):
         ax.axhline(y, color=colour, lw=1.2, ls="--", alpha=0.6, zorder=1)
-        ax.text(right, y, " unbounded", va="center", ha="left", fontsize="x-small", color="#808080")
+        ax.text(right, y, " unbounded", va="center", ha="left", fontsize="x-small", color="#666666")
         if not left <= at <= right:
             return
     elif not np.isnan(low):
         ax.hlines(y, low, high, color=colour, lw=1.8, zorder=2)
     if left <= at <= right:
-        ax.plot(at, y, "o", color=colour, ms=5.5, zorder=3)
+        face = "white" if value == "preference" and _mostly_ties(row) else colour
+        ax.plot(at, y, "o", color=colour, markerfacecolor=face, ms=5.5, zorder=3)
         return
     edge, marker, side = (left, "<", "left") if at < left else (right, ">", "right")
     ax.plot(edge, y, marker, color=colour, ms=6, zorder=3, clip_on=False)

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.registry import with_columns
-from rmlab.plots.canvas import canvas
-from rmlab.plots.names import short
+from rmlab.plots.canvas import bare, canvas, margin_column, mark_chance, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -45,17 +44,15 @@ def plot_leaderboard(
         ax.scatter(part["overall"], place[mask], color=colour, marker=marker, s=26, zorder=2)
     if chance is None and isinstance(with_columns(board.columns).chance, float):
         chance = with_columns(board.columns).lowest_chance
+    bare(ax, len(rows))
     if chance is not None:
-        ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
-    for y, letters in zip(place, rows["group"], strict=True):
-        text = letters if len(letters) <= 8 else letters[:7] + "…"
-        ax.annotate(text, (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+        mark_chance(ax, chance)
+    if (rows["group"] != "").any():
+        letters = [text if len(text) <= 8 else text[:7] + "…" for text in rows["group"]]
+        margin_column(ax, "group", place, letters)
     ax.set_yticks(place, [short(name) for name in rows["model"]])
     for label, is_blind in zip(ax.get_yticklabels(), blind, strict=True):
         label.set(color=BASELINE if is_blind else "black", style="italic" if is_blind else "normal")
     left_out = len(scored) - len(rows)
     ax.set_xlabel("overall score" + (f"\n({left_out} models further down are not shown)" if left_out else ""))
-    ax.set_ylim(-0.6, len(rows) - 0.4)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
     return ax

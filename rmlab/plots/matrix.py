@@ -1,14 +1,15 @@
 """Heatmaps of the style-substance matrix."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import metrics
-from rmlab.plots.canvas import canvas
-from rmlab.plots.names import plain
+from rmlab.plots.canvas import canvas, panels, plain
+from rmlab.plots.cells import hatch_ties, write_cells
 from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
@@ -19,38 +20,51 @@ __all__ = ["plot_matrices", "plot_matrix"]
 
 COLOURS = "RdBu"  # red below chance, white at chance, blue above; safe for the common colour blindnesses
 TICKS = (0, 0.25, 0.5, 0.75, 1)
+_CELL = ["chosen_style", "rejected_style"]
+_LEVEL = np.array([["normal", "hard", "hard"], ["easy", "normal", "hard"], ["easy", "easy", "normal"]])
+_NARROW = ["concise", "plain", "mark-\ndown"]  # below the small panels of a grid
+_MIDDLE = [0.5, 1.5, 2.5]
+_ROUNDED = 0.0051  # a matrix of two decimals is still the one that its cells are of
+
+Square = NDArray[np.float64]
+
+
+class _Cells(NamedTuple):
+    """The numbers of a heatmap: 3x3 each; all NaN where a table does not have them."""
+
+    share: Square
+    low: Square
+    high: Square
+    n_pairs: Square
+    n_ties: Square
 
 
 def plot_matrix(
-    matrix: pd.DataFrame, *, chance: float = 0.5, names: bool = True, colorbar: bool = True, ax: "Axes | None" = None
+    matrix: pd.DataFrame,
+    *,
+    chance: float = 0.5,
+    names: bool = True,
+    intervals: bool = False,
+    title: str | None = None,
+    colorbar: bool = True,
+    ax: "Axes | None" = None,
 ) -> "Axes":
     """Heatmap of one 3x3 matrix as `rmlab.matrix` returns it; returns the Axes.
 
     Rows are the style of the chosen answer, columns that of the rejected one. The colour scale is fixed from 0 to 1
-    and white at `chance`; the share stands in every cell, with the name of its level below (`names`). A cell without
-    a comparison stays empty. Raises DataError for another frame than 3x3 shares. RM-Bench (arXiv 2410.16184), figure 2.
+    and white at `chance`; the share stands in every cell, with the name of its level below (`names`). Ties are hatched,
+    as much of a cell as there are ties among its comparisons, and counted in it. `intervals` adds the 95 % interval.
+    A cell without a comparison stays empty. Instead of a matrix its cells may be given, as `rmlab.accuracy(pairs,
+    by=["chosen_style", "rejected_style"])` returns them; a plain 3x3 frame of shares has no ties and no intervals.
+    Raises DataError for another frame, and for `intervals` without any. RM-Bench (arXiv 2410.16184), figure 2.
     """
-    _check_square(matrix)
-    import seaborn as sns
-    from matplotlib.colors import TwoSlopeNorm
-
+    cells = _cells(matrix)
+    if intervals and np.isnan(cells.low).all():
+        raise DataError("intervals: this matrix has none; pass rmlab.matrix(table) of at least 5 prompts, unchanged")
     ax = canvas(ax, (4.6, 3.8))
-    sns.heatmap(
-        matrix,
-        norm=TwoSlopeNorm(chance, 0, 1),
-        cmap=COLOURS,
-        annot=_labels(matrix, names),
-        fmt="",
-        square=True,
-        linewidths=1.5,
-        linecolor="white",
-        cbar=colorbar,
-        cbar_kws={"label": "share of comparisons won", "ticks": TICKS, "shrink": 0.75} if colorbar else None,
-        ax=ax,
-    )
+    _draw(ax, cells, chance, levels=names, intervals=intervals, colorbar=colorbar)
     ax.set(xlabel="style of the rejected answer", ylabel="style of the chosen answer")
-    ax.tick_params(length=0)
-    ax.tick_params(axis="y", rotation=0)
+    ax.set_title("" if title is None else plain(title), fontsize="medium")
     return ax
 
 
@@ -61,63 +75,96 @@ def plot_matrices(
     average: metrics.Average = "benchmark",
     ties: str | None = None,
     chance: float = 0.5,
+    intervals: bool = False,
     columns: int = 4,
 ) -> "Figure":
     """One heatmap per value of `by` ("model", or "domain" and the like for one model), one colour bar; the Figure.
 
-    `table`: scores or pairs. Panels stand in the order of its rows. The table beside it:
-    `rmlab.accuracy(pairs, by=[by, "chosen_style", "rejected_style"])`, with the same `average` and `ties`.
+    `table`: scores or pairs. Panels stand in the order of its rows, `columns` side by side. Ties are hatched and
+    `intervals` written as by `plot_matrix`. The table beside it: `rmlab.accuracy(pairs, by=[by, "chosen_style",
+    "rejected_style"])`, with the same `average` and `ties`.
     """
-    cells = metrics.accuracy(table, by=[by, "chosen_style", "rejected_style"], average=average, ties=ties)
-    import matplotlib.pyplot as plt
-
-    panels = list(cells[by].unique())
-    across = min(columns, len(panels))
-    down = -(-len(panels) // across)
-    figure: Figure
-    figure, axes = plt.subplots(
-        down, across, figsize=(2.5 * across + 1.6, 2.55 * down + 0.7), squeeze=False, layout="constrained"
-    )
-    for number, (ax, value) in enumerate(zip(axes.flat, panels, strict=False)):
-        panel = cells[cells[by] == value].pivot(index="chosen_style", columns="rejected_style", values="accuracy")
-        plot_matrix(
-            panel.rename_axis(index="chosen_style", columns="rejected_style"),
-            chance=chance,
-            names=False,
-            colorbar=False,
-            ax=ax,
-        )
-        ax.set_title(textwrap.fill(plain(value), 24), fontsize="medium")
-        ax.set(xlabel="", ylabel="")
-        ax.tick_params(axis="y", labelleft=number % across == 0)
-        _name_columns(ax, shown=number + across >= len(panels))
-    for ax in axes.flat[len(panels) :]:
-        ax.set_axis_off()
-    _shared_colorbar(figure, axes)
+    cells = metrics.accuracy(table, by=[by, *_CELL], average=average, ties=ties)
+    values = list(cells[by].unique())
+    figure, axes = panels(len(values), columns, (2.5, 2.55), shared=True)
+    for ax, value in zip(axes, values, strict=True):
+        _draw(ax, _cells(cells[cells[by] == value]), chance, intervals=intervals, small=True)
+        ax.set_title(textwrap.fill(plain(value), 20), fontsize="small")
+    shades = axes[0].collections[0]
+    bar = figure.colorbar(shades, ax=axes, ticks=TICKS, location="top", shrink=0.6, aspect=25)
+    bar.set_label("share of comparisons won")
+    bar.outline.set_visible(False)
     figure.supxlabel("style of the rejected answer", fontsize="medium")
     figure.supylabel("style of the chosen answer", fontsize="medium")
     return figure
 
 
-def _name_columns(ax: "Axes", *, shown: bool) -> None:
-    """Style names below a panel, where no other panel stands below it."""
-    ax.tick_params(axis="x", labelbottom=shown)
-    for text in ax.get_xticklabels():
-        text.set(rotation=30, ha="right", rotation_mode="anchor")
+def _draw(
+    ax: "Axes", cells: _Cells, chance: float, *, levels: bool = False, intervals: bool = False, small: bool = False,
+    colorbar: bool = False,
+) -> None:  # fmt: skip
+    import seaborn as sns
+    from matplotlib.colors import TwoSlopeNorm
+
+    sns.heatmap(
+        cells.share,
+        norm=TwoSlopeNorm(chance, 0, 1),
+        vmin=0,  # or seaborn takes the smallest share, of which there is none where all are missing
+        vmax=1,
+        cmap=COLOURS,
+        square=True,
+        linewidths=1.5,
+        linecolor="white",
+        xticklabels=False,
+        yticklabels=False,
+        cbar=colorbar,
+        cbar_kws={"label": "share of comparisons won", "ticks": TICKS, "shrink": 0.75} if colorbar else None,
+        ax=ax,
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        hatch_ties(ax, cells.n_ties / cells.n_pairs)
+    texts = _texts(cells, levels=levels, intervals=intervals, ties=not small)
+    write_cells(ax, texts, size="small" if small or intervals else "medium")
+    size = "small" if small else "medium"
+    ax.set_xticks(_MIDDLE, _NARROW if small else STYLES, fontsize=size)
+    ax.set_yticks(_MIDDLE, STYLES, fontsize=size)
+    ax.tick_params(length=0)
 
 
-def _shared_colorbar(figure: "Figure", axes: Any) -> None:
-    mesh = axes.flat[0].collections[0]
-    bar = figure.colorbar(mesh, ax=axes, ticks=TICKS, shrink=0.9, aspect=25)
-    bar.set_label("share of comparisons won")
-    bar.outline.set_visible(False)
+def _texts(cells: _Cells, *, levels: bool, intervals: bool, ties: bool) -> np.ndarray:
+    """What stands in every cell: its share, its level, its interval and its ties, each on a line."""
+    made = np.full(cells.share.shape, "", dtype=object)
+    for place, share in np.ndenumerate(cells.share):
+        if np.isnan(share):
+            continue
+        lines = [f"{share:.2f}", *([str(_LEVEL[place])] if levels else [])]
+        if intervals and not np.isnan(cells.low[place]):
+            lines.append(f"{cells.low[place]:.2f}–{cells.high[place]:.2f}")
+        if ties and cells.n_ties[place] > 0:
+            lines.append(f"{cells.n_ties[place]:,.0f} {'tie' if cells.n_ties[place] == 1 else 'ties'}")
+        made[place] = "\n".join(lines)
+    return made
 
 
-def _labels(matrix: pd.DataFrame, names: bool) -> np.ndarray:
-    values = matrix.to_numpy()
-    level = np.array([["normal", "hard", "hard"], ["easy", "normal", "hard"], ["easy", "easy", "normal"]])
-    shares = np.array([["" if np.isnan(v) else f"{v:.2f}" for v in row] for row in values])
-    return np.char.add(np.char.add(shares, "\n"), level) if names else shares
+def _cells(matrix: pd.DataFrame) -> _Cells:
+    """The numbers of a table of cells, or of a 3x3 frame, with what `rmlab.matrix` noted about it."""
+    unknown = np.full((3, 3), np.nan)
+    if isinstance(matrix, pd.DataFrame) and {*_CELL, "accuracy"} <= set(matrix.columns):
+        if matrix.duplicated(_CELL).any():
+            raise DataError("matrix: a cell stands in several rows; keep those of one model, or use plot_matrices")
+        rows = matrix.set_index([matrix[c].astype("str") for c in _CELL])
+        order = pd.MultiIndex.from_product([STYLES, STYLES])
+        squares = [rows[c].reindex(order).to_numpy(float).reshape(3, 3) if c in rows else unknown for c in _NUMBERS]
+        return _Cells(*squares)
+    _check_square(matrix)
+    share, known = matrix.to_numpy(float), matrix.attrs.get("cells", {})
+    squares = [np.asarray(known[c], float).reshape(3, 3) if c in known else unknown for c in _NUMBERS]
+    # pandas hands the notes on to whatever is made of a frame: they are of this matrix only if the shares agree.
+    same = np.allclose(squares[0], share, atol=_ROUNDED, equal_nan=True)
+    return _Cells(share, *(squares[1:] if same else [unknown] * 4))
+
+
+_NUMBERS = ("accuracy", "low", "high", "n_pairs", "n_ties")
 
 
 def _check_square(matrix: pd.DataFrame) -> None:

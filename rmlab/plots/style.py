@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import metrics, tables
-from rmlab.plots.canvas import canvas, is_pairs
-from rmlab.plots.names import plain, short
+from rmlab.baselines import is_baseline
+from rmlab.plots.canvas import bare, canvas, is_pairs, margin_column, mark_chance, plain, short
 from rmlab.tables import LEVELS, DataError, check_responses, nearest
 
 if TYPE_CHECKING:
@@ -15,17 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["lengths", "plot_lengths", "plot_style_gap"]
 
-LEVEL_COLOURS = {"easy": "#4393c3", "normal": "#808080", "hard": "#d6604d"}
-LABEL_COLOURS = {"chosen": "#2166ac", "rejected": "#b2182b"}
+# Light, middle and dark, and of three shapes, so that they are told apart without colour.
+LEVEL_COLOURS = {"easy": "#67a9cf", "normal": "#777777", "hard": "#b2182b"}
+LEVEL_MARKERS = {"easy": "o", "normal": "s", "hard": "D"}
+LABEL_COLOURS = {"chosen": "#2166ac", "rejected": "#d6604d"}
+LABEL_MARKERS = {"chosen": "o", "rejected": "D"}
+BASELINE = "#888888"
+_APART = 0.24  # rows between the marks of one row
 
 
 def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = True, ax: "Axes | None" = None) -> "Axes":
-    """Dumbbell of easy, normal and hard accuracy per model; returns the Axes.
+    """Easy, normal and hard accuracy of every model, one below the other; returns the Axes.
 
     `table`: one row per model with columns easy, normal, hard (`summary`, `published`), or one row per model and
     level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`, made from pairs if these are given),
     which adds intervals, or what `style_gap` returned (easy and hard only). The longer the bar, the more style decides;
-    a hard point left of `chance` means that style beats substance. Sorted by hard.
+    a hard point left of `chance` means that style beats substance. Sorted by hard. Baselines are grey. Where a model
+    has ties their number stands at the right, and a level that is mostly ties is drawn hollow.
     """
     if is_pairs(table):
         table = metrics.accuracy(tables.check_pairs(table), by=["model", "level"])
@@ -35,25 +42,37 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
     ax = canvas(ax, (6.4, 0.42 * len(wide) + 1.3))
-    rows = np.arange(len(wide))
+    rows = np.arange(len(wide), dtype=float)
     levels = [level for level in LEVELS if level in wide]
-    ax.hlines(rows, wide[levels].min(axis=1), wide[levels].max(axis=1), color="#cccccc", lw=3, zorder=1)
-    for level in levels:
-        if f"{level}_low" in wide:
-            ax.hlines(rows, wide[f"{level}_low"], wide[f"{level}_high"], color=LEVEL_COLOURS[level], lw=1, zorder=2)
-        ax.scatter(wide[level], rows, color=LEVEL_COLOURS[level], s=45, label=level, zorder=3)
-    ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
-    ax.set(
-        yticks=rows,
-        yticklabels=[short(name) for name in wide.index],
-        xlim=(-0.02, 1.02),
-        xlabel="share of comparisons won",
+    ax.hlines(rows, wide[levels].min(axis=1), wide[levels].max(axis=1), color="#dddddd", lw=4, zorder=1)
+    for place, level in enumerate(levels):
+        _draw_level(ax, wide, rows + _APART * ((len(levels) - 1) / 2 - place), level)
+    mark_chance(ax, chance)
+    ax.set(xlim=(-0.02, 1.02), xlabel="share of comparisons won")
+    ax.set_yticks(rows, [short(name) for name in wide.index])
+    for label, name in zip(ax.get_yticklabels(), wide.index, strict=True):
+        if is_baseline(name):
+            label.set(color=BASELINE, style="italic")
+    bare(ax, len(wide))
+    if wide["n_ties"].any():
+        margin_column(ax, "ties", rows, [f"{n:,.0f}" if n > 0 else "" for n in wide["n_ties"]])
+    ax.legend(
+        loc="lower right", bbox_to_anchor=(1.05, 1.04), ncols=3, frameon=False, fontsize="small", handletextpad=0.2
     )
-    ax.set_ylim(-0.6, len(wide) - 0.4)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
     return ax
+
+
+def _draw_level(ax: "Axes", wide: pd.DataFrame, rows: NDArray[np.float64], level: str) -> None:
+    """The points and intervals of one level: baselines grey, hollow where most comparisons are ties."""
+    value = wide[level].to_numpy(float)
+    blind = np.array([is_baseline(name) for name in wide.index])
+    colours = np.where(blind, BASELINE, LEVEL_COLOURS[level])
+    if f"{level}_low" in wide:
+        ax.hlines(rows, wide[f"{level}_low"], wide[f"{level}_high"], color=colours, lw=1, zorder=2)
+    tied = wide.get(f"{level}_tied", pd.Series(np.nan, index=wide.index)).to_numpy(float) > 0.5
+    faces, mark = np.where(tied, "white", colours), LEVEL_MARKERS[level]
+    ax.scatter(value, rows, facecolors=faces, edgecolors=colours, marker=mark, s=30, lw=1.2, zorder=3, clip_on=False)
+    ax.scatter([], [], color=LEVEL_COLOURS[level], marker=mark, s=30, label=level)
 
 
 def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | None" = None) -> "Axes":
@@ -65,19 +84,19 @@ def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | Non
     table = lengths(responses, by=by)
     names = [plain(" ".join(map(str, key)) if isinstance(key, tuple) else key) for key in table.index]
     ax = canvas(ax, (6.4, 0.3 * len(names) + 1.4))
-    rows = np.arange(len(names))[::-1]
+    rows = np.arange(len(names), dtype=float)[::-1]
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)
-    for label, colour in LABEL_COLOURS.items():
+    for (label, colour), up in zip(LABEL_COLOURS.items(), (_APART / 2, -_APART / 2), strict=True):
         spread = 1.96 * table[f"{label}_se"].fillna(0)
-        ax.errorbar(table[label], rows, xerr=spread, fmt="o", color=colour, ms=6, lw=1, label=label, zorder=3)
+        mark = LABEL_MARKERS[label]
+        ax.errorbar(table[label], rows + up, xerr=spread, fmt=mark, color=colour, ms=5, lw=1, label=label, zorder=3)
     group = pd.factorize(table.index.get_level_values(0))[0]
     for row in rows[:-1][np.diff(group) != 0]:
         ax.axhline(row - 0.5, color="#dddddd", lw=0.8, zorder=0)
     ax.set(yticks=rows, yticklabels=names, xlabel="mean length (characters)")
     ax.set_xlim(left=0)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+    bare(ax, len(names))
     return ax
 
 
@@ -102,19 +121,23 @@ def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per model with easy, normal, hard and, where known, their limits."""
+    """One row per model with easy, normal, hard and, where known, their limits, the share of ties, and n_ties."""
     if {"model", "level", "accuracy"} <= set(table.columns):
-        wide = table.pivot(index="model", columns="level", values=["accuracy", "low", "high"])
+        counted = table.assign(**{c: table.get(c, np.nan) for c in ("n_ties", "n_pairs")})
+        wide = counted.pivot(index="model", columns="level", values=["accuracy", "low", "high", "n_ties", "n_pairs"])
         columns = {level: wide[("accuracy", level)] for level in LEVELS}
         limits = {f"{level}_{end}": wide[(end, level)] for level in LEVELS for end in ("low", "high")}
-        return pd.DataFrame(columns | limits).loc[list(dict.fromkeys(table["model"]))]
+        tied = {f"{level}_tied": wide[("n_ties", level)] / wide[("n_pairs", level)] for level in LEVELS}
+        ties = {"n_ties": wide["n_ties"].sum(axis=1)}
+        return pd.DataFrame(columns | limits | tied | ties).loc[list(dict.fromkeys(table["model"]))]
+    n_ties = table.get("n_ties", pd.Series(0, index=table.index)).to_numpy()
     if {"easy", "hard", "gap"} <= set(table.columns):
         keys = list(table.columns[: table.columns.get_loc("easy")])
         names = table[keys].astype(str).agg(" · ".join, axis=1)
-        return table.set_index(pd.Index(names))[["easy", "hard"]]
+        return table.set_index(pd.Index(names))[["easy", "hard"]].assign(n_ties=n_ties)
     absent = [c for c in ("model", *LEVELS) if c not in table.columns]
     if absent:
         raise DataError(
             f"table: no column {absent[0]!r}; pass rmlab.summary(table) or rmlab.accuracy(table, by=['model', 'level'])"
         )
-    return table.set_index("model")[list(LEVELS)]
+    return table.set_index("model")[list(LEVELS)].assign(n_ties=n_ties)

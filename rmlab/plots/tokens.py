@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.canvas import canvas
+from rmlab.plots.canvas import bare, canvas
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     ax.set(ylabel="reward", xlabel=unit, xlim=(-0.8, len(table) + 0.9))
     if named:
         ax.set_xticks(x, [_shown(text) for text in table["text"]], rotation=90, fontsize="small", parse_math=False)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.use_sticky_edges = False  # bars would end at the frame, and the marks of the extremes would be cut by it
+    ax.margins(y=0.08)
+    ax.autoscale_view(scalex=False)
+    bare(ax)
     return ax
 
 

@@ -1,21 +1,21 @@
-"""The table of a comparison as it is printed: differences in points, their intervals, p-values."""
+"""The table of a comparison as it is printed: differences with intervals and p-values."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["CAPTION", "HEADINGS", "is_comparison", "printed"]
+__all__ = ["CAPTION", "HEADINGS", "decimals", "is_comparison", "printed"]
 
 CAPTION = (
-    "Differences (A minus B) in percentage points with 95 % intervals, clustered by prompt and paired. The adjusted p "
-    "allows for all the rows of the table."
+    "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and paired. The "
+    "adjusted p allows for all the rows of the table."
 )
 HEADINGS = {
     "model_a": "A",
     "model_b": "B",
-    "value_a": "A, %",
-    "value_b": "B, %",
+    "value_a": "score of A",
+    "value_b": "score of B",
     "interval": "95 % interval",
     "p_adjusted": "adjusted p",
     "p_holm": "adjusted p",
@@ -34,10 +34,10 @@ def printed(frame: pd.DataFrame, escape: Callable[[str], str]) -> pd.DataFrame:
     before = list(frame.columns[: frame.columns.get_loc("value_a")])
     made = {name: [escape(str(value)) for value in frame[name]] for name in before}
     for name in ("value_a", "value_b"):
-        made[name] = [_points(value, "") for value in frame[name]]
-    made["difference"] = [_points(value, "+") for value in frame["difference"]]
+        made[name] = [decimals(value) for value in frame[name]]
+    made["difference"] = [decimals(value, "+") for value in frame["difference"]]
     made["interval"] = [
-        "" if np.isnan(low) else escape(f"{_points(low, '+')} to {_points(high, '+')}")
+        "" if np.isnan(low) else escape(f"{decimals(low, '+')} to {decimals(high, '+')}")
         for low, high in zip(frame["low"], frame["high"], strict=True)
     ]
     adjusted = next((name for name in ("p_adjusted", "p_holm") if name in frame), None)
@@ -47,8 +47,9 @@ def printed(frame: pd.DataFrame, escape: Callable[[str], str]) -> pd.DataFrame:
     return pd.DataFrame(made, index=frame.index)
 
 
-def _points(share: float, sign: str) -> str:
-    return "" if np.isnan(share) else f"{100 * share:{sign}.1f}"
+def decimals(share: float, sign: str = "") -> str:
+    """A share or a difference of shares as all tables print it: from 0 to 1, three decimals, missing as nothing."""
+    return "" if np.isnan(share) else f"{share:{sign}.3f}"
 
 
 def _p(value: float) -> str:

@@ -2,31 +2,45 @@
 
 import io
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from rmlab import escapes, files
+from rmlab.plots.printing import Width, printed
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["save_figure"]
 
 FORMATS = ("png", "pdf", "svg")
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+# Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
+_EMBEDDED = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "rmlab"}
+_DOTS, _PRINT_DOTS = 150, 300  # per inch, of PNG
 
 
 def save_figure(
-    figure: "Artist", path: str | Path, table: pd.DataFrame | None = None, *, formats: str | Sequence[str] = ("png",)
+    figure: "Axes | Figure",
+    path: str | Path,
+    table: pd.DataFrame | None = None,
+    *,
+    formats: str | Sequence[str] = ("png",),
+    width: Width | None = None,
 ) -> list[Path]:
     """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
 
-    `table`, the numbers that it draws, is written beside it as CSV (see `rmlab.escapes.cell`). A suffix of `path` that
-    is one of the formats is taken as the only one; of another kind of image DataError is raised, before anything is
-    written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file. Folders are
-    made as needed. A file is written whole or not at all: on a full disk the old one stays.
+    `width` lays it out for print: "column" (3.25 in) or "text" (6.75 in, two columns), with texts of 7.5 points and
+    none below 6, so that it goes into a paper at its own size; see `rmlab.plots.printing.printed`. PDF and SVG bring
+    their fonts. `table`, the numbers that it draws, is written beside it as CSV (see `rmlab.escapes.cell`). A suffix of
+    `path` that is one of the formats is taken as the only one; of another kind of image DataError is raised, before
+    anything is written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file.
+    Folders are made as needed. A file is written whole or not at all: on a full disk the old one stays.
     """
     path = Path(path)
     formats = [formats] if isinstance(formats, str) else list(formats)
@@ -35,22 +49,33 @@ def save_figure(
     strange = [f for f in formats if f not in FORMATS]
     if strange:
         raise DataError(f"formats: {strange[0]!r}; {nearest(strange[0], FORMATS)}")
-    if not hasattr(figure, "get_figure"):
-        raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
-    whole: Any = figure.get_figure() or figure  # an Axes knows its figure, a Figure is its own
+    whole = whole_figure(figure)
     suffix = path.suffix.lstrip(".").lower()
     if suffix in whole.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
-    made: dict[str, str | bytes] = {name: _drawn(whole, name) for name in formats}
+    with nullcontext(whole) if width is None else printed(whole, width) as laid_out:
+        made: dict[str, str | bytes] = {
+            f: _drawn(laid_out, f, _DOTS if width is None else _PRINT_DOTS) for f in formats
+        }
     if table is not None:
         made["csv"] = escapes.csv(table, index=not isinstance(table.index, pd.RangeIndex))
     return [files.write(path.with_name(f"{path.name}.{name}"), content) for name, content in made.items()]
 
 
-def _drawn(figure: Any, name: str) -> bytes:
+def whole_figure(figure: "Axes | Figure") -> "Figure":
+    """The figure that an Axes stands in, or the figure itself."""
+    if not hasattr(figure, "get_figure"):
+        raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
+    whole = figure.get_figure(root=True)
+    if whole is None:
+        raise TypeError("figure: this Axes was removed from its figure; draw it again")
+    return whole
+
+
+def _drawn(figure: "Figure", name: str, dots: int) -> bytes:
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=name, dpi=150, metadata=_UNDATED[name])
+    with rc_context(_EMBEDDED):
+        figure.savefig(buffer, format=name, dpi=dots, metadata=_UNDATED[name])
     return buffer.getvalue()
-
-
-_UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}

@@ -11,6 +11,7 @@ import pandas as pd
 from rmlab import escapes, files
 from rmlab.benchmarks.registry import with_columns
 from rmlab.report import comparisons
+from rmlab.report.comparisons import decimals
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
 
 CAPTION = (
-    "Scores in percent; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
+    "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
     "clearly different (paired, all pairs at once). Baselines do not read the answer."
 )
 _COUNTS = ("n_prompts", "n_ties", "missing")
@@ -31,7 +32,7 @@ _UUID = "leaderboard"
 
 
 def to_markdown(board: pd.DataFrame) -> str:
-    """A leaderboard or a comparison as a Markdown table, in percent with intervals; names are escaped."""
+    """A leaderboard or a comparison as a Markdown table, scores from 0 to 1 with intervals; names are escaped."""
     cells = _text(board, escapes.markdown, lambda name: f"*{name}*")
     rule = ["---" if c in _left(board) else "--:" for c in cells.columns]
     lines = [[escapes.markdown(heading(c)) for c in cells.columns], rule, *cells.to_numpy().tolist()]
@@ -86,7 +87,7 @@ def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
 
 
 def styled(board: pd.DataFrame, *, uuid: str = _UUID) -> "Styler":
-    """A leaderboard for a notebook: percent, intervals, shaded scores, baselines in grey italics.
+    """A leaderboard for a notebook: scores from 0 to 1, intervals, shaded scores, baselines in grey italics.
 
     A pandas Styler (needs Jinja2, which JupyterLab brings) with a fixed id, so that the output of a cell is the same
     each time it runs. Two tables in one notebook need two values of `uuid`.
@@ -132,8 +133,8 @@ def shown(board: pd.DataFrame) -> pd.DataFrame:
     }
     printed["model"] = [str(name) for name in board["model"]]
     for column in scores:
-        printed[column] = [_percent(x) for x in board[column]]
-    printed["low"] = ["" if np.isnan(a) else f"{_percent(a)} to {_percent(b)}" for a, b in zip(low, high, strict=True)]
+        printed[column] = [decimals(x) for x in board[column]]
+    printed["low"] = ["" if np.isnan(a) else f"{decimals(a)} to {decimals(b)}" for a, b in zip(low, high, strict=True)]
     printed["group"] = [str(group) for group in board["group"]]
     for column in _COUNTS:
         if column in board.columns and column not in scores and (column == "n_prompts" or board[column].any()):
@@ -174,10 +175,6 @@ def _check(board: pd.DataFrame) -> None:
     absent = [c for c in ("rank", "model", "kind", "overall", "low", "high", "group") if c not in board.columns]
     if absent:
         raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard, or rmlab.compare, returns")
-
-
-def _percent(share: float) -> str:
-    return "" if np.isnan(share) else f"{100 * share:.1f}"
 
 
 def _rank(row: np.ndarray) -> str:

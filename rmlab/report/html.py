@@ -1,31 +1,35 @@
 """Results of several benchmarks as one HTML file."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
-from rmlab import escapes, io, metrics, plots
+from rmlab import escapes, metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of, known
-from rmlab.files import matches, require_inside, write
-from rmlab.io.own import SIDECAR, sha256
+from rmlab.files import write
+from rmlab.io.native import sha256
 from rmlab.items.ties import TIES
-from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
+from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_points
 from rmlab.plots.leaderboard import plot_leaderboard
-from rmlab.records import SUFFIXES
 from rmlab.report import page
+from rmlab.report.browsing import browsing
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.tables import DataError, check_pairs, check_scores
+from rmlab.report.results import Paths, Results, read_results
+from rmlab.tables import DataError
 
-__all__ = ["read_results", "write_report"]
-
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+__all__ = ["write_report"]
 
 _PANELS = 6  # models drawn one by one: the best
 _BARS = 30  # models in the figure of easy, normal, hard
+_LEVELS = (
+    "easy: the chosen answer has the fancier style, so that style helps; normal: both have the same style; hard: the "
+    "rejected answer has the fancier one. From plain to fancy: concise, plain, markdown."
+)
 
 
 def write_report(
@@ -33,84 +37,34 @@ def write_report(
     out: str | PathLike[str],
     *,
     responses: pd.DataFrame | None = None,
+    texts: bool = False,
+    text_limit: float = 20.0,
     title: str = "Reward models",
     seed: int = 0,
 ) -> Path:
     """Write one HTML file with a section for each benchmark in `source`, and return its path.
 
     `source`: a folder, a glob or a list of result files (any that `read_scores` or `read_pairs` understands), or a
-    table of scores or pairs. Each section has the leaderboard with intervals, groups and baselines, sortable by a
-    click, and the benchmark's figures (matrices and levels; subsets, best-of-n curves and Ties) with their numbers to
-    download. `responses` adds the baselines that need the texts, for the benchmarks that it holds.
-    The file needs no network and nothing beside it, and all names from files are escaped. The same input gives the
-    same bytes. Raises DataError where nothing can be read, naming the file.
+    table of scores or pairs. Each section has the leaderboard with intervals, groups and baselines, sorted by a click
+    and filtered by name, and the benchmark's figures (matrices and levels; subsets, best-of-n curves and Ties) with
+    their numbers to download. A number of the leaderboard, or a cell of a model's matrix, leads to the prompts that it
+    counts, and these to the scores and outcomes of their answers; the address in the browser says what is shown, so it
+    can be passed on. How the models were scored is told where the files have their provenance.
+    `responses` adds the baselines that need the texts, for the benchmarks that it holds. With `texts` prompts, answers
+    and notes are in the page, too, up to `text_limit` MiB a benchmark: beyond it those of a random sample of the
+    prompts, and the page says how many. Without it the page holds no text of the benchmark.
+    The file needs no network and nothing beside it, runs no script but its own, and all names from files are escaped.
+    The same input gives the same bytes. Raises DataError where nothing can be read, naming the file, and for `texts`
+    without `responses`.
     """
-    tables, files = read_results(source)
-    sections = [_section(name, table, _texts(responses, name), seed) for name, table in tables.items()]
-    text = page.page(title, sections, _footer(files))
-    path = Path(out).expanduser()
-    return write(path, text)
-
-
-def read_results(source: Paths | pd.DataFrame) -> tuple[dict[str, pd.DataFrame], list[Path]]:
-    """Scores (pairs, where a file holds only these) of each benchmark in `source`, and the files read."""
-    if isinstance(source, pd.DataFrame):
-        scored = "score" in source.columns
-        return _by_benchmark([check_scores(source, allow_missing=True) if scored else check_pairs(source)]), []
-    files = _files(source)
-    return _by_benchmark([_read(path) for path in files]), files
-
-
-def _files(source: Paths) -> list[Path]:
-    if not isinstance(source, str | PathLike):
-        return [path for one in source for path in _files(one)]
-    path = Path(source).expanduser()
-    if path.is_file():
-        return [path]
-    folder = path.is_dir()
-    files = sorted(p for p in (path.rglob("*") if folder else matches(str(path))) if _is_result(p))
-    if folder:
-        files = [require_inside(file, path) for file in files]
-    if not files:
-        hint = (
-            "it looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end"
-            if folder and any(path.glob("*/*.scores"))
-            else f"expected {', '.join(SUFFIXES)}, such as rmlab score ... -o writes"
-        )
-        raise DataError(f"{path}: no result files there; {hint}")
-    return files
-
-
-def _is_result(path: Path) -> bool:
-    named = path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.name.endswith(SIDECAR)
-    return named and path.is_file() and not any(path.parent.glob("*.scores"))  # a store's ledgers have notes in JSON
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        return io.read_scores(path, allow_missing=True)
-    except DataError as error:
-        try:
-            return io.read_pairs(path)
-        except DataError:
-            raise error from None
-
-
-def _by_benchmark(frames: list[pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    found: dict[str, list[pd.DataFrame]] = {}
-    for frame in frames:
-        for name, part in frame.groupby("benchmark", sort=False):
-            found.setdefault(str(name), []).append(part)
-    return {name: _one_table(parts) for name, parts in found.items()}
-
-
-def _one_table(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    for part in parts:
-        part.attrs = {}
-    scored = ["score" in part.columns for part in parts]
-    if not all(scored) and any(scored):
-        parts = [metrics.pairs(part) if has else part for part, has in zip(parts, scored, strict=True)]
-    return pd.concat(parts, ignore_index=True)
+    if texts and responses is None:
+        raise DataError("texts: there are no texts; pass responses=rmlab.load(...), the benchmark that was scored")
+    if not text_limit > 0:
+        raise DataError(f"text_limit: {text_limit!r}; give the MiB of text that a benchmark may take, more than 0")
+    results = read_results(source)
+    limit = text_limit if texts else 0.0
+    sections = [_section(name, results, _texts(responses, name), limit, seed) for name in results.tables]
+    return write(Path(out).expanduser(), page.page(title, sections, _footer(results.files)))
 
 
 def _texts(responses: pd.DataFrame | None, benchmark: str) -> pd.DataFrame | None:
@@ -119,20 +73,34 @@ def _texts(responses: pd.DataFrame | None, benchmark: str) -> pd.DataFrame | Non
     return responses[responses["benchmark"] == benchmark]
 
 
-def _section(name: str, table: pd.DataFrame, responses: pd.DataFrame | None, seed: int) -> tuple[str, str]:
-    whole = with_baselines(table, responses, seed=seed)
+def _section(name: str, results: Results, responses: pd.DataFrame | None, limit: float, seed: int) -> tuple[str, str]:
+    whole = with_baselines(results.tables[name], responses, seed=seed)
     board = leaderboard(whole, common=True, seed=seed)
-    heading = _title(name)
     models = int((board["kind"] == "model").sum())
     said = "1 model" if models == 1 else f"{models} models"
-    prompts = int(board["n_prompts"].max())
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    found = browsing(whole, responses, texts=limit > 0, limit=limit, seed=seed)
     parts = [
-        f"<p>{said}, {prompts:,} prompts. {page.download(board, f'{file}-leaderboard')}</p>",
-        page.board_html(board),
+        f"<p>{said}, {int(board['n_prompts'].max()):,} prompts. {page.download(board, f'{file}-leaderboard')} "
+        f'<a class="prompts" href="#b={escapes.html(quote(escapes.visible(name)))}">Look at the prompts</a></p>',
+        page.board_html(board, name, found.columns),
+        _explained(name, whole),
+        page.provenance_html(results.provenance.get(name, {})),
         *_figures(name, file, whole, board),
+        page.browse_html(name, _title(name), found),
     ]
-    return heading, "".join(parts)
+    return _title(name), "".join(parts)
+
+
+def _explained(name: str, table: pd.DataFrame) -> str:
+    """What the columns are, and where the benchmark is."""
+    one = benchmark_of(table)
+    parts = [_LEVELS] if _styled(table) else []
+    if one.sections:
+        parts += [f"{column}: {', '.join(subsets)}." for column, subsets in one.sections.items()]
+    at = page.hub_link(one.hub.repo, "datasets/") if one.hub is not None else ""
+    source = f" Data: {at} at {escapes.html(one.hub.revision[:12])}." if one.hub is not None and at else ""
+    return f'<p class="note">{escapes.html(" ".join(parts))}{source}</p>' if parts or source else ""
 
 
 def _title(name: str) -> str:
@@ -152,9 +120,7 @@ def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> 
         yield from _best_of_figures(file, whole[whole["model"].isin([*best, *blind])])
     elif _styled(whole):
         shown = [*[m for m in board["model"] if not is_baseline(m)][:_BARS], *filter(is_baseline, board["model"])]
-        pairs = whole[whole["model"].isin(shown)]
-        pairs = metrics.pairs(pairs) if "score" in pairs.columns else pairs
-        yield from _style_figures(file, pairs, [*best, *blind], shown)
+        yield from _style_figures(file, whole, [*best, *blind], shown)
 
 
 def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
@@ -171,15 +137,17 @@ def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
     if tied.any():
         detail = metrics.ties_detail(scores)
         caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
-        yield page.figure_html(plot_ties(detail), detail, f"{file}-ties", caption)
+        yield page.figure_html(plot_ties(detail), tie_points(detail), f"{file}-ties", caption)
 
 
-def _style_figures(file: str, pairs: pd.DataFrame, panels: list[str], bars: list[str]) -> Iterator[str]:
-    ordered = pd.concat([pairs[pairs["model"] == model] for model in bars])
-    levels = metrics.accuracy(ordered, by=["model", "level"])
+def _style_figures(file: str, table: pd.DataFrame, panels: list[str], bars: list[str]) -> Iterator[str]:
+    # Tables may have millions of rows: models are left out only where some are, and the rows of the result are ordered.
+    drawn = table if set(bars) == set(table["model"].unique()) else table[table["model"].isin(bars)]
+    found = metrics.accuracy(drawn, by=["model", "level"])
+    levels = pd.concat([found[found["model"] == model] for model in bars], ignore_index=True)
     caption = "Easy, normal and hard: the longer the line, the more style decides."
     yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
-    few = pd.concat([pairs[pairs["model"] == model] for model in panels])
+    few = pd.concat([table[table["model"] == model] for model in panels])
     cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
     caption = f"Style against substance: the best {_PANELS} models and a baseline."
     yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)

@@ -66,9 +66,10 @@ def leaderboard(
         c for c in frame.columns if c not in (*_FIRST, *_RANK, "n_prompts", "n_ties", "missing", "average", "reason")
     ]
     last = [*_RANK, "n_prompts", "n_ties", "missing", "average", "reason"]
-    return frame[[*_FIRST, *middle, *last]].sort_values(
+    ordered = frame[[*_FIRST, *middle, *last]].sort_values(
         "overall", ascending=False, na_position="last", kind="stable", ignore_index=True
     )
+    return tables.made_from(table, ordered)
 
 
 def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0) -> pd.DataFrame:

@@ -3,62 +3,53 @@
 import base64
 import hashlib
 import io
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Collection, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 import pandas as pd
 
 from rmlab import escapes
 from rmlab.report import formats
+from rmlab.report.browsing import Browsing, embedded
+from rmlab.report.figures import whole_figure
+from rmlab.report.results import versions_of
+from rmlab.scorers.protocol import Provenance
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["board_html", "download", "figure_html", "page"]
+__all__ = ["board_html", "browse_html", "download", "figure_html", "hub_link", "page", "provenance_html"]
 
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 0 auto; padding: 1rem 1.5rem; }
-h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.25rem; margin: 2.2rem 0 .5rem; }
-nav a { margin-right: 1rem; } a { color: #0b5cad; }
-.wide { overflow-x: auto; max-height: 44rem; overflow-y: auto; border: 1px solid #ddd; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .22rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eee; }
-th { position: sticky; top: 0; background: #fff; box-shadow: 0 1px 0 #bbb; }
-th button { font: inherit; font-weight: 600; background: none; border: 0; padding: 0; cursor: pointer; }
-th[aria-sort=ascending] button::after { content: " \\25b2"; }
-th[aria-sort=descending] button::after { content: " \\25bc"; }
-.left { text-align: left; }
-td.group { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; max-width: 16rem; }
-tr.baseline td { color: #707070; font-style: italic; }
-figure { margin: 1.2rem 0; } figure img { max-width: 100%; height: auto; } figcaption, .note { color: #555; }
-code { font-size: .85em; overflow-wrap: anywhere; }
-@media print { .wide { max-height: none; overflow: visible; } th { position: static; } }
-"""
-_SCRIPT = """
-for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
-    const down = head.getAttribute("aria-sort") !== "descending";
-    const value = row => row.cells[column].dataset.v ?? row.cells[column].textContent;
-    const rows = [...table.tBodies[0].rows];
-    rows.sort((a, b) => {
-      const x = value(a), y = value(b);
-      if (x === "" || y === "") return (x === "") - (y === "");
-      const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
-      return down ? -order : order;
-    });
-    table.tBodies[0].append(...rows);
-    heads.forEach(other => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  }));
-}
-"""
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_HUB = "https://huggingface.co/"
+_ABOUT = (
+    "model",
+    "reference",
+    "revision",
+    "dtype",
+    "device",
+    "convention",
+    "template",
+    "head",
+    "mode",
+    "form",
+    "started",
+)
+_LONGEST = 60  # letters of a value in the table of provenance
 
 
 def page(title: str, sections: list[tuple[str, str]], footer: str) -> str:
     """The whole page. `sections`: heading (plain text) and body (HTML of this module's making)."""
-    allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+    style, script = (files("rmlab.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "; ".join(
+        ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{allowed}'",
+         "base-uri 'none'", "form-action 'none'"]
+    )  # fmt: skip
     links = "".join(f'<a href="#s{i}">{escapes.html(name)}</a>' for i, (name, _) in enumerate(sections))
     parts = [
         f'<section id="s{i}"><h2>{escapes.html(name)}</h2>{body}</section>' for i, (name, body) in enumerate(sections)
@@ -67,18 +58,44 @@ def page(title: str, sections: list[tuple[str, str]], footer: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escapes.html(title)}</title><style>{_STYLE}</style></head><body>\n"
-        f"<h1>{escapes.html(title)}</h1><nav>{links}</nav>\n" + "\n".join(parts) + f"\n<footer>{footer}</footer>\n"
-        f"<script>{_SCRIPT}</script></body></html>\n"
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>{escapes.html(title)}</title><style>{style}</style></head><body>\n"
+        f"<h1>{escapes.html(title)}</h1><nav>{links}</nav>\n" + "\n".join(parts) + f"\n{_BROWSE}\n"
+        f"<footer>{footer}</footer>\n<script>{script}</script></body></html>\n"
     )
 
 
-def board_html(board: pd.DataFrame) -> str:
-    """A leaderboard as a table that is sorted by a click on its head; cells sort by their exact value."""
+_FIELDS = (
+    ("b", "benchmark"), ("model", "model"), ("other", "beside it"), ("column", "number"), ("chosen", "chosen style"),
+    ("rejected", "rejected style"), ("outcome", "outcome"),
+)  # fmt: skip
+_SELECTS = "".join(f'<label>{said}<select name="{name}"></select></label>' for name, said in _FIELDS)
+_BROWSE = (
+    '<section id="browse" hidden><h2>The prompts behind a number</h2><p class="note" id="said"></p>'
+    f'<form id="filters">{_SELECTS}<label>search<input name="q" type="search"></label></form><div id="matrix"></div>'
+    '<p id="count" aria-live="polite"></p><div class="split"><div><div id="list" class="scroll"></div>'
+    '<button type="button" id="more" hidden>more</button></div><article id="detail"></article></div></section>'
+)
+
+
+def browse_html(name: str, title: str, found: Browsing) -> str:
+    """The data of one benchmark for the part of the page that shows its prompts."""
+    return (
+        f'<script type="application/json" data-benchmark="{escapes.html(name)}" data-title="{escapes.html(title)}" '
+        f'data-said="{escapes.html(found.said)}">{embedded(found.data)}</script>'
+    )
+
+
+def board_html(board: pd.DataFrame, benchmark: str = "", linked: Collection[str] = ()) -> str:
+    """A leaderboard as a table that is sorted by a click on its head and filtered by name.
+
+    Cells sort by their exact value; a number in one of the columns `linked` leads to the prompts of `benchmark` that it
+    counts.
+    """
     cells = formats.shown(board)
     scores, chance = set(formats.score_columns(board)), formats.chance_of(board)
     heads = "".join(
-        f'<th scope="col"{_left(c)}><button type="button">{escapes.html(formats.heading(c))}</button></th>'
+        f'<th scope="col"{_class(c)}><button type="button">{escapes.html(formats.heading(c))}</button></th>'
         for c in cells.columns
     )
     rows = []
@@ -89,20 +106,54 @@ def board_html(board: pd.DataFrame) -> str:
             style = f' style="{formats.shade(exact, chance)}"' if column in scores else ""
             value = "" if pd.isna(exact) else escapes.html(str(exact))
             text = escapes.html(str(cells[column].iloc[place]))
-            row.append(f'<td{_left(column)}{style} data-v="{value}">{text}</td>')
+            if column == "model":
+                text = hub_link(str(exact)) or text
+            elif escapes.visible(column) in linked and text:
+                text = _to_prompts(text, benchmark, str(board["model"].iloc[place]), column)
+            row.append(f'<td{_class(column)}{style} data-v="{value}">{text}</td>')
         blind = ' class="baseline"' if board["kind"].iloc[place] == "baseline" else ""
         rows.append(f"<tr{blind}>{''.join(row)}</tr>")
+    table = f"board-{hashlib.sha256(benchmark.encode()).hexdigest()[:8]}"
     return (
-        f'<div class="wide"><table class="sortable"><thead><tr>{heads}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="note">{escapes.html(formats.CAPTION)}</p>'
+        '<p class="filtering"><label>Show models with '
+        f'<input class="filter" type="search" data-table="{table}"></label>'
+        '</p><div class="wide" tabindex="0" role="region" aria-label="leaderboard">'
+        f'<table class="sortable" id="{table}">'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<p class="note">{escapes.html(formats.CAPTION)}</p>'
     )
 
 
-def figure_html(figure: "Artist", table: pd.DataFrame, name: str, caption: str) -> str:
+def hub_link(model: str, kind: str = "") -> str:
+    """A model (or, with kind "datasets/", a data set) as a link to its page on the hub; nothing for another name."""
+    if not _ON_HUB.fullmatch(model):
+        return ""
+    return f'<a href="{_HUB}{kind}{quote(model)}" rel="noopener noreferrer">{escapes.html(model)}</a>'
+
+
+def provenance_html(about: Mapping[str, Provenance]) -> str:
+    """How the models were scored, one row each: what their provenance says of revision, template, number type, date."""
+    if not about:
+        return '<p class="note">Nothing is known about how the models were scored: no provenance beside the files.</p>'
+    known = [name for name in _ABOUT if any(_value(one, name) for one in about.values())]
+    heads = "".join(f'<th scope="col" class="left">{escapes.html(name)}</th>' for name in ["name", *known, "versions"])
+    rows = "".join(
+        f'<tr><th scope="row" class="left">{escapes.html(name)}</th>'
+        + "".join(f'<td class="left">{escapes.html(_value(one, column))}</td>' for column in [*known, "versions"])
+        + "</tr>"
+        for name, one in about.items()
+    )
+    return (
+        '<details><summary>How the models were scored</summary><div class="scroll"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def figure_html(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> str:
     """A figure (or that of an Axes) as an inline PNG, with caption and numbers to download; closes the figure."""
     import matplotlib.pyplot as plt
 
-    whole: Any = figure.get_figure() or figure
+    whole = whole_figure(figure)
     buffer = io.BytesIO()
     whole.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
     plt.close(whole)
@@ -121,5 +172,22 @@ def download(table: pd.DataFrame, name: str) -> str:
     return f'<a download="{file}.csv" href="data:text/csv;base64,{data}">Numbers (CSV)</a>'
 
 
-def _left(column: str) -> str:
-    return {"model": ' class="left"', "group": ' class="left group"'}.get(column, "")
+def _to_prompts(text: str, benchmark: str, model: str, column: str) -> str:
+    at = urlencode(
+        {"b": escapes.visible(benchmark), "model": escapes.visible(model), "column": escapes.visible(column)}
+    )
+    return f'<a href="#{escapes.html(at)}">{text}</a>'
+
+
+def _value(about: Provenance, name: str) -> str:
+    """One entry of a provenance as text; versions as "name version"."""
+    if name == "versions":
+        found = versions_of(about)
+        return ", ".join(f"{package} {version}" for package, version in found.items())
+    value = about.get(name)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _class(column: str) -> str:
+    return {"model": ' class="model"', "group": ' class="left group"'}.get(column, "")

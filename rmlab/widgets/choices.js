@@ -38,6 +38,14 @@ function press(root, model) {
     node.setAttribute("aria-pressed", String(Number(node.dataset.number) === value));
     node.tabIndex = node === stop ? 0 : -1;
   }
+  if (value >= 0 && stop && root.scrollHeight > root.clientHeight) show(root, stop);
+}
+
+// A pressed button out of sight: the list scrolls, the page does not.
+function show(root, node) {
+  const [list, item] = [root.getBoundingClientRect(), node.getBoundingClientRect()];
+  if (item.top < list.top) root.scrollTop -= list.top - item.top;
+  if (item.bottom > list.bottom) root.scrollTop += item.bottom - list.bottom;
 }
 
 function draw(root, model) {

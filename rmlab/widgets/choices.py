@@ -1,35 +1,61 @@
 """The one widget that ipywidgets lacks: buttons in a grid or a list, at most one of them pressed."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-__all__ = ["choices"]
+if TYPE_CHECKING:
+    from anywidget import AnyWidget
+
+__all__ = ["Choice", "choices"]
 
 
-def choices(caption: str, *, columns: int = 1, may_clear: bool = True, **traits: Any) -> Any:
+class Choice(TypedDict):
+    """One button. `label`: tooltip, and what a screen reader says; `tint`: from -1, red, to 1, blue."""
+
+    text: str
+    value: NotRequired[str]
+    note: NotRequired[str]
+    label: NotRequired[str]
+    tint: NotRequired[float]
+    disabled: NotRequired[bool]
+
+
+def choices(
+    caption: str,
+    *,
+    columns: int = 1,
+    row_names: Sequence[str] = (),
+    column_names: Sequence[str] = (),
+    corner: str = "",
+    may_clear: bool = True,
+) -> "AnyWidget":
     """A widget of buttons; `value` is the number of the pressed one, -1 for none.
 
-    `items`: a dictionary per button, row by row: text, and as wanted value, note, label (tooltip and what a screen
-    reader says), tint (from -1 red to 1 blue) and disabled. `columns` above 1 makes a grid, with `row_names`,
+    Its trait `items` is a list of `Choice`, row by row. `columns` above 1 makes a grid, with `row_names`,
     `column_names` and what stands in the `corner` between them. Arrow keys move between buttons, Enter or Space
     presses, pressing again clears (`may_clear`).
     """
-    return _widget_class()(caption=caption, columns=columns, may_clear=may_clear, **traits)
+    return _widget_class()(
+        caption=caption,
+        columns=columns,
+        row_names=list(row_names),
+        column_names=list(column_names),
+        corner=corner,
+        may_clear=may_clear,
+    )
 
 
 @cache
-def _widget_class() -> Any:
+def _widget_class() -> "type[AnyWidget]":
     import anywidget
     import traitlets
-
-    here = Path(__file__).parent
 
     class Choices(anywidget.AnyWidget):  # type: ignore[misc]
         """Buttons in a grid or a list."""
 
-        _esm = (here / "choices.js").read_text(encoding="utf-8")
-        _css = (here / "explore.css").read_text(encoding="utf-8")
+        _esm = (Path(__file__).parent / "choices.js").read_text(encoding="utf-8")
         items = traitlets.List(traitlets.Dict()).tag(sync=True)
         columns = traitlets.Int(1).tag(sync=True)
         row_names = traitlets.List(traitlets.Unicode()).tag(sync=True)

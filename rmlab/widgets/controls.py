@@ -1,11 +1,16 @@
 """The explorer's filters: ipywidgets that show a selection and read one back."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmlab.widgets.index import Index
-from rmlab.widgets.selection import Selection
+from rmlab.widgets.selection import Field, Selection
+
+if TYPE_CHECKING:
+    import ipywidgets as w
+    from traitlets import Bunch
 
 __all__ = ["Controls"]
 
@@ -21,7 +26,7 @@ _ORDERS = [("worst first", "worst"), ("best first", "best"), ("as in the data", 
 class Controls:
     """Dropdowns, a range and a search box; `changed` is called after a person moved one of them."""
 
-    def __init__(self, index: Index, changed: Any) -> None:
+    def __init__(self, index: Index, changed: Callable[[], None]) -> None:
         import ipywidgets as w
 
         self._index = index
@@ -62,7 +67,7 @@ class Controls:
         finally:
             self._quiet = False
 
-    def read(self, selection: Selection) -> dict[str, Any]:
+    def read(self, selection: Selection) -> dict[str, Field]:
         """What the controls say, as fields of a Selection. `selection`: the one now shown."""
         models: tuple[str, ...] = (self.model.value,)
         if self.other.value not in (_NONE, self.model.value):
@@ -78,12 +83,12 @@ class Controls:
             "text": self.text.value,
         }
 
-    def _all(self) -> list[Any]:
+    def _all(self) -> "list[w.ValueWidget]":
         return [
             self.model, self.other, self.domain, self.subset, self.outcome, self.margin, self.order, self.text
         ]  # fmt: skip
 
-    def _moved(self, change: Any) -> None:
+    def _moved(self, change: "Bunch") -> None:
         if not self._quiet:
             self._changed()
 

@@ -7,10 +7,15 @@ from numpy.typing import NDArray
 from rmlab.escapes import html as escape
 from rmlab.tables import LABELS
 from rmlab.widgets import render
-from rmlab.widgets.index import Floats, Index
+from rmlab.widgets.index import Floats, Index, prompt_text
+from rmlab.widgets.word_diff import difference
 
-__all__ = ["answers", "differences", "features", "heading", "margins", "note", "number"]
+__all__ = ["CORNER", "answers", "differences", "features", "heading", "margins", "note", "number"]
 
+CORNER = "chosen\xa0↓ rejected\xa0→"
+"""What stands in the corner of a table of chosen answers against rejected ones, everywhere."""
+
+_TALL, _LINES = 400, 10  # a card of fewer characters and lines has nothing to expand
 _NOTES = {"note": "What is wrong", "error": "Error", "error_key": "Error key"}
 
 
@@ -32,10 +37,11 @@ def heading(index: Index, prompt: int, *, as_raw: bool = False) -> str:
     subset = "" if row["subset"] == row["domain"] else f" · {escape(row['subset'])}"
     place = f"{escape(row['domain'])}{subset} · id {escape(row['id'])}"
     text = render.conversation(row["prompt"], as_raw=as_raw)
+    more = _expander("prompt", prompt_text(row["prompt"]))
     return (
-        f'<h4>Prompt <span class="rmlab-quiet">{place}</span></h4>'
-        f'<div class="rmlab-text rmlab-prompt" tabindex="0" role="region" aria-label="prompt">{text}</div>'
-        f"{note(index, prompt)}"
+        f'<div class="rmlab-expands"><h4>Prompt <span class="rmlab-quiet">{place}</span>{more}</h4>'
+        f'<div class="rmlab-text rmlab-prompt" dir="auto" tabindex="0" role="region" aria-label="prompt">{text}</div>'
+        f"</div>{note(index, prompt)}"
     )
 
 
@@ -46,19 +52,18 @@ def note(index: Index, prompt: int) -> str:
     for column, title in _NOTES.items():
         said = [str(value) for value in texts[column].dropna().unique()] if column in texts else []
         parts += [f"<p><b>{title}.</b> {escape(text[:2000])}</p>" for text in said if text.strip()]
-    return f'<div class="rmlab-note rmlab-text">{"".join(parts)}</div>' if parts else ""
+    return f'<div class="rmlab-note rmlab-text" dir="auto">{"".join(parts)}</div>' if parts else ""
 
 
 def answers(index: Index, prompt: int, models: tuple[str, ...], *, as_raw: bool = False) -> str:
     """All answers side by side, chosen above rejected, each with its score under the models."""
-    show = render.raw if as_raw else render.markdown
     parts = []
     for label in LABELS:
-        rows = _rows(index, prompt, label)
-        cards = [
-            _card(_name(index, row), _scores(index, row, models), show(index.texts["response"].iloc[row]))
-            for row in rows
-        ]
+        cards = []
+        for row in _rows(index, prompt, label):
+            text, style = index.texts["response"].iloc[row], index.texts["style"].iloc[row]
+            shown = render.raw(text) if as_raw else render.answer(text, style if pd.notna(style) else None)
+            cards.append(_card(_name(index, row), _scores(index, row, models), shown, text, called=label))
         parts.append(f"<h4>{label.capitalize()}</h4>{_grid(cards)}")
     return "".join(parts) + _all_models(index, prompt)
 
@@ -76,7 +81,7 @@ def margins(index: Index, prompt: int, models: tuple[str, ...]) -> str:
             f'<tr><th scope="row">{_name(index, row)}</th>{"".join(_cell(v, largest) for v in line)}</tr>'
             for row, line in zip(left, values, strict=True)
         )
-        parts.append(_table(head, body, caption=f"{escape(model)}: margins", corner="chosen ↓ rejected →"))
+        parts.append(_table(head, body, caption=f"{escape(model)}: margins", corner=CORNER))
     return f'<div class="rmlab-tables">{"".join(parts)}</div>'
 
 
@@ -94,7 +99,8 @@ def differences(index: Index, prompt: int, models: tuple[str, ...]) -> str:
                 for model, values in ((m, index.score[index.models.index(m)]) for m in models)
             )
             texts = index.texts["response"]
-            cards.append(_card(_name(index, row), scores, render.difference(texts[row], texts[other])))
+            both = difference(texts[row], texts[other])
+            cards.append(_card(_name(index, row), scores, both, texts[row] + texts[other], called="differences of the"))
     legend = '<span class="rmlab-diff"><ins>only chosen</ins> <del>only rejected</del></span>'
     return (
         f'<p class="rmlab-quiet">Chosen against rejected in the same style, with the margin. {legend}</p>{_grid(cards)}'
@@ -133,11 +139,21 @@ def _scores(index: Index, row: int, models: tuple[str, ...]) -> str:
     return " ".join(f"<span>{escape(m)} <b>{number(v)}</b></span>" for m, v in zip(models, values, strict=True))
 
 
-def _card(name: str, scores: str, body: str) -> str:
+def _card(name: str, scores: str, body: str, text: str, *, called: str) -> str:
+    named = f"{called} {name} answer"
     return (
-        f'<div class="rmlab-card"><div class="rmlab-card-top"><span>{name}</span><span>{scores}</span></div>'
-        f'<div class="rmlab-text rmlab-body" tabindex="0" role="region" aria-label="{name} answer">{body}</div></div>'
+        f'<div class="rmlab-card rmlab-expands"><div class="rmlab-card-top"><span>{name}</span><span>{scores}</span>'
+        f"{_expander(named, text)}</div>"
+        f'<div class="rmlab-text rmlab-body" dir="auto" tabindex="0" role="region" aria-label="{named}">{body}</div>'
+        "</div>"
     )
+
+
+def _expander(named: str, text: str) -> str:
+    """A box to tick that shows a long text at full height."""
+    if len(text) < _TALL and text.count("\n") < _LINES:
+        return ""
+    return f'<label class="rmlab-expander"><input type="checkbox" aria-label="expand: {named}">expand</label>'
 
 
 def _grid(cards: list[str]) -> str:

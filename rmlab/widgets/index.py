@@ -142,7 +142,7 @@ def _join(scores: pd.DataFrame, responses: pd.DataFrame) -> tuple[Ints, list[str
     if not len(scores):
         raise DataError("scores: no rows; score the responses first: rmlab.score(responses, ...)")
     known, asked = _keys(responses, scores)
-    row = pd.Index(known).get_indexer(asked).astype(np.intp)
+    row = pd.Index(known).get_indexer(pd.Index(asked)).astype(np.intp)
     model, models = pd.factorize(scores["model"])
     value = pd.to_numeric(scores["score"], errors="coerce").to_numpy(float)
     lost = np.isnan(value) & scores["score"].notna().to_numpy()

@@ -4,9 +4,10 @@ import json
 import os
 import secrets
 import socket
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pandas as pd
 
@@ -29,6 +30,7 @@ _TEMPLATE = """\
 {%- endblock notebook_css -%}
 """
 _FILES = (".csv", ".parquet", ".json", ".jsonl")
+_KERNEL = "rmlab-explorer"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -46,8 +48,8 @@ def serve(
     `scores`: a score file, a glob, or a folder of score files (`rmlab score --out`). `responses`: file or folder of
     the benchmark that was scored; by default it is loaded by the name in the scores. `host`: this machine only, unless
     another address is given. `token`: by default a new random one; nobody without it sees the page. Both tables are
-    read once before the server starts, so that bad data is an error here. Raises DataError for it, and for a port in
-    use.
+    read once before the server starts, so that bad data is an error here. Raises DataError for it, for a path that is
+    not there, and for a port in use.
     """
     _check_port(host, port)
     read(scores, responses)
@@ -88,9 +90,9 @@ def read(scores: str | Path, responses: str | Path | None = None) -> tuple[pd.Da
 
 
 def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) -> Path:
-    """Write the one-cell notebook of the page and its template."""
+    """Write the one-cell notebook of the page, its kernel and its template."""
     source = f"from rmlab.widgets.page import page\npage({_place(scores)!r}, {_place(responses)!r})"
-    cell: dict[str, Any] = {
+    cell: dict[str, object] = {
         "cell_type": "code",
         "id": "page",
         "metadata": {},
@@ -98,8 +100,10 @@ def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) ->
         "outputs": [],
         "source": source,
     }
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    kernel = {"name": _KERNEL, "display_name": "Python", "language": "python"}
+    metadata = {"kernelspec": kernel, "title": f"{Path(scores).name}: rmlab explorer"}
+    notebook = {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    _write_kernel(folder / "kernels" / _KERNEL)
     template = folder / "voila" / "templates" / "rmlab"
     template.mkdir(parents=True)
     (template / "index.html.j2").write_text(_TEMPLATE, encoding="utf-8")
@@ -109,22 +113,43 @@ def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) ->
     return file
 
 
-def _voila(file: Path, **settings: Any) -> None:
+def _write_kernel(folder: Path) -> None:
+    """The Python that runs now, whatever the kernel "python3" of this machine is; it tells of errors only."""
+    folder.mkdir(parents=True)
+    run = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
+    spec = {"argv": run, "display_name": "Python", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+
+
+class _Settings(TypedDict):
+    ip: str
+    port: int
+    token: str
+    open_browser: bool
+
+
+def _voila(file: Path, **settings: Unpack[_Settings]) -> None:
     try:
         from voila.app import Voila
     except ImportError as error:
         raise ImportError("the page needs Voila: pip install 'rmlab[lab]'") from error
     before = os.environ.get("JUPYTER_PATH")
     os.environ["JUPYTER_PATH"] = str(file.parent) if before is None else f"{file.parent}{os.pathsep}{before}"
-    Voila.launch_instance(argv=[str(file), "--template=rmlab", "--Voila.log_level=ERROR"], port_retries=0, **settings)
+    # The server's own timeout is longer than its interval between pings, of which its web library would warn.
+    pings = {"ws_ping_timeout": 30_000}
+    argv = [str(file), "--template=rmlab", "--Voila.log_level=ERROR"]
+    Voila.launch_instance(argv=argv, port_retries=0, tornado_settings=pings, **settings)
 
 
-def _files(scores: str | Path) -> Any:
+def _files(scores: str | Path) -> str | list[str]:
     from rmlab.files import require_inside
-    from rmlab.io.own import SIDECAR, holds_pairs
+    from rmlab.io.native import SIDECAR, holds_pairs
 
     folder = Path(scores)
     if not folder.is_dir():
+        if not folder.exists() and not set("*?[") & set(str(scores)):
+            near = next(parent for parent in folder.absolute().parents if parent.is_dir())
+            raise DataError(f"{scores}: no such file or folder ({near} is there); give a score file or a store")
         return str(scores)
     there = [file for file in folder.iterdir() if file.suffix in _FILES and not file.name.endswith(SIDECAR)]
     files = [require_inside(file, folder) for file in there]

@@ -1,23 +1,30 @@
 """The playground: type a prompt and answers, restyle one of them, and watch the reward move."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from rmlab.escapes import html as escape
-from rmlab.scorers.protocol import PlainScorer, is_plain
+from rmlab.scorers.guards import is_plain
+from rmlab.scorers.protocol import PlainScorer
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.widgets import charts
-from rmlab.widgets.choices import choices
+from rmlab.widgets.access import access
 from rmlab.widgets.debounce import Debounced
 from rmlab.widgets.detail import number
+from rmlab.widgets.long_texts import LongTexts
 from rmlab.widgets.render import markdown
+from rmlab.widgets.style_sliders import StyleSliders, restyled
+from rmlab.widgets.trial import Trial
+
+if TYPE_CHECKING:
+    import ipywidgets as w
+    from traitlets import Bunch
 
 __all__ = ["Playground", "playground"]
 
-_STEPS = [name for name, made in TRANSFORMS.items() if not made.null]
 _PROMPT = "Why is the sky blue?"
 _ANSWERS = (
     "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky. "
@@ -37,6 +44,7 @@ def playground(
 
     `scorer`: anything that takes (prompts, responses) and gives one number each. `prompt`, `answers`: what stands there
     at first; two answers or more. `responses`: the sample for "Try on more prompts" (default: the bundled benchmark).
+    A model from `rmlab.classifier` or `rmlab.implicit_reward` has a choice of what is cut from texts beyond its window.
     An error of the scorer is shown on the page, which lives on. From code: `set`, `frame`, `steps`, `try_on`.
     """
     if isinstance(answers, str) or len(answers) < 2:
@@ -50,14 +58,11 @@ class Playground:
     """What `playground` returns; shows itself as the last line of a cell."""
 
     def __init__(self, scorer: PlainScorer, prompt: str, answers: list[str], responses: pd.DataFrame | None) -> None:
-        self._scorer = scorer
-        self._responses = responses
         self._quiet = False
-        self._moved = "bold"
         self._later = Debounced(self._update)
-        self._boxes: list[Any] = []
-        self._lines: list[Any] = []
-        self._build(prompt)
+        self._boxes: list[w.Textarea] = []
+        self._lines: list[w.HTML] = []
+        self._build(scorer, prompt, responses)
         for answer in answers:
             self._add(answer)
         self._update()
@@ -75,7 +80,7 @@ class Playground:
     @property
     def steps(self) -> dict[str, int]:
         """How far each change of style is moved, for those that are."""
-        return {name: slider.value for name, slider in self._sliders.items() if slider.value}
+        return self._style.steps
 
     @property
     def restyled(self) -> str:
@@ -86,15 +91,16 @@ class Playground:
     def frame(self) -> pd.DataFrame:
         """One row per answer, and one for the restyled one: name, score, answer. Missing scores: an empty box."""
         texts = [*self.answers, self.restyled]
-        names = [*(f"answer {k + 1}" for k in range(len(self._boxes))), f"answer {self._which.value + 1} restyled"]
+        names = [*(f"answer {k + 1}" for k in range(len(self._boxes))), f"answer {self._which + 1} restyled"]
         return pd.DataFrame({"name": names, "score": self._score(texts), "answer": texts})
 
     @property
     def line(self) -> pd.DataFrame:
         """The line of the chart: step and reward of the change that was moved last, the others as they stand."""
-        wanted = range(TRANSFORMS[self._moved].steps + 1)
-        texts = [self._styled(self.steps | {self._moved: step}) for step in wanted]
-        return pd.DataFrame({"change": self._moved, "step": list(wanted), "score": self._score(texts)})
+        moved = self._style.last
+        wanted = range(TRANSFORMS[moved].steps + 1)
+        texts = [self._styled(self.steps | {moved: step}) for step in wanted]
+        return pd.DataFrame({"change": moved, "step": list(wanted), "score": self._score(texts)})
 
     def set(
         self,
@@ -105,12 +111,7 @@ class Playground:
         **steps: int,
     ) -> "Playground":
         """Set the prompt, the answers, the number (from 0) of the answer to restyle, or steps such as bold=3."""
-        strange = [name for name in steps if name not in self._sliders]
-        if strange:
-            raise ValueError(f"{strange[0]}: not a change of style; allowed: {', '.join(self._sliders)}")
-        for name, step in steps.items():
-            if step not in range(TRANSFORMS[name].steps + 1):
-                raise ValueError(f"{name}={step!r}; allowed: 0 to {TRANSFORMS[name].steps}")
+        self._style.check(steps)
         boxes = max(len(self._boxes), len(answers or []))
         if restyle is not None and restyle not in range(boxes):
             raise ValueError(f"restyle={restyle!r}; allowed: 0 to {boxes - 1}, the number of an answer")
@@ -122,11 +123,7 @@ class Playground:
                 self._boxes[k].value = answer
             else:
                 self._add(answer)
-        if restyle is not None:
-            self._which.value = restyle
-        for name, step in steps.items():
-            self._sliders[name].value = step
-            self._moved = name
+        self._style.set(steps, which=restyle)
         self._quiet = False
         self._later.cancel()
         self._update()
@@ -134,32 +131,21 @@ class Playground:
 
     def try_on(self, n: int = 50) -> pd.DataFrame:
         """Make the same changes to answers of `n` prompts: one row, the columns of `rmlab.probe`; shown on the page."""
-        from rmlab.bias.probe import probe, probe_changes
-
         if n < 1:
             raise ValueError(f"n={n!r}; give the number of prompts, 1 or more")
-        steps = self.steps or {self._moved: TRANSFORMS[self._moved].steps}
-
-        def restyle(text: str) -> str:
-            return _apply(text, steps)
-
-        sample = _sample(self._some_responses(), n)
-        restyle.__name__ = " + ".join(f"{name} {step}" for name, step in steps.items())
-        changes = probe_changes(sample, self._scorer, [restyle])
-        table = probe(sample, self._scorer, [restyle], by="transform")
-        self._show_try(table.iloc[0], changes["change"].dropna().to_numpy())
-        return table
+        last = self._style.last
+        return self._trial.run(self._long.scorer, self.steps or {last: TRANSFORMS[last].steps}, n)
 
     def __repr__(self) -> str:
         moved = ", ".join(f"{name} {step}" for name, step in self.steps.items()) or "nothing moved"
         return f"playground: {len(self._boxes)} answers, {moved}"
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
+    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = self.widget._repr_mimebundle_(**options)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         return {**data, "text/plain": repr(self)}
 
-    def _build(self, prompt: str) -> None:
+    def _build(self, scorer: PlainScorer, prompt: str, responses: pd.DataFrame | None) -> None:
         import ipywidgets as w
 
         self._prompt = w.Textarea(prompt, description="Prompt", rows=2)
@@ -168,29 +154,16 @@ class Playground:
         self._grid.add_class("rmlab-answers")
         more = w.Button(description="Add an answer")
         more.on_click(lambda _: self._add(""))
-        self._which = w.Dropdown(options=[], description="Restyle")
-        self._which.observe(self._typed, "value")
-        self._sliders = {
-            name: w.IntSlider(0, 0, TRANSFORMS[name].steps, description=name.replace("_", " ").capitalize())
-            for name in _STEPS
-        }
-        for name, slider in self._sliders.items():
-            slider.observe(lambda change, name=name: self._slid(name), "value")
-        self._preview, self._chart, self._problem, self._tried = w.HTML(), w.HTML(), w.HTML(), w.HTML()
-        self._n = w.BoundedIntText(20, 2, 5000, description="Prompts")
-        run = w.Button(description="Try on more prompts")
-        run.on_click(lambda _: self._try())
-        sliders = w.VBox([self._which, *self._sliders.values()])
-        trial = w.HBox([self._n, run])
-        trial.add_class("rmlab-try")
-        shown = w.VBox([self._preview, self._chart, trial, self._tried])
-        columns = w.Box([sliders, shown])
-        for part, name in ((sliders, "rmlab-side"), (shown, "rmlab-main"), (columns, "rmlab-columns")):
+        self._style = StyleSliders(self._later)
+        self._long = LongTexts(scorer, self._later)
+        self._trial = Trial(responses, self._try)
+        self._preview, self._chart, self._problem = w.HTML(), w.HTML(), w.HTML()
+        side = w.VBox([*self._style.widgets, self._long.widget])
+        shown = w.VBox([self._preview, self._chart, *self._trial.widgets])
+        columns = w.Box([side, shown])
+        for part, name in ((side, "rmlab-side"), (shown, "rmlab-main"), (columns, "rmlab-columns")):
             part.add_class(name)
-        # The style sheet travels with the one widget that has one.
-        sheet = choices("style sheet")
-        sheet.layout.display = "none"
-        self.widget = w.VBox([sheet, self._prompt, self._grid, more, self._problem, columns])
+        self.widget = w.VBox([self._prompt, self._grid, more, self._problem, columns, access()])
         self.widget.add_class("rmlab")
         self.widget.add_class("rmlab-play")
 
@@ -203,30 +176,25 @@ class Playground:
         self._boxes.append(box)
         self._lines.append(line)
         self._grid.children = (*self._grid.children, w.VBox([box, line]))
-        chosen = self._which.value or 0
-        quiet, self._quiet = self._quiet, True
-        self._which.options = [(f"answer {k + 1}", k) for k in range(len(self._boxes))]
-        self._which.value = chosen
-        self._quiet = quiet
+        self._style.offer(len(self._boxes))
 
-    def _typed(self, change: Any) -> None:
+    def _typed(self, change: "Bunch") -> None:
         if not self._quiet:
             self._later()
 
-    def _slid(self, name: str) -> None:
-        if not self._quiet:
-            self._moved = name
-            self._later()
+    @property
+    def _which(self) -> int:
+        return int(self._style.which.value)
 
     def _styled(self, steps: dict[str, int]) -> str:
-        return _apply(self.answers[self._which.value], steps)
+        return restyled(self.answers[self._which], steps)
 
     def _score(self, texts: list[str]) -> list[float]:
         """Scores; an empty text has none."""
         there = [k for k, text in enumerate(texts) if text.strip()]
         scores = np.full(len(texts), np.nan)
         if there:
-            given = np.asarray(self._scorer([self.prompt] * len(there), [texts[k] for k in there]), float)
+            given = np.asarray(self._long.scorer([self.prompt] * len(there), [texts[k] for k in there]), float)
             if given.shape != (len(there),):
                 raise ValueError(f"the scorer gave an array of shape {given.shape} for {len(there)} texts")
             scores[there] = given
@@ -236,7 +204,8 @@ class Playground:
         try:
             frame, line = self.frame, self.line
         except Exception as error:  # somebody else's scorer: the page lives on and says what happened
-            self._fail(error)
+            self._clear()
+            self._problem.value = self._said(error)
             return
         self._problem.value = ""
         scores = frame["score"].to_numpy()
@@ -245,10 +214,13 @@ class Playground:
             mark = " rmlab-best" if score == best else ""
             shown.value = f'<span class="rmlab-scoreline{mark}" role="status">{number(float(score))}</span>'
         self._show_restyled(frame)
-        name = self._moved.replace("_", " ")
+        self._show_line(line)
+
+    def _show_line(self, line: pd.DataFrame) -> None:
         self._chart.value = ""
         if np.isfinite(line["score"]).all():
-            now = int(self._sliders[self._moved].value)
+            moved = self._style.last
+            name, now = moved.replace("_", " "), int(self._style.sliders[moved].value)
             chart = charts.line(list(line["score"]), now=now, title=f"reward against {name}", across=f"steps of {name}")
             self._chart.value = f"<h4>Reward against {escape(name)}</h4>{chart}"
 
@@ -256,53 +228,24 @@ class Playground:
         if not self.steps:
             self._preview.value = ""
             return
-        before, after = frame["score"].iloc[self._which.value], frame["score"].iloc[-1]
+        before, after = frame["score"].iloc[self._which], frame["score"].iloc[-1]
         head = f"<h4>{escape(frame['name'].iloc[-1]).capitalize()}: {number(before)} → {number(after)}</h4>"
-        self._preview.value = f'{head}<div class="rmlab-text rmlab-prompt" tabindex="0">{markdown(self.restyled)}</div>'
+        body = f'<div class="rmlab-text rmlab-prompt" dir="auto" tabindex="0">{markdown(self.restyled)}</div>'
+        self._preview.value = head + body
 
-    def _try(self) -> None:
-        self._tried.value = '<p class="rmlab-quiet" role="status">Scoring…</p>'
+    def _clear(self) -> None:
+        """Take away every number of before: none of them is about what now stands in the boxes."""
+        for shown in (*self._lines, self._preview, self._chart):
+            shown.value = ""
+        self._trial.clear()
+
+    def _try(self, n: int) -> None:
+        self._trial.wait()
         try:
-            self.try_on(self._n.value)
+            self.try_on(n)
         except Exception as error:
-            self._tried.value = ""
-            self._fail(error)
+            self._trial.result.value = self._said(error)
 
-    def _show_try(self, row: pd.Series, values: Any) -> None:
-        if not len(values):
-            self._tried.value = '<p class="rmlab-quiet">No answer of the sample has a place for this change.</p>'
-            return
-        known = np.isfinite(row["low"])
-        interval = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if known else f" ({row['note']})"
-        said = f"mean change {number(row['change'])}{interval}; {row['n']} answers of {row['n_prompts']} prompts"
-        chart = charts.histogram(
-            values, mean=row["change"], low=row["low"], high=row["high"], title=said, across="change of the reward"
-        )
-        self._tried.value = f'<h4>{escape(row["transform"])}</h4><p role="status">{escape(said)}</p>{chart}'
-
-    def _fail(self, error: Exception) -> None:
-        text = f"The scorer raised {type(error).__name__}: {error}"
-        self._problem.value = f'<div class="rmlab-problem" role="alert">{escape(text[:2000])}</div>'
-
-    def _some_responses(self) -> pd.DataFrame:
-        if self._responses is None:
-            from rmlab.benchmarks import load
-
-            self._responses = load("mini")
-        return self._responses
-
-
-def _apply(text: str, steps: dict[str, int]) -> str:
-    """All changes, in their fixed order: first Markdown off, then the marks, then the words."""
-    for name in _STEPS:
-        if steps.get(name):
-            text = TRANSFORMS[name](text, steps[name])
-    return text
-
-
-def _sample(responses: pd.DataFrame, n: int) -> pd.DataFrame:
-    """All answers of `n` prompts, spread evenly over the benchmark."""
-    group = responses.groupby(["benchmark", "domain", "id"], sort=False).ngroup().to_numpy()
-    size = int(group.max()) + 1
-    wanted = np.unique(np.linspace(0, size - 1, min(n, size)).round().astype(int))
-    return responses[np.isin(group, wanted)].reset_index(drop=True)
+    def _said(self, error: Exception) -> str:
+        text = f"The scorer raised {type(error).__name__}: {self._long.advise(str(error))}"
+        return f'<div class="rmlab-problem" role="alert">{escape(text[:2000])}</div>'

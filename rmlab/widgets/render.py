@@ -1,52 +1,81 @@
 """Untrusted text to safe HTML: Markdown with raw HTML off, links inert, images off, and nothing that can run."""
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from difflib import SequenceMatcher
+from collections.abc import MutableMapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmlab.escapes import html as escape
 from rmlab.escapes import visible
+from rmlab.widgets import highlighting, maths
+from rmlab.widgets.highlighting import highlighted
+from rmlab.widgets.maths import MathText, set_aside
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+    from markdown_it.utils import OptionsDict
 
-__all__ = ["LIMIT", "conversation", "difference", "markdown", "raw"]
+    Env = MutableMapping[str, MathText]
+
+__all__ = ["LIMIT", "TAGS", "answer", "conversation", "markdown", "raw", "written"]
 
 LIMIT = 20_000
 """Characters of one text that are shown."""
 
-_DIFF_LIMIT = 3_000  # words of one text: the comparison is quadratic
-_MEETINGS = 200_000  # pairs of equal words that the comparison may look at
-_TAGS = frozenset(
+TAGS = frozenset(
     ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
      "li", "table", "thead", "tbody", "tr", "th", "td", "span"]
-)  # fmt: skip
+) | maths.TAGS  # fmt: skip
+_CLASSES = {
+    "span": {"rmlab-link", "rmlab-image", *maths.CLASSES, *highlighting.CLASSES},
+    "p": {"rmlab-written"},
+}
+_ATTRIBUTES = {"span": {"title"}, "ol": {"start"}, **maths.ATTRIBUTES}
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$\n?|\Z)", re.MULTILINE | re.DOTALL)
+# Lines of a program that stands in a text without a fence.
+_CODE_LINE = re.compile(
+    r"(?: {2,}|\t)(?![-*+•\d])\S|.*[;{}]\s*$|\s*(?:#include\b|#!|//|/\*|@\w+\s*$|import \w+|from [\w.]+ import\b|"
+    r"(?:async )?def \w+\(|class \w+.*:|package \w|using \w.*;|fn \w+|func \w+|public |private )"
+)
 
 
-def markdown(text: str, *, limit: int = LIMIT) -> str:
+def answer(text: str, style: str | None, *, limit: int = LIMIT) -> str:
+    """An answer as HTML: as Markdown in the style markdown, as it was written in the others, both where there is none.
+
+    Without a style nobody knows what the author meant: Markdown, with the line breaks and indents of the text.
+    """
+    if style is None:
+        return markdown(text, limit=limit, breaks=True)
+    return markdown(text, limit=limit) if style == "markdown" else written(text, limit=limit)
+
+
+def markdown(text: str, *, limit: int = LIMIT, breaks: bool = False) -> str:
     """Markdown to HTML that cannot run, load or lead anywhere; `limit` characters are shown, and the rest is counted.
 
-    Raw HTML is shown as text. A link is its text, with the address as a tooltip; an image is its description. Math
-    stays as it was written. What comes out is sanitised once more (nh3), so a hole in one layer is not a hole.
+    Raw HTML is shown as text. A link is its text, with the address as a tooltip; an image is its description. Maths is
+    typeset as MathML; what cannot be typeset stays as it was written. `breaks` keeps line breaks and indents. What
+    comes out is sanitised once more (nh3), so a hole in one layer is not a hole.
 
     >>> markdown("**bold** <script>x()</script>")
     '<p><strong>bold</strong> &lt;script&gt;x()&lt;/script&gt;</p>\\n'
     """
-    import nh3
-
     shown, note = _cut(text, limit)
-    made: str = nh3.clean(
-        _renderer().render(visible(shown)),
-        tags=set(_TAGS),
-        attributes={"span": {"title"}, "ol": {"start"}},
-        allowed_classes={"span": {"rmlab-link", "rmlab-image"}},
-        url_schemes=set(),
-        strip_comments=True,
-    )
-    return visible(made) + note  # again: an entity may have become a control character
+    parts = set_aside(visible(shown))
+    return _clean(_renderer(breaks).render(parts.marked, {"maths": parts})) + note
+
+
+def written(text: str, *, limit: int = LIMIT) -> str:
+    """The text with its line breaks and no Markdown, but fenced code and maths; what looks like a program is `pre`."""
+    shown, note = _cut(text, limit)
+    shown = visible(shown)
+    made, end = [], 0
+    for found in _FENCE.finditer(shown):
+        made += [_lines(shown[end : found.start()]), _fenced(found[3], found[2])]
+        end = found.end()
+    return _clean("".join([*made, _lines(shown[end:])])) + note
 
 
 def raw(text: str, *, limit: int = LIMIT) -> str:
@@ -57,7 +86,7 @@ def raw(text: str, *, limit: int = LIMIT) -> str:
 
 def conversation(prompt: object, *, as_raw: bool = False, limit: int = LIMIT) -> str:
     """A prompt as HTML: a string, or each message of a conversation with its role before it."""
-    show = raw if as_raw else markdown
+    show = raw if as_raw else written
     if not isinstance(prompt, list):
         return show(str(prompt), limit=limit)
     return "".join(
@@ -65,75 +94,101 @@ def conversation(prompt: object, *, as_raw: bool = False, limit: int = LIMIT) ->
     )
 
 
-def difference(chosen: str, rejected: str) -> str:
-    """Word by word: what only the chosen answer says is `ins`, what only the rejected one says is `del`.
+def _clean(made: str) -> str:
+    import nh3
 
-    White space does not count. Of each text the first 3,000 words are compared.
-
-    >>> difference("It is 11 minutes.", "It is 12 minutes.")
-    '<div class="rmlab-diff">It is <del>12</del> <ins>11</ins> minutes.</div>'
-    """
-    left, right = (re.findall(r"\S+\s*", visible(text)) for text in (chosen, rejected))
-    cut = max(len(left), len(right)) > _DIFF_LIMIT
-    left, right = left[:_DIFF_LIMIT], right[:_DIFF_LIMIT]
-    steps = _steps([word.strip() for word in left], [word.strip() for word in right])
-    parts = []
-    for kind, a, b, c, d in steps:
-        if kind == "equal":
-            parts.append(escape("".join(left[a:b])))
-        else:
-            parts += [_marked("del", right[c:d]), _marked("ins", left[a:b])]
-    note = _note(f"The first {_DIFF_LIMIT:,} words are compared.") if cut else ""
-    return f'<div class="rmlab-diff">{"".join(parts).rstrip()}</div>{note}'
+    cleaned: str = nh3.clean(
+        made, tags=set(TAGS), attributes=_ATTRIBUTES, allowed_classes=_CLASSES, url_schemes=set(), strip_comments=True
+    )
+    return visible(cleaned)  # again: an entity may have become a control character
 
 
-def _steps(left: list[str], right: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """Edits from left to right. Texts that say few words over and over would take minutes: common words give way."""
-    there = Counter(right)
-    meetings = sum(count * there[word] for word, count in Counter(left).items())
-    return SequenceMatcher(None, left, right, autojunk=meetings > _MEETINGS).get_opcodes()
+def _lines(text: str) -> str:
+    """Text between fences, paragraph by paragraph: programs in `pre`, all else with its line breaks."""
+    parts = set_aside(text.strip("\n"))
+    runs: list[tuple[bool, list[str]]] = []
+    for block in re.split(r"\n[ \t]*\n", parts.snug):
+        code = _is_code(block)
+        if runs and runs[-1][0] == code:
+            runs[-1][1].append(block)
+        elif block.strip():
+            runs.append((code, [block]))
+    return "".join(_run(code, "\n\n".join(blocks), parts) for code, blocks in runs)
+
+
+def _is_code(block: str) -> bool:
+    lines = [line for line in block.split("\n") if line.strip()]
+    return 2 * sum(_CODE_LINE.match(line) is not None for line in lines) >= max(len(lines), 1)
+
+
+def _run(code: bool, text: str, parts: MathText) -> str:
+    if code:
+        return f"<pre><code>{escape(parts.restored(text))}</code></pre>"
+    return f'<p class="rmlab-written">{parts.typeset(text)}</p>'
 
 
 @cache
-def _renderer() -> "MarkdownIt":
+def _renderer(breaks: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    made = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable(["table", "strikethrough"])
+    made = MarkdownIt("commonmark", {"html": False, "maxNesting": 20, "breaks": breaks})
+    made.enable(["table", "strikethrough"])
     made.validateLink = lambda url: True  # type: ignore[method-assign]
-    for name, rule in (("link_open", _link), ("link_close", _link_end), ("image", _image), ("fence", _code)):
+    made.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    if breaks:
+        made.inline.ruler.at("newline", _line_break)
+    rules = {
+        "text": _text, "link_open": _link, "link_close": _link_end, "image": _image, "fence": _fence,
+        "code_block": _fence, "code_inline": _code,
+    }  # fmt: skip
+    for name, rule in rules.items():
         made.add_render_rule(name, lambda renderer, *parts, rule=rule: rule(*parts))
     return made
 
 
-def _link(tokens: Any, index: int, options: Any, env: Any) -> str:
-    return f'<span class="rmlab-link" title="{escape(str(tokens[index].attrGet("href")))}">'
+def _line_break(state: "StateInline", silent: bool) -> bool:
+    """The end of a line, with the spaces that the next line begins with: Markdown would drop them."""
+    from markdown_it.rules_inline.newline import newline
+
+    start = state.pos
+    if not newline(state, silent):
+        return False
+    if not silent:
+        indent = state.src[start + 1 : state.pos].expandtabs(4)
+        state.pending += "\xa0" * len(indent)
+    return True
 
 
-def _link_end(tokens: Any, index: int, options: Any, env: Any) -> str:
+def _text(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
+    return env["maths"].typeset(tokens[index].content)
+
+
+def _link(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
+    return f'<span class="rmlab-link" title="{escape(env["maths"].restored(str(tokens[index].attrGet("href"))))}">'
+
+
+def _link_end(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
     return "</span>"
 
 
-def _image(tokens: Any, index: int, options: Any, env: Any) -> str:
-    token = tokens[index]
-    source = escape(str(token.attrGet("src")))
-    return f'<span class="rmlab-image" title="{source}">image: {escape(token.content)}</span>'
+def _image(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
+    source, shown = (env["maths"].restored(text) for text in (str(tokens[index].attrGet("src")), tokens[index].content))
+    return f'<span class="rmlab-image" title="{escape(source)}">image: {escape(shown)}</span>'
 
 
-def _code(tokens: Any, index: int, options: Any, env: Any) -> str:
-    return f"<pre><code>{escape(tokens[index].content)}</code></pre>\n"
+def _fence(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
+    return _fenced(env["maths"].restored(tokens[index].content), tokens[index].info)
+
+
+def _code(tokens: "Sequence[Token]", index: int, options: "OptionsDict", env: "Env") -> str:
+    return f"<code>{escape(env['maths'].restored(tokens[index].content))}</code>"
+
+
+def _fenced(code: str, info: str) -> str:
+    return f"<pre><code>{highlighted(code, (info.split() or [''])[0])}</code></pre>\n"
 
 
 def _cut(text: str, limit: int) -> tuple[str, str]:
     if len(text) <= limit:
         return text, ""
-    return text[:limit], _note(f"The first {limit:,} of {len(text):,} characters are shown.")
-
-
-def _note(text: str) -> str:
-    return f'<p class="rmlab-cut">{text}</p>'
-
-
-def _marked(tag: str, words: list[str]) -> str:
-    text = "".join(words)
-    body = text.rstrip()
-    return f"<{tag}>{escape(body)}</{tag}>{text[len(body) :] or ' '}" if body else ""
+    return text[:limit], f'<p class="rmlab-cut">The first {limit:,} of {len(text):,} characters are shown.</p>'

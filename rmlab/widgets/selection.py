@@ -1,8 +1,9 @@
 """What the explorer shows: a plain object, and the prompts that fit it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 from rmlab.tables import PROMPT, STYLES, DataError, nearest
 from rmlab.widgets.index import Floats, Index, Ints
 
-__all__ = ["Match", "Selection", "cell_shares", "check", "frame", "match", "share_won"]
+__all__ = ["Field", "Match", "Selection", "cell_shares", "check", "frame", "match", "share_won"]
+
+Field = str | tuple[object, ...] | None
+"""A value of a field of a selection, before it is checked."""
 
 OUTCOMES = ("win", "tie", "loss", "missing", "flip")
 ORDERS = ("worst", "best", "data")
@@ -20,7 +24,7 @@ ORDERS = ("worst", "best", "data")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which comparisons to look at; a field left alone does not filter.
+    """Which comparisons to look at; a field left alone does not filter, nor does "all" for domain, subset or outcome.
 
     `models`: one or two names (the second is compared with the first). `cell`: (chosen style, rejected style).
     `outcome`: win, tie, loss, missing, or flip (two models disagree). `margin`: (lowest, highest) of the first model,
@@ -68,16 +72,16 @@ class Selection:
         found: dict[str, list[str]] = {}
         for name, value in parse_qsl(query.lstrip("?"), keep_blank_values=True):
             found.setdefault(name, []).append(value)
-        made: dict[str, Any] = {}
+        made: dict[str, Field] = {}
         for item in fields(cls):
             values = found.get(item.name)
             if values and item.name == "margin":
                 made["margin"] = _limits(values)
             elif values:
                 made[item.name] = tuple(values) if item.name in ("models", "cell", "prompt") else values[0]
-        return cls(**made)
+        return cls(**made)  # type: ignore[arg-type]
 
-    def _set(self) -> dict[str, Any]:
+    def _set(self) -> dict[str, Field]:
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
 
@@ -105,6 +109,7 @@ def check(index: Index, selection: Selection) -> Selection:
         raise DataError(f"selection: models={models!r}; give one model, or two different ones")
     for name in models:
         _known("models", name, index.models)
+    selection = _without_all(index, selection)
     _known("domain", selection.domain, index.domain_names)
     _known("subset", selection.subset, index.subset_names)
     _known("outcome", selection.outcome, OUTCOMES)
@@ -244,7 +249,18 @@ def _order(selection: Selection, mean: Floats, other: Floats, flips: Ints) -> In
     return np.lexsort((by, first)).astype(np.intp)
 
 
-def _known(argument: str, value: str | None, allowed: Any) -> None:
+def _without_all(index: Index, selection: Selection) -> Selection:
+    """ "all" is how the page calls a filter that is not set; it stays where data has a part of that name."""
+    if selection.outcome == "all":
+        selection = replace(selection, outcome=None)
+    if selection.domain == "all" and "all" not in index.domain_names:
+        selection = replace(selection, domain=None)
+    if selection.subset == "all" and "all" not in index.subset_names:
+        selection = replace(selection, subset=None)
+    return selection
+
+
+def _known(argument: str, value: str | None, allowed: Sequence[str]) -> None:
     if value is not None and value not in allowed:
         raise DataError(f"selection: {argument}={value!r}; {nearest(value, list(allowed))}")
 
@@ -257,8 +273,8 @@ def _limits(values: list[str]) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _check_margin(margin: tuple[Any, ...]) -> None:
-    limits = [limit for limit in margin if limit is not None]
-    numbers = all(isinstance(limit, Real) and limit == limit for limit in limits)
-    if len(margin) != 2 or not numbers or limits != sorted(limits):
+def _check_margin(margin: tuple[object, ...]) -> None:
+    given = [limit for limit in margin if limit is not None]
+    limits = [float(limit) for limit in given if isinstance(limit, Real) and limit == limit]
+    if len(margin) != 2 or len(limits) < len(given) or limits != sorted(limits):
         raise DataError(f"selection: margin={margin!r}; give (lowest, highest), None for no limit")

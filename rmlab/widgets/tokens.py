@@ -21,7 +21,8 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
     answer up to and including this piece; the last one is the score), change, method.
     method "token": a causal reward model from `rmlab.classifier`, its head read after every token in one forward pass;
     change is the difference to the piece before. The head was trained to read the end of a text, so the values on the
-    way are what it would say if the text ended there.
+    way are what it would say if the text ended there. Or an implicit reward from `rmlab.implicit_reward`: as a sum,
+    change is what this token adds, its log-probability under the policy, less that under the reference.
     method "occlusion": any other scorer. change is the score minus the score without this sentence, two calls per
     sentence in all; missing (NaN) for an answer of one sentence, as nothing is left of it.
 
