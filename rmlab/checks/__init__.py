@@ -8,20 +8,26 @@ import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks import comparisons, memory, numbers, packing, texts
-from rmlab.checks.report import STATUS, Row, refusal, table
-from rmlab.scorers.protocol import Inspectable, InspectablePairwise, is_inspectable, is_inspectable_pairwise
-from rmlab.scoring.check import alone_and_together
+from rmlab.checks import judges, pairwise, scores, served, texts
+from rmlab.checks.findings import STATUS, Row, of_model, refusal, table
+from rmlab.checks.parity import parity, parity_items
+from rmlab.judges.modes import AnswerJudge, AnyJudge, ListJudge, PairJudge
+from rmlab.scorers.guards import is_inspectable, is_inspectable_pairwise
+from rmlab.scorers.protocol import Inspectable, InspectablePairwise, P
+from rmlab.scorers.served.acceptance import Trial
+from rmlab.scorers.served.connecting import connect
+from rmlab.scorers.served.remote import Remote
+from rmlab.scoring.self_check import alone_and_together
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from rmlab.inference.template import Encoded
 
-__all__ = ["STATUS", "doctor"]
+__all__ = ["STATUS", "doctor", "parity", "parity_items"]
 
 
 def doctor(
-    scorer: str | Path | Inspectable[Any] | InspectablePairwise[Any],
+    scorer: str | Path | Inspectable[P] | InspectablePairwise[P] | Remote | AnyJudge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -42,11 +48,22 @@ def doctor(
     changes with the order of the answers, which averaging both orders removes. PairRM's `markers` take the place of
     `bos` and `read`; `pad` is left out.
 
+    A judge (`rmlab.judge`) is asked some questions, twice: `answers` (it answers all), `model` (the one that was
+    asked), `verdict` (can be read), `length` (not cut), `repeat` (the same verdict again), `position`, `spread` (of
+    ratings) and `cost` (of all responses).
+
+    Of a served model, given by its address ("http://...") with the options of `rmlab.remote`, or made by it, the
+    checks are those that `rmlab.remote` accepts a server by: `answers`, `labels`, `tokens` (as many read as sent),
+    `spread`, `activation` (no sigmoid or softmax), `alone`, `weights` (the same here); then `texts`, `nan` and
+    `saturation` on `responses`.
+
     Raises DataError for a model that cannot be had, TypeError for a scorer without tokens and weights to look at.
     """
     responses = tables.check_responses(responses)
     if sample < 1:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
+    if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
+        return table(served.examine(connect(scorer, **options), responses, sample))
     if not isinstance(scorer, str | Path):
         if options:
             raise DataError(
@@ -65,7 +82,7 @@ def doctor(
 
 def _find(model: str | Path, options: dict[str, Any]) -> None:
     """Raise DataError where there is no such model, or one that needs more trust: nothing to examine."""
-    from rmlab.scorers.checkpoint import find
+    from rmlab.scorers.checkpoints.checkpoint import find
 
     known = ("base", "revision", "allow_pickle", "trust_remote_code")
     _ = find(model, **{name: options[name] for name in known if name in options}).config
@@ -73,25 +90,24 @@ def _find(model: str | Path, options: dict[str, Any]) -> None:
 
 def _checks(scorer: object, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     if is_inspectable_pairwise(scorer):
-        return comparisons.examine(scorer, responses, sample)
+        return pairwise.examine(scorer, responses, sample)
     if is_inspectable(scorer):
         return _examine(scorer, responses, sample)
+    if isinstance(scorer, Remote):
+        return served.examine(Trial(scorer, None, bounded=True), responses, sample)
+    if isinstance(scorer, PairJudge | AnswerJudge | ListJudge):
+        return judges.examine(scorer, responses, sample)
     raise TypeError(
         f"scorer: {scorer!r:.80} has no tokens and weights to look at; allowed: a model id, a folder, or what "
-        "rmlab.classifier, rmlab.implicit_reward or rmlab.pairwise returns"
+        "rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise, rmlab.remote or rmlab.judge returns"
     )
 
 
-def _examine(scorer: Inspectable[Any], responses: pd.DataFrame, sample: int) -> Iterator[Row]:
-    try:
-        _ = scorer.backbone
-    except DataError as error:
-        yield refusal("head", error)
+def _examine(scorer: Inspectable[P], responses: pd.DataFrame, sample: int) -> Iterator[Row]:
+    model = of_model(scorer)
+    yield from model
+    if model[0].status == "fail":
         return
-    yield Row("head", "pass", scorer.head_title)
-    yield memory.row(scorer)
-    yield packing.row(scorer)
-    yield texts.tokenizer(scorer.checkpoints[0])
     try:
         encoded = _encode(scorer, responses)
     except DataError as error:
@@ -107,7 +123,7 @@ def _examine(scorer: Inspectable[Any], responses: pd.DataFrame, sample: int) -> 
         yield from _on_sample(scorer, responses.iloc[rows].reset_index(drop=True))
 
 
-def _on_sample(scorer: Inspectable[Any], rows: pd.DataFrame) -> Iterator[Row]:
+def _on_sample(scorer: Inspectable[P], rows: pd.DataFrame) -> Iterator[Row]:
     """The checks for which texts are scored."""
     prepared = scorer.prepare(rows["prompt"].tolist(), rows["response"].tolist())
     every = np.arange(len(rows))
@@ -118,11 +134,11 @@ def _on_sample(scorer: Inspectable[Any], rows: pd.DataFrame) -> Iterator[Row]:
     yield texts.as_asked(texts.beginning(scorer.tokenizer, ids), asked)
     yield texts.as_asked(texts.end(scorer.tokenizer, ids, reads), asked)
     yield texts.pad(scorer.tokenizer, ids)
-    sample = numbers.Sample(rows, *alone_and_together(scorer, prepared, every))
-    yield from numbers.examine(scorer, sample, prepared.keys, lambda other: other.alone(prepared, every))
+    sample = scores.Sample(rows, *alone_and_together(scorer, prepared, every))
+    yield from scores.examine(scorer, sample, prepared.keys, lambda other: other.alone(prepared, every))
 
 
-def _encode(scorer: Inspectable[Any], responses: pd.DataFrame) -> "Encoded":
+def _encode(scorer: Inspectable[P], responses: pd.DataFrame) -> "Encoded":
     """All texts as token ids, however long."""
     from rmlab.inference.template import encode
 

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.checks.report import Row
+from rmlab.checks.findings import Row
 
 if TYPE_CHECKING:
-    from rmlab.inference.template import Encoded
-    from rmlab.scorers.checkpoint import Checkpoint
+    from transformers import PreTrainedTokenizerBase
 
-__all__ = ["as_asked", "beginning", "end", "length", "pad", "spread", "template", "tokenizer"]
+    from rmlab.inference.template import Encoded
+
+__all__ = ["as_asked", "beginning", "end", "length", "pad", "spread", "template"]
 
 Ids = NDArray[np.int32]
 
@@ -26,19 +27,7 @@ def template(encoded: "Encoded") -> Row:
     return Row("template", "pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
 
 
-def tokenizer(checkpoint: "Checkpoint") -> Row:
-    """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
-    from rmlab.scorers.tokenizer_file import PROBES, deviations, own_class
-
-    made = own_class(checkpoint)
-    name, differ = type(made).__name__, deviations(made, checkpoint)
-    if not differ:
-        return Row("tokenizer", "pass", f"{name}, as its file says on {len(PROBES)} texts")
-    found = f"transformers' {name} writes other tokens than tokenizer.json on {differ} of {len(PROBES)} texts"
-    return Row("tokenizer", "warn", f"{found}; the file is followed", "other runners follow the class: compare ids")
-
-
-def beginning(words: Any, ids: Sequence[Ids]) -> Row:
+def beginning(words: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Row:
     """The beginning token stands once before each text, or before none."""
     bos = words.bos_token_id
     if bos is None:
@@ -55,7 +44,7 @@ def beginning(words: Any, ids: Sequence[Ids]) -> Row:
     return Row("bos", "pass", shown)
 
 
-def end(words: Any, ids: Sequence[Ids], reads: Sequence[NDArray[np.intp]]) -> Row:
+def end(words: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[NDArray[np.intp]]) -> Row:
     """The head reads the same token of every text, behind at most one end token."""
     read = Counter(int(text[positions[-1]]) for text, positions in zip(ids, reads, strict=True))
     token, n = read.most_common(1)[0]
@@ -81,7 +70,7 @@ def as_asked(row: Row, asked: bool) -> Row:
     return row._replace(status="warn", remedy=remedy)
 
 
-def pad(words: Any, ids: Sequence[Ids]) -> Row:
+def pad(words: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Row:
     """Is the pad token an end token, which runners that look for the last token by it would step over?"""
     mark = words.pad_token_id
     if mark is None:
@@ -123,7 +112,7 @@ def _each(times: int, texts: int) -> str:
     return f"{words.get(times, f'{times} times')} in {texts} texts"
 
 
-def _name(words: Any, token: int) -> str:
+def _name(words: "PreTrainedTokenizerBase", token: int) -> str:
     return f"{words.convert_ids_to_tokens(int(token))!r} ({int(token)})"
 
 

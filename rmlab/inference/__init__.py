@@ -1,5 +1,5 @@
 """Texts through a model once: templates, tries of token ids, packs, hidden states."""
 
-from rmlab.inference.forward import Plan, plan
+from rmlab.inference.planning import Plan, plan
 
 __all__ = ["Plan", "plan"]

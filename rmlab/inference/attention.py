@@ -3,7 +3,7 @@
 In a decoder it sees the tokens before it on its text's path, in an encoder all of its text. One function is registered
 with transformers' AttentionInterface; a model uses it for the length of one forward pass and is otherwise as it was.
 On a GPU it is flex attention over a block mask (kernels.py, flex.py); elsewhere, and where no kernel can be had, it
-goes run by run (runs.py).
+goes run by run or segment by segment (runs.py).
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmlab.inference import flex, runs
 from rmlab.inference.flex import View
+from rmlab.inference.kept import Kept
 from rmlab.inference.kernels import Kernels, kernels, serves
 from rmlab.inference.runs import Kind
 from rmlab.inference.transfers import upload
@@ -51,13 +52,15 @@ class Call(NamedTuple):
 class _State:
     """The forward pass that is running: its layout, the model's kernels, what was uploaded, the calls seen so far.
 
-    `tables`: of the layout, by view and device, found among `sent` or made when a layer first asks for them.
+    `kept`: what the packs of a long prompt hand on. `tables`: of the layout, by view and device, found among `sent` or
+    made when a layer first asks for them.
     """
 
     layout: Layout
     kernels: Kernels
     sent: "Mapping[Hashable, torch.Tensor]"
-    tables: "dict[tuple[View, torch.device], flex.Tables]" = field(default_factory=dict)
+    kept: Kept
+    tables: "dict[tuple[View, torch.device], flex.Tables[torch.Tensor]]" = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
 
@@ -66,17 +69,20 @@ _running: ContextVar[_State] = ContextVar("rmlab_paths")
 
 @contextmanager
 def paths(
-    backbone: "PreTrainedModel", layout: Layout, sent: "Mapping[Hashable, torch.Tensor] | None" = None
+    backbone: "PreTrainedModel",
+    layout: Layout,
+    sent: "Mapping[Hashable, torch.Tensor] | None" = None,
+    kept: Kept | None = None,
 ) -> Iterator[list[Call]]:
     """Let `backbone` attend along the paths of `layout` inside the block; its own attention comes back afterwards.
 
-    `sent`: what was uploaded with the pack, the tables of flex attention among it. Yields the list of attention calls,
-    filled as the layers run.
+    `sent`: what was uploaded with the pack, the tables of flex attention among it. `kept`: what the pack before has
+    left, and where this one leaves what the next needs. Yields the list of attention calls, filled as the layers run.
     """
     _register()
     config = backbone.config
     own = config._attn_implementation
-    state = _State(layout, kernels(backbone), sent or {})
+    state = _State(layout, kernels(backbone), sent or {}, kept or Kept())
     token = _running.set(state)
     config._attn_implementation = _NAME
     try:
@@ -93,7 +99,7 @@ def calls_made() -> int:
 
 
 def path_attention(
-    module: Any,
+    module: "torch.nn.Module",
     query: "torch.Tensor",
     key: "torch.Tensor",
     value: "torch.Tensor",
@@ -102,12 +108,13 @@ def path_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     dropout: float = 0.0,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> "tuple[torch.Tensor, None]":
     """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads, size) out, along the paths."""
     state = _running.get()
     view = View(sliding_window, _causal(module, kwargs))
     state.calls.append(Call(view, tuple(_refused(attention_mask, dropout, kwargs))))
+    key, value = state.kept.joined(len(state.calls), state.layout, key, value)
     kind = Kind(sliding_window, scaling, softcap, view.causal)
     out = None
     if state.kernels.usable and serves(query.device):
@@ -115,7 +122,7 @@ def path_attention(
     return runs.attend(state.layout, kind, query, key, value) if out is None else out, None
 
 
-def _tables(state: _State, view: View, device: "torch.device") -> flex.Tables:
+def _tables(state: _State, view: View, device: "torch.device") -> "flex.Tables[torch.Tensor]":
     """The layout's tables on the device of this layer; a model may be spread over several."""
     if (view, device) not in state.tables:
         if (view, "ends") not in state.sent:
@@ -132,13 +139,13 @@ def _register() -> None:
     AttentionInterface.register(_NAME, path_attention)
 
 
-def _causal(module: Any, kwargs: dict[str, Any]) -> bool:
+def _causal(module: "torch.nn.Module", kwargs: dict[str, object]) -> bool:
     """Does a row see only the rows before it?"""
     asked = kwargs.get("is_causal")
     return bool(getattr(module, "is_causal", True) if asked is None else asked)
 
 
-def _refused(mask: Any, dropout: float, kwargs: dict[str, Any]) -> Iterator[str]:
+def _refused(mask: "torch.Tensor | None", dropout: float, kwargs: dict[str, object]) -> Iterator[str]:
     """Names of what an attention layer asks for and path attention would leave out."""
     if mask is not None:
         yield "an attention mask of its own"

@@ -19,6 +19,11 @@ class Padded:
     texts: NDArray[np.intp]
     tokens: int
 
+    @property
+    def finished(self) -> NDArray[np.intp]:
+        """The texts whose last token is forwarded by now: all of them."""
+        return self.texts
+
 
 def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padded]:
     """Batches of at most `budget` tokens with the padding, longest texts first, every text once.

@@ -1,15 +1,15 @@
 """How many tokens go through a model at once: as many as keep a GPU busy and fit beside the weights."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmlab.inference.flex import SIZES
 from rmlab.inference.passes import offloaded
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["CPU_BUDGET", "activation_bytes", "default_budget", "free_memory", "of_model"]
+__all__ = ["CPU_BUDGET", "activation_bytes", "default_budget", "free_memory", "kept_bytes", "of_model"]
 
 CPU_BUDGET = 4096
 """Tokens at once on a CPU: more no longer fits into its caches."""
@@ -33,7 +33,12 @@ def of_model(backbone: "PreTrainedModel") -> int:
 
 
 def default_budget(
-    config: Any, dtype: "torch.dtype", device: "torch.device", *, free: float | None, offloaded: bool = False
+    config: "PreTrainedConfig",
+    dtype: "torch.dtype",
+    device: "torch.device",
+    *,
+    free: float | None,
+    offloaded: bool = False,
 ) -> int:
     """Tokens at once for a model with this configuration and `free` bytes of memory (None: not known).
 
@@ -46,7 +51,7 @@ def default_budget(
     return max(size for size in SIZES if size <= max(min(room, most), SIZES[0]))
 
 
-def activation_bytes(config: Any, dtype: "torch.dtype") -> float:
+def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     """Bytes of activations for each token of a pass: about 135 kB for a Llama of 8 B in bfloat16.
 
     A layer holds, per token, about six vectors of the hidden size and three of the inner one; layers come one after the
@@ -55,6 +60,17 @@ def activation_bytes(config: Any, dtype: "torch.dtype") -> float:
     text = config.get_text_config()
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
+
+
+def kept_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
+    """Bytes of keys and values for each token of a prompt that is larger than the budget: 131 kB for a Llama of 8 B.
+
+    `plan(...).kept` says how many tokens are kept at once.
+    """
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return float(2 * text.num_hidden_layers * heads * size * dtype.itemsize)
 
 
 def free_memory(device: "torch.device") -> float | None:

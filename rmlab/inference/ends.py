@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 __all__ = [
     "SpecialTokens",
@@ -56,7 +56,7 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
                 )
 
 
-def call(tokenizer: "PreTrainedTokenizerBase", *texts: Any, add_special_tokens: bool) -> Any:
+def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_special_tokens: bool) -> "BatchEncoding":
     """The tokenizer's own call without padding, truncation or warnings; its stored settings come back afterwards."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)

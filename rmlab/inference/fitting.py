@@ -59,7 +59,7 @@ def until_it_fits(
     todo = parts[::-1]
     while todo:
         part = todo.pop()
-        done = _attempt(part, forward, number)
+        done = _attempt(part, forward, cut, number)
         if done is not None:
             yield done
             continue
@@ -67,18 +67,25 @@ def until_it_fits(
         _free_caches()
         budget = max(part.tokens // 2, 1)
         _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
-        left = np.concatenate([part.texts, *(later.texts for later in todo[::-1])])
-        todo = cut(left, budget)[::-1]
+        # A text that is cut stands in several parts.
+        left = dict.fromkeys(np.concatenate([part.texts, *(later.texts for later in todo[::-1])]).tolist())
+        todo = cut(np.array([*left], np.intp), budget)[::-1]
 
 
-def _attempt(part: Part, forward: Callable[[Part], Done], number: Callable[[int], int]) -> Done | None:
+def _attempt(
+    part: Part,
+    forward: Callable[[Part], Done],
+    cut: Callable[[Ints, int], list[Part]],
+    number: Callable[[int], int],
+) -> Done | None:
     """What `forward` makes of the part; None where it does not fit into memory but half of it may."""
     try:
         return forward(part)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        if len(part.texts) == 1:
+        smallest = max(piece.tokens for piece in cut(part.texts, max(part.tokens // 2, 1)))
+        if len(part.texts) == 1 and smallest >= part.tokens:
             error.add_note(f"text {number(int(part.texts[0]))} alone, {part.tokens} tokens, does not fit into memory")
             raise
     return None

@@ -1,11 +1,12 @@
 """Who sees whom in a pack, as flex attention on a GPU wants it: blocks of rows that meet, and a rule within blocks.
 
-Everything here is computed on the host, before a pack goes up, and no rows x rows table is ever made.
+Everything here is computed on the host, before a pack goes up, and no rows x rows table is ever made. Where a pack goes
+on from kept rows (kept.py), these stand behind its own rows among the keys, so that a row's number is the same in both.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 __all__ = ["BLOCK", "SIZES", "Tables", "View", "filled", "mask_mod", "tables", "tables_of"]
 
@@ -23,6 +25,7 @@ BLOCK = 128
 SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
 """Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
+Ints = NDArray[np.intp]
 Blocks = NDArray[np.bool_]
 """(blocks of queries, blocks of keys)."""
 
@@ -34,17 +37,21 @@ class View(NamedTuple):
     causal: bool
 
 
-class Tables(NamedTuple):
-    """A view of a layout. Of each row: where its subtree `ends`, its position. Of each block of queries: how many
-    blocks of keys it meets in part, their numbers, how many it meets in full, their numbers.
+A = TypeVar("A", NDArray[np.generic], "torch.Tensor")
+
+
+class Tables(NamedTuple, Generic[A]):
+    """A view of a layout, as arrays or tensors. Of each key, forwarded rows first: where its subtree `ends`, its
+    position. Of each block of queries: how many blocks of keys it meets in part, their numbers, how many it meets in
+    full, their numbers.
     """
 
-    ends: Any
-    positions: Any
-    counts: Any
-    blocks: Any
-    full_counts: Any
-    full_blocks: Any
+    ends: A
+    positions: A
+    counts: A
+    blocks: A
+    full_counts: A
+    full_blocks: A
 
 
 def filled(rows: int) -> int:
@@ -58,35 +65,62 @@ def filled(rows: int) -> int:
     return SIZES[bisect_left(SIZES, rows)]
 
 
-def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[Any]]:
+def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[np.generic]]:
     """The view of the layout as arrays to upload, by name; `tables_of` finds them again on the device."""
-    layout = layout.filled(filled(len(layout.ids)))
+    layout = layout.filled(filled(layout.forwarded))
     some, full = (_below if view.causal else _beside)(layout, view.window)
-    made = Tables(layout.ends.astype(np.int32), layout.positions, *_block_lists(some & ~full), *_block_lists(full))
+    ends, positions = _ends(layout).astype(np.int32), _kept_last(layout, layout.positions)
+    made: Tables[NDArray[np.generic]] = Tables(ends, positions, *_block_lists(some & ~full), *_block_lists(full))
     return {(view, name): values for name, values in made._asdict().items()}
 
 
-def tables_of(sent: "Mapping[Hashable, torch.Tensor]", view: View) -> Tables:
+def _ends(layout: Layout) -> Ints:
+    """Of each key the first forwarded row behind it that does not see it; nobody sees what fills up the kept rows."""
+    return _kept_last(layout, layout.ends - layout.kept)
+
+
+def _kept_last(layout: Layout, values: Ints) -> Ints:
+    """Values of all rows in the order of the keys: of forwarded rows, of kept ones, and 0 up to a kernel's size."""
+    more = filled(layout.kept) - layout.kept if layout.kept else 0
+    return np.concatenate([values[layout.kept :], values[: layout.kept], np.zeros(more, values.dtype)])
+
+
+def tables_of(sent: "Mapping[Hashable, torch.Tensor]", view: View) -> "Tables[torch.Tensor]":
     """The view's tables among what was uploaded."""
     return Tables(*(sent[view, name] for name in Tables._fields))
 
 
-def mask_mod(view: View, ends: "torch.Tensor", positions: "torch.Tensor") -> "Callable[..., torch.Tensor]":
-    """Flex attention's mask function: may row q see row k? `ends`, `positions`: of every row, on the device."""
-    window = view.window
+def mask_mod(
+    view: View, ends: "torch.Tensor", positions: "torch.Tensor", rows: int | None = None
+) -> "Callable[..., torch.Tensor]":
+    """Flex attention's mask function: may row q see key k? `ends`, `positions`: of every key, on the device.
 
-    def on_path(batch: Any, head: Any, q: Any, k: Any) -> Any:
+    `rows`: how many keys are forwarded rows, None: all.
+    """
+    window = view.window
+    # Of the rules that ask for them.
+    reach, forwarded = 0 if window is None else window, 0 if rows is None else rows
+
+    def on_path(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         return (k <= q) & (q < ends[k])
 
-    def in_window(batch: Any, head: Any, q: Any, k: Any) -> Any:
-        return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < window)
+    def in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < reach)
 
-    def in_text(batch: Any, head: Any, q: Any, k: Any) -> Any:
+    def from_kept(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        return ((k <= q) | (k >= forwarded)) & (q < ends[k])
+
+    def from_kept_in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        return ((k <= q) | (k >= forwarded)) & (q < ends[k]) & (positions[q] - positions[k] < reach)
+
+    def in_text(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         return ends[q] == ends[k]
 
-    def in_band(batch: Any, head: Any, q: Any, k: Any) -> Any:
-        return (ends[q] == ends[k]) & (q - k < window) & (k - q < window)
+    def in_band(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        return (ends[q] == ends[k]) & (q - k < reach) & (k - q < reach)
 
+    if view.causal and rows is not None:
+        return from_kept if window is None else from_kept_in_window
     if view.causal:
         return on_path if window is None else in_window
     return in_text if window is None else in_band
@@ -98,13 +132,14 @@ def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     A block of keys matters when one of its subtrees reaches the queries, and is open in full when all of its subtrees
     reach behind them. With a window no block is taken as fully open.
     """
-    ends = layout.ends
-    starts = np.arange(0, len(ends), BLOCK)
+    ends = _ends(layout)
+    keys = np.arange(0, len(ends), BLOCK)
+    starts = np.arange(0, layout.forwarded, BLOCK)
     last = starts + BLOCK - 1
-    farthest = np.maximum.reduceat(ends, starts)
-    nearest = np.minimum.reduceat(ends, starts)
-    earlier = starts[None, :] < starts[:, None]
-    some = (starts[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
+    farthest = np.maximum.reduceat(ends, keys)
+    nearest = np.minimum.reduceat(ends, keys)
+    earlier = (keys[None, :] < starts[:, None]) | (keys[None, :] >= layout.forwarded)
+    some = (keys[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
     return some, earlier & (nearest[None, :] > last[:, None]) & (window is None)
 
 

@@ -1,35 +1,33 @@
 """Hidden states of many texts at recorded positions: nothing padded, no shared beginning forwarded twice.
 
 Decoders get packs of tries, encoders packs of whole texts (trie.py, attention.py); models whose texts would see each
-other in a pack get length-sorted batches (batches.py). All give what each text alone gives; `alone` is that reference.
+other in a pack get length-sorted batches (batches.py). A prompt that is larger than a pack goes through in several, and
+what these need of one another is kept (kept.py). All give what each text alone gives; `alone` is that reference.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.batches import WASTE, Padded, pad
-from rmlab.inference.budget import CPU_BUDGET, of_model
+from rmlab.inference.batches import Padded
+from rmlab.inference.budget import of_model
 from rmlab.inference.fitting import until_it_fits
+from rmlab.inference.kept import Kept
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.probe import Packing, cached_packing, packing_support
+from rmlab.inference.planning import FILL, Plan, cut, plan
+from rmlab.inference.probe import Packing, cached_packing, goes_on, packing_support
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
+from rmlab.inference.trie import Layout, Pack, Tokens, lay_out
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
 __all__ = ["Batch", "Packing", "Plan", "alone", "cached_packing", "hidden", "packing_support", "plan"]
-
-FILL = {"cpu": 1024}
-"""Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
-
-_DECODER = Packing(None)
 
 Ints = NDArray[np.intp]
 
@@ -67,50 +65,10 @@ class Batch(NamedTuple):
         return len(flat) == len(self.rows) and bool((flat == np.arange(len(flat))).all())
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What will be forwarded. Parts hold numbers of distinct sequences; `copies[n]` are the texts that sequence n is.
-
-    `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the same states: the nodes of one trie
-    per prompt for a decoder's packs, else the tokens of the distinct texts.
-    """
-
-    parts: list[Pack | Padded]
-    copies: list[Ints]
-    tokens: int
-    minimum: int
-
-
-def plan(
-    sequences: Sequence[NDArray[np.integer]],
-    groups: Sequence[int] | Ints,
-    *,
-    budget: int = CPU_BUDGET,
-    fill: int | None = FILL["cpu"],
-    packing: Packing = _DECODER,
-) -> Plan:
-    """Plan the forward passes for token id sequences: packs or batches of at most `budget` tokens, as `packing` says.
-
-    `groups[i]`: prompt number of text i. Identical sequences are forwarded once. Packs of several prompts hold at most
-    `fill` tokens, None: `budget`.
-
-    >>> made = plan([np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)], [0, 0, 0])
-    >>> made.tokens, made.minimum, [copy.tolist() for copy in made.copies]
-    (42, 42, [[0, 2], [1]])
-    """
-    first, which = distinct(sequences)
-    order = np.argsort(which, kind="stable")
-    copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
-    kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
-    parts = _parts(kept, group, np.arange(len(first)), budget, fill, packing)
-    minimum = trie_size(kept, group) if packing.packed and packing.causal else sum(map(len, kept))
-    return Plan(parts, copies, sum(part.tokens for part in parts), minimum)
-
-
 def hidden(
     backbone: "PreTrainedModel",
-    sequences: Sequence[NDArray[np.integer]],
-    reads: Sequence[NDArray[np.integer]],
+    sequences: Sequence[Tokens],
+    reads: Sequence[Tokens],
     *,
     groups: Sequence[int] | Ints,
     budget: int | None = None,
@@ -129,75 +87,116 @@ def hidden(
 
 
 def _by_scale(
-    backbone: "PreTrainedModel", sequences: Sequence[Any], reads: Sequence[Any], groups: Ints, budget: int
+    backbone: "PreTrainedModel", sequences: Sequence[Tokens], reads: Sequence[Tokens], groups: Ints, budget: int
 ) -> Iterator[Batch]:
     """Texts that the model gives the same position scale go together."""
+    packing = packing_support(backbone)
     scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
     for scale in np.unique(scales):
         texts = np.flatnonzero(scales == scale)
         part = [sequences[i] for i in texts.tolist()], [reads[i] for i in texts.tolist()], groups[texts]
-        for batch in _batches(backbone, *part, budget):
+        # The scale of a pass is that of its last position, and a beginning ends too early for the scale of its text.
+        own = replace(packing, keeps=packing.keeps and scale == 0)
+        for batch in _Run(backbone, *part, budget, own).batches():
             yield batch._replace(texts=texts[batch.texts])
 
 
-def _batches(
-    backbone: "PreTrainedModel",
-    sequences: Sequence[Any],
-    reads: Sequence[Any],
-    groups: Sequence[int] | Ints,
-    budget: int,
-) -> Iterator[Batch]:
-    packing = packing_support(backbone)
-    fill = FILL.get(backbone.device.type)
-    made = plan(sequences, groups, budget=budget, fill=fill, packing=packing)
-    kept = [np.asarray(sequences[copies[0]]) for copies in made.copies]
-    group = np.array([groups[copies[0]] for copies in made.copies])
+class _Run:
+    """Texts on their way through a model: what is planned, what is done, and what a pack has left for the next."""
 
-    def forward(part: Pack | Padded) -> Batch:
-        return _forward(backbone, part, kept, reads, made.copies, packing)
+    def __init__(
+        self,
+        backbone: "PreTrainedModel",
+        sequences: Sequence[Tokens],
+        reads: Sequence[Tokens],
+        groups: Ints,
+        budget: int,
+        packing: Packing,
+    ) -> None:
+        self.backbone, self.reads = backbone, reads
+        self.fill = FILL.get(backbone.device.type)
+        made = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
+        if made.kept and not goes_on(backbone):
+            packing = replace(packing, keeps=False)
+            made = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
+        self.packing = packing
+        self.parts, self.copies = made.parts, made.copies
+        first = [copies[0] for copies in made.copies]
+        self.sequences, self.groups = [np.asarray(sequences[text]) for text in first], groups[first]
+        self.waiting = np.ones(len(first), bool)
+        self.kept = Kept()
 
-    def cut(left: Ints, budget: int) -> list[Pack | Padded]:
-        return _parts([kept[n] for n in left], group[left], left, budget, fill, packing)
+    def batches(self) -> Iterator[Batch]:
+        """What comes out, batch by batch; a pack in which no text ends gives none."""
+        batches = until_it_fits(self.parts, self._forward, self._cut, lambda n: int(self.copies[n][0]))
+        return (batch for batch in batches if len(batch.texts))
 
-    return until_it_fits(made.parts, forward, cut, lambda n: int(made.copies[n][0]))
+    def _cut(self, texts: Ints, budget: int) -> list[Pack | Padded]:
+        sequences = [self.sequences[n] for n in texts]
+        return cut(sequences, self.groups[texts], texts, budget, self.fill, self.packing)
 
+    def _forward(self, part: Pack | Padded) -> Batch:
+        """Launch one part; what it gives out is read later."""
+        copies = [self.copies[n] for n in part.finished]
+        texts = np.concatenate([np.zeros(0, np.intp), *copies])
+        number = np.repeat(np.arange(len(copies)), [len(same) for same in copies])
+        wanted = [self.reads[text] for text in texts.tolist()]
+        counts = [len(positions) for positions in wanted]
+        owner = np.repeat(number, counts)
+        positions = np.concatenate([np.zeros(0, np.intp), *wanted]).astype(np.intp, copy=False)
+        if isinstance(part, Pack):
+            rows, where = self._packed(part, owner, positions)
+        else:
+            longest = part.tokens // len(part.texts)
+            cells, where = _distinct(owner * longest + positions)
+            sequences = [self.sequences[n] for n in part.texts]
+            rows = padded_rows(self.backbone, sequences, *np.divmod(cells, longest))
+        bounds = pairwise(np.cumsum([0, *counts]).tolist())
+        return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
 
-def _parts(
-    sequences: Sequence[Any], groups: Any, numbers: Ints, budget: int, fill: int | None, packing: Packing
-) -> list[Pack | Padded]:
-    """Packs or batches of the sequences, which are called by `numbers`."""
-    if packing.packed:
-        # Only a decoder's texts share rows, and only those of one prompt.
-        made = pack(sequences, groups if packing.causal else range(len(sequences)), budget, fill=fill)
-        return [Pack(numbers[part.texts], part.shared, part.tokens) for part in made]
-    batches = pad([len(ids) for ids in sequences], budget, WASTE if packing.pads else 0)
-    return [Padded(numbers[part.texts], part.tokens) for part in batches]
-
-
-def _forward(
-    backbone: "PreTrainedModel",
-    part: "Pack | Padded",
-    kept: Sequence[Any],
-    reads: Sequence[Any],
-    copies: list[Ints],
-    packing: Packing,
-) -> Batch:
-    """Launch one part; what it gives out is read later."""
-    texts = np.concatenate([copies[n] for n in part.texts])
-    number = np.repeat(np.arange(len(part.texts)), [len(copies[n]) for n in part.texts])
-    wanted = [reads[text] for text in texts.tolist()]
-    counts = [len(positions) for positions in wanted]
-    owner, positions = np.repeat(number, counts), np.concatenate(wanted).astype(np.intp, copy=False)
-    if isinstance(part, Pack):
-        layout = lay_out(part, kept)
+    def _packed(self, part: Pack, owner: Ints, positions: Ints) -> "tuple[torch.Tensor, Ints]":
+        """States of a pack and which of them are the `positions` of its texts number `owner`."""
+        layout = lay_out(part, self.sequences)
         cells, where = _distinct(layout.rows(owner, positions))
-        rows, _ = packed_rows(backbone, layout, cells, packing.shape)
-    else:
-        longest = part.tokens // len(part.texts)
-        cells, where = _distinct(owner * longest + positions)
-        rows = padded_rows(backbone, [kept[n] for n in part.texts], *np.divmod(cells, longest))
-    bounds = pairwise(np.cumsum([0, *counts]).tolist())
-    return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
+        if not part.kept and not part.keep:
+            return packed_rows(self.backbone, layout, cells, self.packing.shape)[0], where
+        if not part.kept:
+            self.kept = Kept()
+        later = self._read_later(part)
+        carried = layout.path(len(part.texts) - 1)[later]
+        needed = np.union1d(cells, carried)
+        states = self._states(layout, needed)
+        # Only now: a pack that did not fit into memory has finished nothing.
+        self.waiting[part.finished] = False
+        self.kept.positions, self.kept.states = later, states[_index(states, np.searchsorted(needed, carried))]
+        if not part.keep:
+            self.kept = Kept()
+        return states, np.searchsorted(needed, cells)[where]
+
+    def _states(self, layout: Layout, needed: Ints) -> "torch.Tensor":
+        """States of the `needed` rows of a pack, ascending: those of kept rows are there, the others are forwarded."""
+        import torch
+
+        kept, known = self.kept, needed[needed < layout.kept]
+        # A pack that nothing is read of is narrowed all the same: to its last row.
+        new = needed[len(known) :] if len(known) < len(needed) else np.array([len(layout.ids) - 1])
+        found = packed_rows(self.backbone, layout, new, self.packing.shape, kept)[0][: len(needed) - len(known)]
+        if kept.states is None or not len(known):
+            return found
+        before = kept.states[_index(kept.states, np.searchsorted(kept.positions, known))]
+        return torch.cat([before, found])
+
+    def _read_later(self, part: Pack) -> Ints:
+        """Positions in the beginning that the next pack goes on from which texts that are not done want to read."""
+        if not part.keep:
+            return np.zeros(0, np.intp)
+        rest = np.flatnonzero(self.waiting & (self.groups == self.groups[part.texts[0]]))
+        wanted = np.concatenate([self.reads[text] for n in rest for text in self.copies[n]])
+        return np.unique(wanted[wanted < part.keep]).astype(np.intp)
+
+
+def _index(owner: "torch.Tensor", rows: Ints) -> "torch.Tensor":
+    return upload({"rows": rows}, owner.device)["rows"]
 
 
 def _distinct(cells: Ints) -> tuple[Ints, Ints]:
@@ -206,7 +205,7 @@ def _distinct(cells: Ints) -> tuple[Ints, Ints]:
     return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
 
 
-def _check(sequences: Sequence[Any], reads: Sequence[Any], groups: Sequence[int] | Ints) -> None:
+def _check(sequences: Sequence[Tokens], reads: Sequence[Tokens], groups: Sequence[int] | Ints) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
     lengths, counts = (np.array([len(values) for values in lists], np.intp) for lists in (sequences, reads))

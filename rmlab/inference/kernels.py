@@ -7,10 +7,10 @@ only slower, and a warning says why.
 
 import logging
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, finalize
 
 from rmlab.inference.fitting import out_of_memory
@@ -19,6 +19,8 @@ from rmlab.inference.runs import Kind
 
 if TYPE_CHECKING:
     import torch
+    from torch._dynamo.types import GuardFilterEntry
+    from torch.nn.attention.flex_attention import FlexKernelOptions
     from transformers import PreTrainedModel
 
 __all__ = ["OPTIONS", "Kernels", "kernels", "serves"]
@@ -33,10 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class _Shape(NamedTuple):
-    """All that a kernel is compiled for."""
+    """All that a kernel is compiled for; `kept`: keys that stand behind those of its rows."""
 
     kind: Kind
     rows: int
+    kept: int
     heads: int
     key_heads: int
     size: int
@@ -80,18 +83,24 @@ class Kernels:
         return not self._paused and (bool(self._made) or self._level < len(OPTIONS))
 
     def attend(
-        self, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor", tables: Tables
+        self,
+        kind: Kind,
+        query: "torch.Tensor",
+        key: "torch.Tensor",
+        value: "torch.Tensor",
+        tables: "Tables[torch.Tensor]",
     ) -> "torch.Tensor | None":
         """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out; None where no kernel can be had.
 
-        `tables`: of the layout, on the queries' device. Raises only where memory runs out.
+        `key`, `value`: of kept rows too, these first. `tables`: of the layout, on the queries' device. Raises only
+        where memory runs out.
         """
         rows = query.shape[2]
         query, key, value = _fitted(query, key, value)
         strides = query.stride(), key.stride(), value.stride()
         shape = _Shape(
-            kind, query.shape[2], query.shape[1], key.shape[1], query.shape[3], value.shape[3], strides,
-            query.dtype, query.device,
+            kind, query.shape[2], key.shape[2] - query.shape[2], query.shape[1], key.shape[1],
+            query.shape[3], value.shape[3], strides, query.dtype, query.device,
         )  # fmt: skip
         while (kernel := self._kernel(shape)) is not None:
             try:
@@ -121,7 +130,7 @@ class Kernels:
     def _kernel(self, shape: _Shape) -> _Kernel | None:
         # What failed once for this model is not tried again for its other shapes.
         if shape not in self._made and self._level < len(OPTIONS):
-            self._made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level]))
+            self._made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
         return self._made.get(shape)
 
     def _step_down(self, shape: _Shape, error: Exception) -> None:
@@ -155,8 +164,8 @@ def serves(device: "torch.device") -> bool:
     return device.type == "cuda" or (device.type == "mps" and _has_metal())
 
 
-def compiled(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[..., torch.Tensor]":
-    """A kernel for packs of this many rows: queries, keys, values and tables in, attention out.
+def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., torch.Tensor]":
+    """A kernel for packs of this many rows and kept rows: queries, keys, values and tables in, attention out.
 
     torch keeps what it compiles with a function's code and gives up after a few shapes: attention would then be
     computed without a kernel, rows x rows at once (34 GB a layer at 16,384 rows). So every kernel has code of its own,
@@ -165,26 +174,45 @@ def compiled(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[...
     import torch
     from torch._C._dynamo.eval_frame import reset_code
 
-    whole: Any = _attention(kind, rows, options)
+    whole: Any = _attention(kind, rows, options, kept)
     own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
     finalize(own, reset_code, own.__code__)
-    made: Callable[..., torch.Tensor] = torch.compile(own, dynamic=False, fullgraph=True, backend=BACKEND)
+    # Releases of torch that cannot leave conditions out check them all.
+    checks = {"guard_filter_fn": _checked} if hasattr(torch.compiler, "skip_all_guards_unsafe") else None
+    made: Callable[..., torch.Tensor] = torch.compile(
+        own, dynamic=False, fullgraph=True, backend=BACKEND, options=checks
+    )
     return made
 
 
-def _attention(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[..., torch.Tensor]":
+def _checked(conditions: "Sequence[GuardFilterEntry]") -> list[bool]:
+    """Which conditions torch checks before each call of a kernel: that its global settings are still the same.
+
+    The others ask of the tensors what is part of a kernel's `_Shape`, so no other tensors ever reach it; to check them
+    again takes longer than all the rest of a layer's work on the host.
+    """
+    return [condition.guard_type == "GLOBAL_STATE" for condition in conditions]
+
+
+def _attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., torch.Tensor]":
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-    view, cap, named = View(kind.window, kind.causal), _cap(kind.softcap), dict(options) or None
-    only_forward = _only_forward()
+    view, cap, named = (
+        View(kind.window, kind.causal),
+        _cap(kind.softcap),
+        cast("FlexKernelOptions | None", dict(options) or None),
+    )
+    only_forward, forwarded = _only_forward(), rows if kept else None
 
     def attend(
         query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor",
-        ends: Any, positions: Any, counts: Any, blocks: Any, full_counts: Any, full_blocks: Any,
+        ends: "torch.Tensor", positions: "torch.Tensor", counts: "torch.Tensor", blocks: "torch.Tensor",
+        full_counts: "torch.Tensor", full_blocks: "torch.Tensor",
     ) -> "torch.Tensor":  # fmt: skip
         mask = BlockMask.from_kv_blocks(
             counts, blocks, full_counts, full_blocks,
-            BLOCK_SIZE=BLOCK, mask_mod=mask_mod(view, ends, positions), seq_lengths=(rows, rows), **only_forward,
+            BLOCK_SIZE=BLOCK, mask_mod=mask_mod(view, ends, positions, forwarded), seq_lengths=(rows, rows + kept),
+            **only_forward,
         )  # fmt: skip
         return flex_attention(
             query, key, value,
@@ -195,7 +223,7 @@ def _attention(kind: Kind, rows: int, options: Mapping[str, int]) -> "Callable[.
 
 
 @cache
-def _only_forward() -> dict[str, bool]:
+def _only_forward() -> dict[str, Any]:
     """Tells a block mask to leave out what only a backward pass reads; older releases of torch always compute it."""
     import inspect
 
@@ -215,19 +243,31 @@ def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
 
 
 def _fitted(query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
-    """The states as kernels take them: rows filled up, and keys for 1, 2, 4, 8 ... heads each."""
-    from torch.nn.functional import pad
+    """The states as kernels take them: rows filled up, kept ones last, and keys for 1, 2, 4, 8 ... heads each."""
+    import torch
 
-    empty = filled(query.shape[2]) - query.shape[2]
-    if empty:
-        # Laid out row by row, as most models make them of full packs too: one kernel then serves both.
-        query, key, value = (
-            pad(states.transpose(1, 2), (0, 0, 0, 0, 0, empty)).transpose(1, 2) for states in (query, key, value)
+    rows, kept = query.shape[2], key.shape[2] - query.shape[2]
+    if kept:
+        key, value = (
+            torch.cat([_filled(states[:, :, kept:], filled(rows)), _filled(states[:, :, :kept], filled(kept))], 2)
+            for states in (key, value)
         )
+    query, key, value = (_filled(states, max(filled(rows), states.shape[2])) for states in (query, key, value))
     shared = query.shape[1] // key.shape[1]
     if shared & (shared - 1):
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
     return query, key, value
+
+
+def _filled(states: "torch.Tensor", rows: int) -> "torch.Tensor":
+    """The states with zeros behind them, laid out row by row, as most models make those of full packs, which stay.
+
+    So one kernel serves both.
+    """
+    from torch.nn.functional import pad
+
+    empty = rows - states.shape[2]
+    return pad(states.transpose(1, 2), (0, 0, 0, 0, 0, empty)).transpose(1, 2) if empty else states
 
 
 def _compiled_too_often(error: Exception) -> bool:

@@ -8,7 +8,7 @@ narrowed too. Rows that rest come out as zeros, so that every shape is what the 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedModel
 
 __all__ = ["Recorder", "layers", "narrowed", "rows_out"]
@@ -27,8 +28,9 @@ Ints = NDArray[np.intp]
 def rows_out(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[Ints]:
     """The rows that go on behind the attention of the last layers, in their order, ascending; maybe of no layer.
 
-    `read`: the rows that are read, ascending. `windows[l]`: layer l lets a row see less than so many rows to either
-    side, in texts that share no rows; None: it may see all. Layers are left whole where few rows could rest.
+    `read`: the rows that are read, counted among the forwarded ones, ascending. `windows[l]`: layer l lets a row see
+    less than so many rows to either side, in texts that share no rows; None: it may see all. Layers are left whole
+    where few rows could rest.
 
     >>> from rmlab.inference.trie import lay_out, pack
     >>> texts = [np.arange(90), np.arange(50)]
@@ -39,7 +41,7 @@ def rows_out(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[
     rows = read
     made: list[Ints] = []
     for window in reversed(windows):
-        if not 0 < 2 * len(rows) <= len(layout.ids):
+        if not 0 < 2 * len(rows) <= layout.forwarded:
             break
         made.append(rows)
         if window is None:
@@ -73,17 +75,17 @@ def narrowed(
         yield
 
 
-def _narrow(module: "torch.nn.Module", kept: "torch.Tensor") -> "Iterator[Any]":
+def _narrow(module: "torch.nn.Module", kept: "torch.Tensor") -> "Iterator[RemovableHandle]":
     """Hooks that hand a module only the rows `kept` of its inputs (1, rows, width), and put what comes out in place."""
     import torch
 
     whole: list[int] = []
 
-    def choose(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def choose(_: object, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         whole.append(given[0].shape[1])
         return tuple(states.index_select(1, kept.to(states.device)) for states in given)
 
-    def put_back(_: Any, given: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+    def put_back(_: object, given: object, out: torch.Tensor) -> torch.Tensor:
         full = out.new_zeros(1, whole.pop(), out.shape[2])
         return full.index_copy_(1, kept.to(out.device), out)
 
@@ -129,19 +131,19 @@ class Recorder:
             for names in map(dict.fromkeys, self._seen)
         )
 
-    def _watch(self, number: int, name: str, module: "torch.nn.Module") -> Iterator[Any]:
-        def enter(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _watch(self, number: int, name: str, module: "torch.nn.Module") -> "Iterator[RemovableHandle]":
+        def enter(_: object, given: tuple[object, ...], named: dict[str, object]) -> None:
             behind = self._calls() == number + 1
             self._entered.append(behind and not named and bool(given) and all(map(self._whole, given)))
 
-        def leave(_: Any, given: tuple[Any, ...], out: Any) -> None:
+        def leave(_: object, given: object, out: object) -> None:
             if self._entered.pop() and self._whole(out):
                 self._seen[number].append(name)
 
         yield module.register_forward_pre_hook(enter, with_kwargs=True)
         yield module.register_forward_hook(leave)
 
-    def _whole(self, value: Any) -> bool:
+    def _whole(self, value: object) -> bool:
         import torch
 
         return isinstance(value, torch.Tensor) and value.ndim == 3 and value.shape[:2] == (1, self._rows)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, paths
 from rmlab.inference.flex import View, filled, tables
+from rmlab.inference.kept import Kept
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.narrowing import layers, narrowed, rows_out
 from rmlab.inference.transfers import upload
@@ -61,39 +62,42 @@ def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "torc
 
 
 def packed_rows(
-    backbone: "PreTrainedModel", layout: Layout, rows: Ints, shape: Shape = UNKNOWN
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, shape: Shape = UNKNOWN, kept: Kept | None = None
 ) -> "tuple[torch.Tensor, list[Call]]":
-    """Hidden states of a pack's `rows`, (n, hidden) float32, and the attention calls that made them.
+    """Hidden states of some forwarded `rows` of a pack, (n, hidden) float32, and the attention calls that made them.
 
+    `kept`: what the pack before has left, where the layout goes on from that; takes what the next pack needs.
     Everything goes up in one copy, and nothing comes back before the states are asked for.
     """
     layout = _fill(backbone, layout)
-    kept = rows_out(layout, np.unique(rows), shape.windows) if shape.windows else []
+    rows = rows - layout.kept
+    last_rows = rows_out(layout, np.unique(rows), shape.windows) if shape.windows else []
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
     with _resting(backbone, layout.positions.max() + 1):
         # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
-        sent = upload(dict(_arrays(backbone, layout, rows, kept, shape)), backbone.device)
-        last = [sent["kept", number] for number in range(len(kept))]
-        with paths(backbone, layout, sent) as calls, narrowed(layers(backbone) or (), shape.behind, last):
+        sent = upload(dict(_arrays(backbone, layout, rows, last_rows, shape)), backbone.device)
+        last = [sent["last", number] for number in range(len(last_rows))]
+        with paths(backbone, layout, sent, kept) as calls, narrowed(layers(backbone) or (), shape.behind, last):
             found = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
-        if len(found) != len(layout.ids):
-            raise ValueError(f"{len(found)} rows came out of a pack of {len(layout.ids)}")
+        if len(found) != layout.forwarded:
+            raise ValueError(f"{len(found)} rows came out of a pack of {layout.forwarded}")
         return found[sent["rows"].to(found.device)].float(), calls
 
 
 def _fill(backbone: "PreTrainedModel", layout: Layout) -> Layout:
     """The layout, filled up to a kernel's size where that costs next to nothing."""
-    size = filled(len(layout.ids))
-    few = size - len(layout.ids) <= FILLING * size
+    size = filled(layout.forwarded)
+    few = size - layout.forwarded <= FILLING * size
     return layout.filled(size) if few and serves(backbone.device) and kernels(backbone).usable else layout
 
 
 def _arrays(
-    backbone: "PreTrainedModel", layout: Layout, rows: Ints, kept: Sequence[Ints], shape: Shape
-) -> Iterator[tuple[Hashable, NDArray[Any]]]:
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, last_rows: Sequence[Ints], shape: Shape
+) -> Iterator[tuple[Hashable, NDArray[np.generic]]]:
     """All that a pack needs on the device, by name."""
-    yield from (("ids", layout.ids[None]), ("positions", layout.positions[None]), ("rows", rows))
-    yield from ((("kept", number), some) for number, some in enumerate(kept))
+    ids, positions = layout.ids[None, layout.kept :], layout.positions[None, layout.kept :]
+    yield from (("ids", ids), ("positions", positions), ("rows", rows))
+    yield from ((("last", number), some) for number, some in enumerate(last_rows))
     if serves(backbone.device) and kernels(backbone).usable:
         for view in shape.views:
             yield from tables(layout, view).items()
@@ -108,12 +112,15 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
     real = np.arange(lengths.max())[None, :] < lengths[:, None]
     ids = np.full(real.shape, _pad_id(backbone), np.int64)
     ids[real] = np.concatenate(list(sequences))
-    options: dict[str, Any] = {} if real.all() else {"attention_mask": _on(backbone, real.astype(np.int64))}
+    options: dict[str, torch.Tensor | bool] = (
+        {} if real.all() else {"attention_mask": _on(backbone, real.astype(np.int64))}
+    )
     if accepts(backbone, "use_cache"):
         options["use_cache"] = False
     with _resting(backbone, lengths.max()):
         states = backbone(input_ids=_on(backbone, ids), **options).last_hidden_state
-        return states[_on(states, texts), _on(states, reads)].float()
+        read: torch.Tensor = states[_on(states, texts), _on(states, reads)].float()
+        return read
 
 
 def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
@@ -122,7 +129,7 @@ def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _arguments(function: Callable[..., Any]) -> frozenset[str]:
+def _arguments(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -172,7 +179,7 @@ def _resting(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
                 backbone.train()
 
 
-def _on(owner: Any, values: NDArray[Any]) -> "torch.Tensor":
+def _on(owner: "PreTrainedModel | torch.Tensor", values: NDArray[np.generic]) -> "torch.Tensor":
     import torch
 
     return torch.as_tensor(np.ascontiguousarray(values), device=owner.device)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, calls_made
 from rmlab.inference.fitting import out_of_memory
+from rmlab.inference.kept import Kept
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.narrowing import Recorder, layers
 from rmlab.inference.passes import UNKNOWN, Shape, accepts, alone, packed_rows, padded_rows
@@ -19,9 +20,12 @@ from rmlab.inference.trie import lay_out, pack
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["Packing", "cached_packing", "how_packed", "packing_support"]
+__all__ = ["Packing", "cached_packing", "goes_on", "how_packed", "packing_support"]
+
+_SMALL = 20
+"""Tokens of a pack that the common beginning of the trial's texts, 28 tokens, does not fit into."""
 
 _LAYERS = {"full_attention", "sliding_attention"}
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
@@ -35,6 +39,8 @@ class Packing:
     before it and no more, so that texts with a common beginning share its rows. `shape`: what passes need to know of
     the layers. `pads`: where there are no packs, texts of different lengths can share a batch, since padding changes
     nothing. `half_differs`: on a GPU, in half precision, texts in a pack are rounded otherwise than texts alone.
+    `keeps`: a prompt that is larger than a pack can be forwarded in several, which hand keys and values on; believed
+    until the first such prompt, before which `goes_on` tries it.
     """
 
     refused: str | None
@@ -42,6 +48,7 @@ class Packing:
     shape: Shape = UNKNOWN
     pads: bool = True
     half_differs: bool = False
+    keeps: bool = True
 
     @property
     def packed(self) -> bool:
@@ -57,6 +64,7 @@ class Packing:
 
 
 _cached: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Packing]]" = WeakKeyDictionary()
+_goes_on: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], bool]]" = WeakKeyDictionary()
 
 
 def packing_support(backbone: "PreTrainedModel") -> Packing:
@@ -78,6 +86,19 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
         put_back(before)
         _cached.setdefault(backbone, {})[_state(backbone)] = found
     return found
+
+
+def goes_on(backbone: "PreTrainedModel") -> bool:
+    """Do texts come out the same where a pack goes on from the keys and values of the one before?
+
+    Tried only for prompts that are larger than a pack: a GPU compiles kernels of their own for it. The answer is kept.
+    """
+    known = _goes_on.setdefault(backbone, {})
+    if _state(backbone) not in known:
+        before = remember(backbone)
+        known[_state(backbone)] = _Trial(backbone, 0, causal=True).goes_on(packing_support(backbone).shape)
+        put_back(before)
+    return known[_state(backbone)]
 
 
 def cached_packing(backbone: "PreTrainedModel") -> Packing | None:
@@ -184,11 +205,13 @@ class _Trial:
         self.backbone, self.causal = backbone, causal
         self.behind: tuple[tuple[str, ...], ...] = ()
         ids = _ids(backbone, 80 + min(max(longest, 16), 1024))
-        texts = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80], ids[80:]]
+        self.sharing = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]]]
+        texts = [*self.sharing, ids[65:80], ids[80:]]
         part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
         self.layout = lay_out(part, texts)
         self.alone: list[torch.Tensor] = []
         self.entered: list[torch.Tensor] = []
+        self.texts = part.texts
         for text, run in zip(part.texts, self.layout.runs, strict=True):
             ends = np.array([run.offset, len(texts[text]) - 1])
             with _entering(backbone, len(texts[text])) as entered:
@@ -218,6 +241,27 @@ class _Trial:
         single = torch.cat([one[read] for one in self.alone])
         return next(self._complaints(entered, states, single, calls), None), calls
 
+    def goes_on(self, shape: Shape) -> bool:
+        """Do the texts come out the same in packs that are too small for their common beginning?"""
+        import torch
+
+        kept, found = Kept(), []
+        single = dict(zip(self.texts.tolist(), self.alone, strict=True))
+        try:
+            for part in pack(self.sharing, [0] * len(self.sharing), _SMALL):
+                layout = lay_out(part, self.sharing)
+                ends = np.array([run.stop - 1 for run in layout.runs])
+                states, _ = packed_rows(self.backbone, layout, ends, shape, kept)
+                found += [
+                    (state, single[text][-1]) for state, text in zip(states, part.finished.tolist(), strict=False)
+                ]
+        except _ERRORS as error:
+            if out_of_memory(error):
+                raise
+            return False
+        together, apart = (torch.stack(states) for states in zip(*found, strict=True))
+        return _distance(together, apart) <= _noise(self.backbone)
+
     def _complaints(
         self, entered: "list[torch.Tensor]", states: "torch.Tensor", single: "torch.Tensor", calls: list[Call]
     ) -> Iterator[str]:
@@ -242,7 +286,7 @@ def _entering(backbone: "PreTrainedModel", rows: int) -> "Iterator[list[torch.Te
 
     entered: list[torch.Tensor] = []
 
-    def keep(layer: Any, given: tuple[Any, ...]) -> None:
+    def keep(layer: object, given: tuple[object, ...]) -> None:
         if given and isinstance(given[0], torch.Tensor) and given[0].shape[:-1] == (1, rows):
             entered.append(given[0].float())
 
@@ -254,7 +298,7 @@ def _entering(backbone: "PreTrainedModel", rows: int) -> "Iterator[list[torch.Te
             handle.remove()
 
 
-def _complaints(config: Any, calls: list[Call]) -> Iterator[str]:
+def _complaints(config: "PreTrainedConfig", calls: list[Call]) -> Iterator[str]:
     if len(calls) != config.num_hidden_layers:
         yield f"{len(calls)} of its {config.num_hidden_layers} layers use the attention interface"
     for call in calls:

@@ -2,11 +2,13 @@
 
 import re
 import sys
+from calendar import timegm
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from string import ascii_letters
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,11 @@ __all__ = ["DATE", "Conversation", "choose_template", "read_template", "reads_cl
 Conversation = list[dict[str, str]]
 
 DATE = "26 Jul 2024"
-"""The day that templates read instead of the clock: the default of Llama's templates."""
+"""The day that templates read instead of the clock, at midnight: the default of Llama's templates."""
 
 _STEPS = 2_000_000
 """Lines of the compiled template that one conversation may take; long conversations take some ten thousand."""
 
-_CALLED = re.compile(r"\bstrftime_now\s*\(")
-_CLOCK = re.compile(r"""\bstrftime_now\s*\(\s*(?:format\s*=\s*)?("[^"]*"|'[^']*')\s*\)""")
 _RANDOM = re.compile(r"\|\s*random\b|\blipsum\b")
 
 
@@ -99,14 +99,27 @@ def render(
 
 
 def _pinned(jinja: str) -> str:
-    """The template with DATE written where it asks for today's date, in the form it asks for."""
-    pinned = _CLOCK.sub(lambda found: repr(datetime.strptime(DATE, "%d %b %Y").strftime(found[1][1:-1])), jinja)
-    if _CALLED.search(pinned):
-        raise DataError(
-            "the chat template reads the clock in a way that cannot be pinned (strftime_now of something that is not "
-            "a string), so that no score could be repeated; pass it as template= with a date of your own in it"
-        )
-    return pinned
+    """The template with a clock that always shows DATE: a macro of the name by which templates ask for the time.
+
+    transformers hands templates plain data only, so no function of ours can take the clock's place. The line break
+    behind the macro ends a line as the lexer sees it: the template's first line is trimmed as if nothing stood before.
+    """
+    if not reads_clock(jinja):
+        return jinja
+    return (
+        "{% macro strftime_now(format) %}{% set shown = namespace(text=format) %}"
+        f"{{% for code, value in {_clock()!r}.items() %}}"
+        "{% set shown.text = shown.text.replace(code, value) %}{% endfor %}{{ shown.text }}{% endmacro %}\n"
+    ) + jinja
+
+
+@cache
+def _clock() -> dict[str, str]:
+    """What strftime writes for each of its codes at midnight of DATE; "%%" is kept apart until the others are done."""
+    day = datetime.strptime(DATE, "%d %b %Y")
+    written = {code: day.strftime(code) for flag in ("", "-") for code in (f"%{flag}{c}" for c in ascii_letters)}
+    written["%s"] = str(timegm(day.timetuple()))  # strftime would count from where this machine stands
+    return {"%%": "\0"} | {code: text for code, text in written.items() if text != code} | {"\0": "%"}
 
 
 def _file(template: str | Path) -> str:

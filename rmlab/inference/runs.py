@@ -1,7 +1,8 @@
-"""Attention along paths off the GPU, run by run, so that nothing outside a path is computed.
+"""Attention along paths without a GPU's kernels, so that nothing outside a path is computed.
 
-Of a decoder in float32 a run's rows go in small blocks. In bfloat16 and float16 another order of the sums is rounded to
-another score, so the keys are grouped as in the text alone.
+A decoder in float32 on a CPU goes segment by segment (segments.py). The rest goes run by run: what has a window or a
+cap on its logits in small blocks; half precision with the keys grouped as in the text alone, since another order of
+the sums would be rounded to another score.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmlab.inference import segments
 from rmlab.inference.trie import Layout, Run
 
 if TYPE_CHECKING:
@@ -43,13 +45,18 @@ class Kind(NamedTuple):
 def attend(
     layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
 ) -> "torch.Tensor":
-    """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out."""
+    """Attention of a pack: (1, heads, rows, size) in, (1, rows, heads, size) out.
+
+    `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, kept ones first.
+    """
+    if kind.causal and not kind.softcap and _sees_all(layout, kind) and segments.serves(query, value):
+        return segments.attend(layout, kind.scaling, query, key, value)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-    attend = _along_paths if kind.causal else _both_ways
-    for run, rows in attend(layout, kind, query, key, value):
-        out[:, run.start : run.stop] = rows.transpose(1, 2)
+    along = _along_paths if kind.causal else _both_ways
+    for run, rows in along(layout, kind, query, key, value):
+        out[:, run.start - layout.kept : run.stop - layout.kept] = rows.transpose(1, 2)
     # Rows that only fill up are read by nobody, but must hold numbers.
-    out[:, layout.runs[-1].stop :] = 0
+    out[:, layout.runs[-1].stop - layout.kept :] = 0
     return out
 
 
@@ -62,8 +69,10 @@ def _along_paths(
     mask = _mask(-(-longest // KEYS) * KEYS, KEYS if exact else ROWS, kind.window, query.dtype, query.device)
     some = _as_alone if exact else _in_blocks
     for run in layout.runs:
-        path = [*run.before, (run.start, run.stop)]
-        yield run, some(kind, run.offset, path, query, _rows(key, path), _rows(value, path), mask)
+        if run.stop > run.start:
+            path = [*run.before, (run.start, run.stop)]
+            asked = _Queries(query, path, layout.kept)
+            yield run, some(kind, run.offset, asked, _rows(key, path), _rows(value, path), mask)
 
 
 def _both_ways(
@@ -86,6 +95,23 @@ def _longest(layout: Layout) -> int:
     return max(run.offset + run.stop - run.start for run in layout.runs)
 
 
+def _sees_all(layout: Layout, kind: Kind) -> bool:
+    return kind.window is None or kind.window >= _longest(layout)
+
+
+class _Queries(NamedTuple):
+    """The queries of a path's tokens; those of the first `kept` are gone with the pack that forwarded them."""
+
+    states: "torch.Tensor"
+    path: Slices
+    kept: int
+
+    def part(self, start: int, stop: int) -> "torch.Tensor":
+        """Of the tokens start..stop."""
+        slices = _part(self.path, start, stop)
+        return _rows(self.states, [(first - self.kept, last - self.kept) for first, last in slices])
+
+
 def _in_band(
     kind: Kind, window: int, rows: int, reach: int, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
 ) -> "torch.Tensor":
@@ -103,36 +129,34 @@ def _in_band(
 
 
 def _as_alone(
-    kind: Kind, offset: int, path: Slices,
-    query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor",
-) -> "torch.Tensor":  # fmt: skip
+    kind: Kind, offset: int, asked: _Queries, keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor"
+) -> "torch.Tensor":
     """Attention of a path's rows from `offset` on, each against the very keys that it meets in the text alone."""
     import torch
 
     length = keys.shape[2]
     # Calls without a mask are faster: where few rows come before the run, these are computed again instead.
-    if 6 * offset < length and (kind.window is None or length <= kind.window):
-        return _attention(kind, _rows(query, path), keys, values, None)[:, :, offset:]
+    if not asked.kept and 6 * offset < length and (kind.window is None or length <= kind.window):
+        return _attention(kind, asked.part(0, length), keys, values, None)[:, :, offset:]
     blocks = []
     for start, stop in _cut(offset, length, KEYS):
-        begin = max(min(start, stop - FEWEST), 0)
-        rows, seen = _rows(query, _part(path, begin, stop)), _seen(mask, begin, stop, 0)
+        begin = max(min(start, stop - FEWEST), asked.kept)
+        rows, seen = asked.part(begin, stop), _seen(mask, begin, stop, 0)
         block = _attention(kind, rows, keys[:, :, :stop], values[:, :, :stop], seen)
         blocks.append(block[:, :, start - begin :])
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 
 
 def _in_blocks(
-    kind: Kind, offset: int, path: Slices,
-    query: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor",
-) -> "torch.Tensor":  # fmt: skip
+    kind: Kind, offset: int, asked: _Queries, keys: "torch.Tensor", values: "torch.Tensor", mask: "torch.Tensor"
+) -> "torch.Tensor":
     """Attention of a path's rows from `offset` on, block by block, each against the keys that it can see."""
     import torch
 
     blocks = []
     for start, stop in _cut(offset, keys.shape[2], ROWS):
         first = 0 if kind.window is None else max(start - kind.window + 1, 0)
-        rows, seen = _rows(query, _part(path, start, stop)), _seen(mask, start, stop, first)
+        rows, seen = asked.part(start, stop), _seen(mask, start, stop, first)
         blocks.append(_attention(kind, rows, keys[:, :, first:stop], values[:, :, first:stop], seen))
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2)
 

@@ -3,7 +3,7 @@
 import copy
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _LEFT_OUT = (*_PARTS, "_parameters")
 _HOOKS = "hook"
 _found: "WeakKeyDictionary[PreTrainedModel, list[str]]" = WeakKeyDictionary()
 
-State = list[tuple[Any, dict[str, Any]]]
+State = list[tuple[object, dict[str, object]]]
 """Objects (modules and configurations) with what their attributes were."""
 
 
@@ -70,22 +70,22 @@ def put_back(state: State) -> list[str]:
     return sorted(changed)
 
 
-def _undo(before: State, *_: Any) -> None:
+def _undo(before: State, *_: object) -> None:
     put_back(before)
 
 
-def _attributes(owner: Any) -> dict[str, Any]:
+def _attributes(owner: object) -> dict[str, object]:
     held = {name: _copied(value) for name, value in vars(owner).items() if name not in _LEFT_OUT and _HOOKS not in name}
     for part in _PARTS:
         held |= {f"{part}/{name}": value for name, value in vars(owner).get(part, {}).items()}
     return held
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     return copy.copy(value) if isinstance(value, list | dict | set) else value
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: object, right: object) -> bool:
     if left is right:
         return True
     plain = (str, int, float, bool, tuple, list, dict, set, type(None))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from rmlab.inference.rendering import DATE, choose_template, read_template, read
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 __all__ = ["CONVENTIONS", "FORMATS", "Encoded", "Prompt", "encode", "has_segments"]
 
@@ -211,7 +211,7 @@ def _tokenise(
     return [Text(np.array(ids, np.int32), start) for ids, start in zip(coded["input_ids"], found, strict=True)]
 
 
-def _token_at(coded: Any, text: int, start: int, stop: int) -> int:
+def _token_at(coded: "BatchEncoding", text: int, start: int, stop: int) -> int:
     for character in range(start, stop):
         token = coded.char_to_token(text, character)
         if token is not None:
@@ -244,14 +244,15 @@ def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str
     """Ids as RewardBench's runner for implicit rewards makes them, its peculiarities included.
 
     The answer is all that stands behind the rendered prompt, the assistant's header included. One beginning token more
-    stands before what the template writes, and one end token more behind it.
+    stands before what the template writes, and one end token more behind it. Where the tokenizer has no beginning
+    token, as Qwen's, its end token stands there too.
     """
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    if bos is None or eos is None:
+    if eos is None:
         raise DataError(
-            "convention='reward-bench' writes a beginning and an end token, and this tokenizer lacks one of them; "
-            "leave convention out"
+            "convention='reward-bench' writes an end token, and this tokenizer has none; leave convention out"
         )
+    bos = eos if bos is None else bos
     # The runner takes the prompt out of the text wherever it occurs, then puts it in front again.
     joined = [prompt + text.replace(prompt, "") for prompt, text in zip(prompts, texts, strict=True)]
     alone, whole = (call(tokenizer, part, add_special_tokens=False)["input_ids"] for part in (prompts, joined))

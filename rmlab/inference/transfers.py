@@ -7,7 +7,7 @@ one copy from pinned memory, which the host does not wait for, and a result is w
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Name = TypeVar("Name", bound=Hashable)
 _ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
 
-def upload(arrays: Mapping[Name, NDArray[Any]], device: "torch.device") -> "dict[Name, torch.Tensor]":
+def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -> "dict[Name, torch.Tensor]":
     """The arrays on the device by name, in one copy that the host does not wait for.
 
     >>> import torch
@@ -100,7 +100,7 @@ def _pinned(buffer: "torch.Tensor") -> "torch.Tensor":
     return buffer.pin_memory()
 
 
-def _torch_dtype(values: NDArray[Any]) -> "torch.dtype":
+def _torch_dtype(values: NDArray[np.generic]) -> "torch.dtype":
     import torch
 
     return torch.from_numpy(np.empty(0, values.dtype)).dtype

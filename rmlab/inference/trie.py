@@ -2,12 +2,16 @@
 
 Texts of a prompt are sorted, so that each text shares most with the one before it. A text then needs rows only for the
 tokens that it does not share: its run. The rows of a pack are its runs, one behind the other, and the path of a text is
-the rows that spell it. All functions are pure and know only numpy.
+the rows that spell it.
+
+A prompt whose trie is larger than a pack may be is cut anywhere, also within a text. Depth first, all that the rows
+behind a cut still see of those before it is one path, the beginning of the text that stands at the cut: its keys and
+values are kept for the next pack (kept.py). All functions are pure and know only numpy.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,10 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SHORTEST_SHARED", "Layout", "Pack", "Run", "ancestors", "distinct", "lay_out", "pack", "trie_size"]
-
-SHORTEST_SHARED = 16
-"""Shared beginnings shorter than this are forwarded again: fetching their keys costs more than computing them."""
+__all__ = ["Layout", "Pack", "Run", "Segment", "ancestors", "distinct", "lay_out", "own_tokens", "pack", "trie_size"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
@@ -26,11 +27,24 @@ Tokens = NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Pack:
-    """Texts that go through the model as a row; `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`."""
+    """Texts that go through the model as a row; `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`.
+
+    `tokens`: how many are forwarded. `kept`: tokens of the first text that the pack before has forwarded. `keep`:
+    tokens of the last text that the next pack goes on from. `cut`: the last text ends here after `keep` tokens, and in
+    the next pack it goes on.
+    """
 
     texts: Ints
     shared: Ints
     tokens: int
+    kept: int = 0
+    keep: int = 0
+    cut: bool = False
+
+    @property
+    def finished(self) -> Ints:
+        """The texts whose last token is forwarded by now."""
+        return self.texts[: len(self.texts) - self.cut]
 
 
 class Run(NamedTuple):
@@ -46,18 +60,60 @@ class Run(NamedTuple):
         return sum(stop - start for start, stop in self.before)
 
 
+class Segment(NamedTuple):
+    """The rows start..stop of one run, all of which are seen by each of the rows first..end of later runs."""
+
+    start: int
+    stop: int
+    first: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Layout:
     """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
 
     `runs`: one per text. `ends[r]`: the first row behind r whose text does not go through r, so that row q sees row k
-    exactly when k <= q < ends[k]. Rows behind the last run, if any, only fill up: they see themselves.
+    exactly when k <= q < ends[k]. Rows behind the last run, if any, only fill up: they see themselves. The first `kept`
+    rows were forwarded by the pack before; `keep`: as of the pack.
     """
 
     ids: Ints
     positions: Ints
     runs: list[Run]
     ends: Ints
+    kept: int = 0
+    keep: int = 0
+
+    @property
+    def forwarded(self) -> int:
+        """How many rows go through the model."""
+        return len(self.ids) - self.kept
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """What rows see of runs before their own."""
+        found = []
+        edges = np.flatnonzero(np.diff(self.ends)) + 1
+        own = [(0, self.kept), *((run.start, run.stop) for run in self.runs)]
+        for begin, behind in own:
+            inside = edges[np.searchsorted(edges, begin, "right") : np.searchsorted(edges, behind, "left")].tolist()
+            for start, stop in pairwise([begin, *inside, behind]):
+                end = int(self.ends[start]) if stop > start else 0
+                if end > behind:
+                    found.append(Segment(start, stop, behind, end))
+        return found
+
+    @cached_property
+    def carried(self) -> list[tuple[int, int]]:
+        """The slices of rows that the next pack goes on from: the first `keep` tokens of the last text."""
+        start, stop, before = self.runs[-1]
+        slices, left = [], self.keep
+        for first, last in (*before, (start, stop)):
+            if left > 0:
+                slices.append((first, min(last, first + left)))
+            left -= last - first
+        return slices
 
     def path(self, text: int) -> Ints:
         """The rows that spell the text, in order."""
@@ -81,12 +137,13 @@ class Layout:
         return rows
 
     def filled(self, rows: int) -> "Layout":
-        """The same with rows behind the last that fill it up to `rows`, each a text of one token."""
-        if rows == len(self.ids):
+        """The same with rows behind the last that fill it up to `rows` forwarded ones, each a text of one token."""
+        if rows == self.forwarded:
             return self
-        more = np.zeros(rows - len(self.ids), np.intp)
+        more = np.zeros(rows - self.forwarded, np.intp)
         ids, positions = (np.concatenate([values, more]) for values in (self.ids, self.positions))
-        return Layout(ids, positions, self.runs, np.concatenate([self.ends, np.arange(len(self.ids), rows) + 1]))
+        ends = np.concatenate([self.ends, np.arange(len(self.ids), len(ids)) + 1])
+        return replace(self, ids=ids, positions=positions, ends=ends)
 
 
 def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
@@ -104,18 +161,36 @@ def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
 
 def trie_size(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> int:
     """The fewest tokens that give every text of each group its path: the nodes of one trie per group."""
-    return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
+    return int(own_tokens(sequences, groups).sum())
+
+
+def own_tokens(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Ints:
+    """How many tokens each text has that it shares with no text sorted before it in its group; together `trie_size`.
+
+    >>> own_tokens([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0]).tolist()
+    [3, 2]
+    """
+    own = np.zeros(len(sequences), np.intp)
+    for texts, lengths, shared in _sorted_groups(sequences, groups):
+        own[texts] = lengths - shared
+    return own
 
 
 def pack(
-    sequences: Sequence[Tokens], groups: Sequence[int] | Ints, budget: int, *, fill: int | None = None
+    sequences: Sequence[Tokens],
+    groups: Sequence[int] | Ints,
+    budget: int,
+    *,
+    fill: int | None = None,
+    keeps: bool = True,
 ) -> list[Pack]:
     """Packs of at most `budget` tokens that hold every text of `sequences` once; the largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
-    the budget is cut between texts, and its packs follow one another, so that all its texts are done soon; a single
-    text that is longer than the budget is a pack of its own. Other prompts are put together up to `fill` tokens, by
-    default the budget.
+    the budget is cut, and its packs follow one another, each going on from what the one before keeps. Where the model
+    does not allow that (`keeps`), it is cut between texts, and each pack forwards their common beginning again; a
+    single text that is longer than the budget is then a pack of its own. Other prompts are put together up to `fill`
+    tokens, by default the budget.
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
@@ -123,36 +198,40 @@ def pack(
     whole: list[Pack] = []
     turns: list[list[Pack]] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
-        pieces = list(_pieces(texts, lengths, np.where(shared < SHORTEST_SHARED, 0, shared), budget))
+        pieces = list((_chain if keeps else _pieces)(texts, lengths, shared, budget))
         if len(pieces) == 1:
             whole += pieces
         else:
-            turns.append(sorted(pieces, key=_size, reverse=True))
+            turns.append(pieces if keeps else sorted(pieces, key=_size, reverse=True))
     turns += [[_joined(bin_)] for bin_ in _bins(whole, fill)]
     return [part for turn in sorted(turns, key=lambda turn: -turn[0].tokens) for part in turn]
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
-    ends = np.full(part.tokens, part.tokens, np.intp)
+    kept, rows = part.kept, part.kept + part.tokens
+    ends = np.full(rows, rows, np.intp)
     runs: list[Run] = []
-    path: list[tuple[int, int]] = []
-    start = 0
-    pairs = list(zip(part.texts.tolist(), part.shared.tolist(), strict=True))
-    for text, shared in pairs:
+    path = [(0, kept)] if kept else []
+    start = kept
+    pieces = [sequences[text][shared:] for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True)]
+    if part.cut:
+        pieces[-1] = pieces[-1][: part.keep - int(part.shared[-1])]
+    for piece, shared in zip(pieces, part.shared.tolist(), strict=True):
         _cut_path(path, shared, ends, start)
-        stop = start + len(sequences[text]) - shared
+        stop = start + len(piece)
         runs.append(Run(start, stop, tuple(path)))
         if path and path[-1][1] == start:
             path[-1] = (path[-1][0], stop)
         elif stop > start:
             path.append((start, stop))
         start = stop
-    ids = np.concatenate([sequences[text][shared:] for text, shared in pairs]).astype(np.intp, copy=False)
+    begun = [sequences[part.texts[0]][:kept]] if kept else []
+    ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
     starts = np.array([run.start for run in runs])
     lengths = np.diff(starts, append=start)
-    positions = np.arange(start) - np.repeat(starts - part.shared, lengths)
-    return Layout(ids, positions, runs, ends)
+    positions = np.arange(start) - np.concatenate([np.zeros(kept, np.intp), np.repeat(starts - part.shared, lengths)])
+    return Layout(ids, positions, runs, ends, kept, part.keep)
 
 
 def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) -> None:
@@ -192,6 +271,22 @@ def _common(left: NDArray[np.int32], right: NDArray[np.int32]) -> int:
     differ = left[:n] != right[:n]
     first = int(differ.argmax()) if n else 0
     return first if n and differ[first] else n
+
+
+def _chain(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[Pack]:
+    """The trie of one prompt, cut wherever a pack is full; each pack goes on where the one before it ends."""
+    begin, kept, used = 0, 0, 0
+    shared = shared.copy()
+    for k, length in enumerate(lengths.tolist()):
+        while used + length - int(shared[k]) > budget:
+            keep = int(shared[k]) + budget - used
+            # A pack that is full already where the text begins does not hold it.
+            cut = used < budget
+            yield Pack(texts[begin : k + cut], shared[begin : k + cut].copy(), budget, kept, keep, cut)
+            begin, kept, used = k, keep, 0
+            shared[k] = keep
+        used += length - int(shared[k])
+    yield Pack(texts[begin:], shared[begin:], used, kept)
 
 
 def _pieces(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[Pack]:

@@ -2,16 +2,18 @@
 
 from typing import TYPE_CHECKING
 
+from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
 from rmlab.scorers.classifier import Classifier, classifier
-from rmlab.scorers.gguf import from_gguf, smollm2
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
 from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScorer, StreamingScorer
+from rmlab.scorers.served.connecting import remote
+from rmlab.scorers.served.remote import Remote
 
 if TYPE_CHECKING:
     from rmlab.baselines import Baseline
     from rmlab.scorers import protocol
-    from rmlab.scorers.comparisons import Comparisons
+    from rmlab.scorers.forms import Comparisons
     from rmlab.scorers.streaming import Prepared
 
     # mypy checks here that these are scorers by type; nothing of it runs.
@@ -39,6 +41,7 @@ __all__ = [
     "ImplicitReward",
     "Pairwise",
     "PairwiseScorer",
+    "Remote",
     "Scorer",
     "StreamingPairwiseScorer",
     "StreamingScorer",
@@ -46,5 +49,6 @@ __all__ = [
     "from_gguf",
     "implicit_reward",
     "pairwise",
+    "remote",
     "smollm2",
 ]

@@ -3,24 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers import backbone as backbones
-from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.extras import require_score
-from rmlab.scorers.heads import Head, choose
-from rmlab.scorers.labels import head_keys, label_weights, split
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.loading import require_score
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_other_tasks
+from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.classification import head_keys, label_weights, split
+from rmlab.scorers.models.heads import Head, choose
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention, versions
-from rmlab.scorers.tokenizer_file import load_tokenizer
-from rmlab.scorers.weights import refuse_new_weights, refuse_other_tasks
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.forward import Batch
 
@@ -50,7 +51,7 @@ def classifier(
 ) -> "Classifier":
     """A reward model that gives each (prompt, response) one raw score; never a sigmoid.
 
-    `model`: an id on the hub or a folder. `head`: a name in `rmlab.scorers.heads.HEADS`; by default the head whose
+    `model`: an id on the hub or a folder. `head`: a name in `rmlab.scorers.models.heads.HEADS`; by default that whose
     weights the checkpoint has. `weights`: for a model with several labels, by label name or one per label; the reward
     is weights . labels. `base`: where configuration and tokenizer are, if not beside the weights. `dtype` ("float32",
     "bfloat16", "float16") and `device` are chosen for the machine: bfloat16 on a GPU that has it, float32 on a CPU; the
@@ -62,10 +63,10 @@ def classifier(
     The weights are loaded when the first text is scored, not before. Raises DataError for a model that cannot be had, a
     head that is not in the checkpoint, several labels without weights, and pickles or code that were not allowed.
     """
+    require_score()
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
-    require_score()
     from rmlab.inference.rendering import read_template
 
     refuse_other_tasks(checkpoint)
@@ -109,7 +110,7 @@ class Classifier:
         self.checkpoint, self.head, self.name = checkpoint, head, name
         self.mix, self.device, self.dtype = mix, device, dtype
         self.encode_options, self.run_options = encode_options, run_options
-        self._encoding: dict[str, Any] = {}
+        self._encoding: dict[str, object] = {}
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
         """Scores of `responses` to `prompts`, one each, shape (n,)."""
@@ -139,7 +140,7 @@ class Classifier:
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
         if len(wanted):
             batches = hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"])
-            launched = ((np.asarray(wanted)[batch.texts], self._outputs(batch)) for batch in batches)
+            launched = ((np.asarray(wanted)[batch.texts], self.outputs(batch)) for batch in batches)
             for texts, outputs in read_late(launched):
                 yield texts, self._mixed(outputs)
 
@@ -196,12 +197,12 @@ class Classifier:
         return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The model's tokenizer."""
         return load_tokenizer(self.checkpoint)
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> "PreTrainedModel":
         """The transformers base model below the head; loads the weights."""
         return self._model[0]
 
@@ -230,7 +231,7 @@ class Classifier:
             | self.encode_options
         )
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
         forwarded = backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
         return {
@@ -246,7 +247,7 @@ class Classifier:
         } | (forwarded | self._encoding)
 
     @cached_property
-    def _model(self) -> tuple[Any, "Callable[[torch.Tensor], torch.Tensor]", tuple[str, ...]]:
+    def _model(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
         """Backbone, head and where the head is read."""
         from rmlab.inference.template import has_segments
 
@@ -294,9 +295,9 @@ class Classifier:
 
     def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""
-        return self._mixed(self._outputs(batch).cpu().double().numpy())
+        return self._mixed(self.outputs(batch).cpu().double().numpy())
 
-    def _outputs(self, batch: "Batch") -> "torch.Tensor":
+    def outputs(self, batch: "Batch") -> "torch.Tensor":
         """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 

@@ -1,21 +1,37 @@
 """How pairwise models are asked: the text they read for a prompt and two answers, and what makes a logit of it."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.protocol import Prompt
 from rmlab.tables import DataError, nearest
 
-__all__ = ["FORMS", "Form", "Texts", "choose_form", "letters"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = [
+    "FORMS",
+    "Comparisons",
+    "Form",
+    "Texts",
+    "choose_form",
+    "content_key",
+    "letters",
+    "order_name",
+    "require_one_of_each",
+]
 
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
+Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
+"""Prompts, the answers written first, and those written second."""
 
 _MARKS = {
     "<|source|>": "source_prefix_id",
@@ -37,13 +53,38 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Comparisons:
+    """Comparisons as token ids, each in one order. `keys`: one content key each. `order`: as in `Prepared`."""
+
+    texts: Texts
+    groups: Reads
+    keys: list[str]
+    order: Reads
+
+    @property
+    def lengths(self) -> Reads:
+        """How many tokens each comparison has."""
+        return np.array([len(ids) for ids in self.texts.ids], np.intp)
+
+    @property
+    def tokens(self) -> Reads:
+        """Those of them that have to be forwarded for it, where beginnings are shared."""
+        from rmlab.inference.trie import own_tokens
+
+        return own_tokens(self.texts.ids, self.groups)
+
+
+Encode = Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Texts]
+
+
+@dataclass(frozen=True)
 class Form:
     """One way to ask. `task`: the transformers class that loads the model. `encode`: comparisons to Texts."""
 
     name: str
     models: str
     task: str
-    encode: Callable[[Any, Checkpoint, Sequence[Prompt], Sequence[str], Sequence[str]], Texts]
+    encode: Encode
     longest: int | None
 
 
@@ -80,7 +121,7 @@ def _found(checkpoint: Checkpoint) -> Form:
     )
 
 
-def letters(tokenizer: Any, name: str) -> list[int]:
+def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
     """The tokens that stand for the first and the second answer, "A" and "B"."""
     found = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
     if any(len(ids) != 1 for ids in found):
@@ -110,7 +151,7 @@ def _better_source(prompt: Prompt, between: str) -> str:
     return between.join([*said, "ASSISTANT: "])
 
 
-def _encode_pairrm(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+def _encode_pairrm(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
     parts = [
         (_pairrm_source(prompt), _pairrm_candidate(prompt, first), _pairrm_candidate(prompt, second))
         for prompt, first, second in zip(*texts, strict=True)
@@ -118,13 +159,15 @@ def _encode_pairrm(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]
     return _join(tokenizer, checkpoint, parts, source_longest=1224, longest=2048, keep_end=False)
 
 
-def _encode_better(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any], between: str = "\n\n\n") -> Texts:
+def _encode_better(
+    tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns, between: str = "\n\n\n"
+) -> Texts:
     parts = [(_better_source(prompt, between), first, second) for prompt, first, second in zip(*texts, strict=True)]
     return _join(tokenizer, checkpoint, parts, source_longest=2030, longest=3370, keep_end=True)
 
 
 def _join(
-    tokenizer: Any,
+    tokenizer: "PreTrainedTokenizerBase",
     checkpoint: Checkpoint,
     parts: Sequence[tuple[str, str, str]],
     *,
@@ -167,7 +210,7 @@ def _clip(ids: list[int], longest: int, keep_end: bool) -> list[int]:
     return ids[:2] + ids[len(ids) - longest + 2 :] if keep_end else ids[: longest - 1] + ids[-1:]
 
 
-def _encode_letters(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
     if tokenizer.chat_template is None:
         raise DataError(
@@ -187,7 +230,7 @@ def _encode_letters(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any
     return Texts(ids, [np.array([len(one) - 1]) for one in ids], np.zeros(len(ids), bool))
 
 
-def _encode_steamshp(tokenizer: Any, checkpoint: Checkpoint, *texts: Sequence[Any]) -> Texts:
+def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
     """SteamSHP: post and answers without line breaks, then the question."""
     ids = []
     for prompt, first, second in zip(*texts, strict=True):
@@ -205,3 +248,19 @@ FORMS: tuple[Form, ...] = (
     Form("letters", "RLHFlow pair-preference models", "AutoModelForCausalLM", _encode_letters, None),
 )
 """Every form. `longest`: the tokens that the model was trained on, where its configuration does not say so."""
+
+
+def content_key(ids: Ids, reads: Reads) -> str:
+    """Hash of the token ids and of where they are read: with markers inside answers the ids alone do not say where."""
+    return hashlib.blake2b(np.concatenate([ids, reads]).astype(np.int32).tobytes(), digest_size=16).hexdigest()
+
+
+def require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise ValueError unless there is a first and a second answer for each prompt."""
+    if not len(prompts) == len(first) == len(second):
+        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+
+
+def order_name(first: str, second: str) -> str:
+    """A comparison in one order, as messages name it."""
+    return f"{first:.25} before {second:.25}"

@@ -2,24 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers import backbone as backbones
-from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.extras import require_score
-from rmlab.scorers.language_model import LanguageModel, Residency, answer
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.loading import require_score
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
-from rmlab.scorers.tokenizer_file import load_tokenizer
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["ImplicitReward", "implicit_reward"]
 
@@ -71,10 +72,10 @@ def implicit_reward(
 
     mode = mode or ("mean" if reference is None else "sum")
     _check_options(mode, reference, convention, eos)
-    trust: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
-    checkpoints = [find(policy, revision=revision, **trust)]
+    found = partial(find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
+    checkpoints = [found(policy, revision=revision)]
     if reference is not None:
-        checkpoints.append(find(reference, revision=reference_revision, **trust))
+        checkpoints.append(found(reference, revision=reference_revision))
     target = backbones.device(device)
     return ImplicitReward(
         checkpoints,
@@ -168,6 +169,21 @@ class ImplicitReward:
         """Rewards of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
         return self._total([_alone(model, prepared, wanted) for model in self.models])
 
+    def along(self, prepared: Prepared, text: int) -> tuple[NDArray[np.int32], Floats]:
+        """Token ids of a text's answer, and the reward of the answer up to and including each of them."""
+        parts = []
+        for sign, model in self.terms:
+            try:
+                parts.append(sign * model.log_probs(prepared, text))
+            finally:
+                model.leave()
+        each: Floats = np.sum(parts, axis=0)
+        ids = answer(prepared, text)[2]
+        if self.mode == "norm":
+            return ids, -np.sqrt(np.cumsum(each**2))
+        total = np.cumsum(each)
+        return ids, total / np.arange(1, len(each) + 1) if self.mode == "mean" else total
+
     def places(self, prepared: Prepared, wanted: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
         """Token ids of the wanted texts and the positions whose states predict the response."""
         parts = [answer(prepared, int(text)) for text in wanted]
@@ -183,12 +199,12 @@ class ImplicitReward:
         )  # fmt: skip
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The policy's tokenizer."""
         return load_tokenizer(self.checkpoints[0])
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> "PreTrainedModel":
         """The policy's transformers base model; loads the weights."""
         return self.models[0].model.base_model
 
@@ -221,7 +237,7 @@ class ImplicitReward:
         prints = [model.fingerprint for model in self.models]
         return prints[0] if len(prints) == 1 else fingerprint({"policy minus reference": prints})
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         """Where the rewards come from, as plain values: models, revisions, mode, dtype, template, versions, device."""
         both = {"model": self.checkpoints[0].name}
         if len(self.models) > 1:
@@ -258,7 +274,7 @@ class ImplicitReward:
             )
 
     @cached_property
-    def _reference_tokenizer(self) -> Any:
+    def _reference_tokenizer(self) -> "PreTrainedTokenizerBase":
         return load_tokenizer(self.checkpoints[1])
 
 

@@ -3,30 +3,39 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers import backbone as backbones
-from rmlab.scorers.checkpoint import Checkpoint, find
-from rmlab.scorers.comparisons import Comparisons, content_key, order_name, require_one_of_each
-from rmlab.scorers.extras import require_score
-from rmlab.scorers.first_token import generated
-from rmlab.scorers.forms import Form, Texts, choose_form, letters
-from rmlab.scorers.heads import layers
-from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.loading import require_score
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.checkpoints.weights import refuse_new_weights
+from rmlab.scorers.forms import (
+    Comparisons,
+    Form,
+    Texts,
+    choose_form,
+    content_key,
+    letters,
+    order_name,
+    require_one_of_each,
+)
+from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.first_token import generated
+from rmlab.scorers.models.heads import layers
+from rmlab.scorers.models.vocabulary import Vocabulary
+from rmlab.scorers.protocol import EncodeOptions, Prompt, Provenance, RunOptions
 from rmlab.scorers.streaming import Stream, fingerprint, gather, order, require_convention, versions
-from rmlab.scorers.tokenizer_file import load_tokenizer
-from rmlab.scorers.vocabulary import Vocabulary
-from rmlab.scorers.weights import refuse_new_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Pairwise", "pairwise"]
+__all__ = ["Pairwise", "mean_log_odds", "pairwise"]
 
 Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
@@ -113,11 +122,7 @@ class Pairwise:
         """
         if self.form.task == "AutoModel":
             return (there - back) / 2
-        # Log-odds of the mean of two probabilities, without leaving log space. NumPy would warn of NaN.
-        with np.errstate(invalid="ignore"):
-            better = np.logaddexp(_log_sigmoid(there), _log_sigmoid(-back))
-            worse = np.logaddexp(_log_sigmoid(-there), _log_sigmoid(back))
-        return np.asarray(better - worse, np.float64)
+        return mean_log_odds(there, back)
 
     def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
         """Token ids and content keys of the comparisons, each in the order given; needs the tokenizer, not the weights.
@@ -145,7 +150,8 @@ class Pairwise:
             i = empty[0]
             raise DataError(
                 f"responses: {len(empty)} of {len(first)} texts (a comparison in one order each) have an empty answer, "
-                f"first number {i}, {order_name(first[i], second[i])!r}; drop these answers"
+                f"first number {i}, {order_name(first[i], second[i])!r}; there is nothing to "
+                "compare: fill them in"
             )
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
@@ -222,12 +228,12 @@ class Pairwise:
         return f"{self.form.name}: logits of {' and '.join(map(repr, pair))}"
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The model's tokenizer."""
         return load_tokenizer(self.checkpoint)
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> "PreTrainedModel":
         """The transformers model that is forwarded; loads the weights."""
         return self._model[0]
 
@@ -242,9 +248,9 @@ class Pairwise:
         parts = {"content": self.checkpoint.content, "form": self.form.name, "dtype": str(self.dtype)}
         return fingerprint(parts | {"chat_template": self.tokenizer.chat_template} | self.encode_options)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         """Where the preferences come from, as plain values."""
-        return {
+        about: Provenance = {
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
             "content": self.checkpoint.content,
@@ -255,7 +261,8 @@ class Pairwise:
             "convention": self.encode_options["convention"],
             "versions": versions(),
             "fingerprint": self.fingerprint,
-        } | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
+        }
+        return about | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
 
     def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
         lengths = np.array([len(ids) for ids in texts.ids])
@@ -287,7 +294,7 @@ class Pairwise:
         yield from read_late((batch.texts, head(batch.stacked())) for batch in batches)
 
     @cached_property
-    def _model(self) -> "tuple[Any, Callable[[Tensor], Tensor]]":
+    def _model(self) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor]]":
         """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
         head = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
         model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=head)
@@ -305,7 +312,7 @@ class Pairwise:
 
         return model.base_model, prefer_first
 
-    def _candidates(self, backbone: Any) -> "Callable[[Tensor], Tensor]":
+    def _candidates(self, backbone: "PreTrainedModel") -> "Callable[[Tensor], Tensor]":
         """PairRM's head: each candidate's marker beside the source's, through two layers; the mean over its tasks."""
         import torch
 
@@ -319,6 +326,17 @@ class Pairwise:
             return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
 
         return prefer_first
+
+
+def mean_log_odds(there: Floats, back: Floats) -> Floats:
+    """Log-odds of the mean of two probabilities that one answer is better, without leaving log space.
+
+    `there`, `back`: as of `Pairwise.average`. NaN where either is.
+    """
+    with np.errstate(invalid="ignore"):  # NumPy would warn of NaN
+        better = np.logaddexp(_log_sigmoid(there), _log_sigmoid(-back))
+        worse = np.logaddexp(_log_sigmoid(-there), _log_sigmoid(back))
+    return np.asarray(better - worse, np.float64)
 
 
 def _log_sigmoid(x: Floats) -> Floats:

@@ -1,34 +1,39 @@
 """What a scorer is: the Protocols that `rmlab.score`, `rmlab.prefer`, the doctor and the widgets rely on.
 
 A function of (prompts, responses) is a scorer already. A class becomes one by having the members of a Protocol; it
-inherits from nothing. This is the only file that asks an object which members it has.
+inherits from nothing. `rmlab.scorers.guards` asks an object which of them it satisfies.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeGuard, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from rmlab.inference.forward import Batch
-    from rmlab.scorers.checkpoint import Checkpoint
+    from rmlab.scorers.checkpoints.checkpoint import Checkpoint
     from rmlab.scorers.forms import Texts
     from rmlab.scorers.streaming import Prepared
+    from rmlab.store import Store
 
 __all__ = [
+    "SILENT",
     "AnyScorer",
     "Checkable",
     "EncodeOptions",
     "Inspectable",
     "InspectablePairwise",
+    "Judge",
+    "Judged",
     "PairwiseScorer",
     "PlainScorer",
     "Prompt",
     "Provenance",
+    "RatingScorer",
     "RunOptions",
     "Scorer",
     "StreamingPairwiseScorer",
@@ -36,19 +41,6 @@ __all__ = [
     "SumScorer",
     "Term",
     "Traceable",
-    "fingerprint_of",
-    "is_checkable",
-    "is_inspectable",
-    "is_inspectable_pairwise",
-    "is_pairwise",
-    "is_plain",
-    "is_streaming",
-    "is_streaming_pairwise",
-    "is_sum",
-    "is_traceable",
-    "name_of",
-    "order_of",
-    "provenance_of",
 ]
 
 Prompt = str | list[dict[str, str]]
@@ -56,10 +48,19 @@ Prompt = str | list[dict[str, str]]
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
-Provenance = dict[str, Any]
+Provenance = dict[str, object]
 """Plain values that JSON can hold: what scored the texts."""
 
-P = TypeVar("P")
+
+class Keyed(Protocol):
+    """Prepared texts: one content key per text; texts with one key have one score."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys, in the order of the texts."""
+
+
+P = TypeVar("P", bound=Keyed)
 C = TypeVar("C", contravariant=True)
 
 
@@ -100,11 +101,20 @@ class StreamingScorer(Protocol[P]):
         """The texts in the scorer's own form.
 
         The result has `keys`, one content key per text: texts with one key have one score. It may have `order`, text
-        numbers in the order in which neighbours are best scored together.
+        numbers in the order in which neighbours are best scored together; `lengths`, tokens of each text; and `tokens`,
+        those of them that it does not share with an earlier one, in which progress is then counted.
         """
 
     def stream(self, prepared: P, wanted: Ints, /) -> Iterable[tuple[Ints, Floats]]:
         """Numbers and scores of the texts numbered `wanted`, batch by batch, in any order, each text once."""
+
+
+class RatingScorer(StreamingScorer[P], Protocol[P]):
+    """A streaming scorer that rates attributes: `stream` gives rows, the score and then one value for each column."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the attributes; `rmlab.score` keeps them as columns of its table. Empty: plain scores."""
 
 
 class PairwiseScorer(Protocol):
@@ -136,6 +146,59 @@ class StreamingPairwiseScorer(PairwiseScorer, Protocol[P]):
 
     def average(self, there: Floats, back: Floats, /) -> Floats:
         """Margins from what `stream` gave of both orders, positive in favour of the answer first in `there`."""
+
+
+class Judged(NamedTuple):
+    """What a judge says of some items. `values`: one array per item, NaN where it said nothing that can be read.
+
+    Of pairs the one number is above 0 where the first answer is better, 0 for a tie, below 0 otherwise; of single
+    answers it is the rating; of lists there is one number per answer. `verdict`: one word per item; those in `SILENT`
+    say why there is no number. `columns`: further columns, a number per item. `about`: counts for the provenance.
+    """
+
+    values: list[Floats]
+    verdict: list[str]
+    columns: dict[str, Floats]
+    about: Provenance
+
+
+SILENT = ("unparsable", "failed")
+"""Verdicts of a judge that answered nothing readable, and of one that did not answer."""
+
+
+class Judge(Protocol):
+    """A scorer that asks a model in words, and may get no answer that can be read: `rmlab.judge` makes one.
+
+    `takes`: what one question shows, an "answer", a "pair" of them (for `rmlab.prefer`), or the "list" of all answers
+    to a prompt. `apart`: judges of subsets that are judged in another way.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the judge is called in every table."""
+
+    @property
+    def fingerprint(self) -> str:
+        """As of `StreamingScorer`."""
+
+    @property
+    def takes(self) -> Literal["answer", "pair", "list"]:
+        """What is judged at once."""
+
+    @property
+    def apart(self) -> "Mapping[str, Judge]":
+        """Judges of some subsets, by the subset's name."""
+
+    def judge(
+        self,
+        prompts: Sequence[Prompt],
+        candidates: Sequence[tuple[str, ...]],
+        /,
+        *,
+        store: "Store | None" = None,
+        progress: bool | None = None,
+    ) -> Judged:
+        """What it says of each prompt's candidates; raw answers go to the store, and none is asked for twice."""
 
 
 class Term(Protocol[C]):
@@ -232,11 +295,11 @@ class LocalModel(Protocol):
         """Whether the score is a sum over the answer's tokens; otherwise it is read at the positions of `places`."""
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> "PreTrainedModel":
         """The transformers model that is forwarded; loads the weights."""
 
     @property
@@ -284,6 +347,20 @@ class InspectablePairwise(LocalModel, Checkable[P], Protocol[P]):
         """The same model with float32 weights."""
 
 
+class Cumulative(Protocol):
+    """What token rewards need of a score that is made of the log-probabilities of the answer's tokens."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The transformers tokenizer."""
+
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Prepared":
+        """As of `StreamingScorer`."""
+
+    def along(self, prepared: "Prepared", text: int, /) -> tuple[NDArray[np.int32], Floats]:
+        """Token ids of the text's answer, and the score of the answer up to and including each of them."""
+
+
 class Traceable(Protocol):
     """What token rewards need: a head that can be read after every token of a text.
 
@@ -299,11 +376,11 @@ class Traceable(Protocol):
         """How tokens are forwarded."""
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
 
     @property
-    def backbone(self) -> Any:
+    def backbone(self) -> "PreTrainedModel":
         """The transformers base model below the head; loads the weights."""
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Prepared":
@@ -316,98 +393,5 @@ class Traceable(Protocol):
         """The head on each text's hidden states, shape (texts,)."""
 
 
-AnyScorer = PlainScorer | StreamingScorer[Any] | PairwiseScorer | StreamingPairwiseScorer[Any]
+AnyScorer = PlainScorer | StreamingScorer[Any] | PairwiseScorer | StreamingPairwiseScorer[Any] | Judge
 """Whatever `rmlab.score` or `rmlab.prefer` takes beside a string."""
-
-
-def is_plain(scorer: object) -> TypeGuard[PlainScorer]:
-    """Whether it can be called with (prompts, responses)."""
-    return callable(scorer)
-
-
-def is_streaming(scorer: object) -> TypeGuard[StreamingScorer[Any]]:
-    """Whether it prepares and streams texts: single ones, or comparisons where `is_pairwise` too."""
-    return _can(scorer, "prepare", "stream")
-
-
-def is_pairwise(scorer: object) -> TypeGuard[PairwiseScorer]:
-    """Whether it compares two answers."""
-    return _can(scorer, "prefer")
-
-
-def is_streaming_pairwise(scorer: object) -> TypeGuard[StreamingPairwiseScorer[Any]]:
-    """Whether it streams comparisons, each in both orders."""
-    return _can(scorer, "prefer", "prepare", "stream", "average")
-
-
-def is_sum(scorer: object) -> TypeGuard[SumScorer[Any]]:
-    """Whether its score is a weighted sum of several models' scores."""
-    return _has(scorer, "terms")
-
-
-def is_checkable(scorer: object) -> TypeGuard[Checkable[Any]]:
-    """Whether it can score texts each by itself, so that a run may check itself."""
-    return _can(scorer, "alone")
-
-
-def is_inspectable(scorer: object) -> TypeGuard[Inspectable[Any]]:
-    """Whether the doctor can examine it as a scorer of single texts; told without loading its weights."""
-    return _is_local(scorer) and not is_pairwise(scorer)
-
-
-def is_inspectable_pairwise(scorer: object) -> TypeGuard[InspectablePairwise[Any]]:
-    """Whether the doctor can examine it as a pairwise scorer; told without loading its weights."""
-    return is_streaming_pairwise(scorer) and _is_local(scorer)
-
-
-def is_traceable(scorer: object) -> TypeGuard[Traceable]:
-    """Whether its head can be read after every token; told without loading its weights."""
-    return _can(scorer, "prepare", "places", "read_head") and _has(scorer, "backbone", "tokenizer", "looks")
-
-
-def name_of(scorer: object) -> str:
-    """Its `name`, or a function's `__name__`; TypeError for what is no scorer.
-
-    >>> def brevity(prompts, responses):
-    ...     return [-len(response) for response in responses]
-    >>> name_of(brevity)
-    'brevity'
-    """
-    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
-    if not isinstance(name, str):
-        raise TypeError(
-            f"model: {type(scorer).__name__} {scorer!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
-            "folder, a function of (prompts, responses), or an object with a name and such a call"
-        )
-    return name
-
-
-def fingerprint_of(scorer: object) -> str | None:
-    """What tells its scores from those of a changed version, or None where it has no `fingerprint`."""
-    found = getattr(scorer, "fingerprint", None)
-    return None if not found else str(found)
-
-
-def provenance_of(scorer: object) -> Provenance:
-    """The class or function that scores, its fingerprint, and what it says of itself (`provenance()`, if it has it)."""
-    code = scorer if hasattr(scorer, "__qualname__") else type(scorer)
-    about = {"scorer": f"{code.__module__}.{code.__qualname__}", "fingerprint": fingerprint_of(scorer)}
-    return about | (dict(scorer.provenance()) if hasattr(scorer, "provenance") else {})
-
-
-def order_of(prepared: object, default: Ints) -> Ints:
-    """The order in which the prepared texts are best scored: their own, or else `default`."""
-    return np.asarray(getattr(prepared, "order", default), np.intp)
-
-
-def _is_local(scorer: object) -> bool:
-    return _can(scorer, "alone", "stream", "places", "in_float32") and _has(scorer, "backbone", "tokenizer")
-
-
-def _can(scorer: object, *methods: str) -> bool:
-    return all(callable(getattr(scorer, method, None)) for method in methods)
-
-
-def _has(scorer: object, *members: str) -> bool:
-    # Looking a property up must not run it: some load weights.
-    return all(getattr_static(scorer, member, None) is not None for member in members)

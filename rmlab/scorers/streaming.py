@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,18 @@ class Prepared:
     def keys(self) -> list[str]:
         """Hash of each text's token ids: the same text has the same key, whatever row it stands in."""
         return self.encoded.keys
+
+    @property
+    def lengths(self) -> NDArray[np.intp]:
+        """How many tokens each text has."""
+        return np.array([len(ids) for ids in self.encoded.ids], np.intp)
+
+    @property
+    def tokens(self) -> NDArray[np.intp]:
+        """Those of them that have to be forwarded for it: an encoder's all, else what no text before it has."""
+        from rmlab.inference.trie import own_tokens
+
+        return self.lengths if self.by_length else own_tokens(self.encoded.ids, self.encoded.groups)
 
     @property
     def order(self) -> NDArray[np.intp]:
@@ -73,7 +85,7 @@ def require_convention(asked: str | None) -> None:
         )
 
 
-def fingerprint(parts: Mapping[str, Any]) -> str:
+def fingerprint(parts: Mapping[str, object]) -> str:
     """Hash of everything that decides a score."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 

@@ -1,16 +1,21 @@
-"""The reward after every token of an answer: one forward pass, the head read at every position."""
+"""The reward after every token of an answer, in one forward pass: a head read at every position, or a growing sum."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.protocol import Prompt, is_traceable
+from rmlab.scorers.guards import is_cumulative, is_traceable
+from rmlab.scorers.protocol import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["Trace", "trace"]
 
-_known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # backbone: is it causal?
+_known: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()  # backbone: is it causal?
 
 
 class Trace(NamedTuple):
@@ -27,9 +32,12 @@ class Trace(NamedTuple):
 def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     """Rewards after every token, the last one the score; None for a model that cannot be read so.
 
-    That is every scorer but a `classifier` of a causal model: only there does a position see nothing but the tokens
-    up to it.
+    That is every scorer but a `classifier` of a causal model, where a position sees nothing but the tokens up to it,
+    and an `implicit_reward`, which is made of the tokens' log-probabilities.
     """
+    if is_cumulative(scorer):
+        ids, rewards = scorer.along(scorer.prepare([prompt], [response]), 0)
+        return Trace(_pieces(scorer.tokenizer, ids.tolist()), rewards)
     if not is_traceable(scorer) or not _causal(scorer.backbone):
         return None
     from rmlab.inference.forward import Batch, hidden
@@ -39,7 +47,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     start = int(prepared.encoded.response_start[0])
     last = len(ids) - 1
     looks = scorer.looks
-    fixed = dict(zip(looks, reads, strict=True)) if "mean" not in looks else {}
+    fixed = dict(zip(looks, reads.tolist(), strict=True)) if "mean" not in looks else {}
     ends = np.arange(start, last + 1)
     batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.run_options["budget"]))
     rows = batch.where[0]
@@ -48,14 +56,14 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     return Trace(_pieces(scorer.tokenizer, [int(token) for token in ids[start:]]), rewards)
 
 
-def _causal(backbone: Any) -> bool:
+def _causal(backbone: "PreTrainedModel") -> bool:
     """Whether a position sees only what stands before it; tried once per model on eight tokens."""
     if backbone not in _known:
         _known[backbone] = _tried(backbone)
     return _known[backbone]
 
 
-def _tried(backbone: Any) -> bool:
+def _tried(backbone: "PreTrainedModel") -> bool:
     import torch
 
     from rmlab.inference.passes import alone
@@ -63,18 +71,18 @@ def _tried(backbone: Any) -> bool:
     size = int(backbone.config.get_text_config().vocab_size)
     ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
     other = np.append(ids[:-1], ids[0])
-    seen = [alone(backbone, text, np.array([0, 3])) for text in (ids, other)]
-    return bool(torch.allclose(*seen, atol=1e-5))
+    one, two = (alone(backbone, text, np.array([0, 3])) for text in (ids, other))
+    return bool(torch.allclose(one, two, atol=1e-5))
 
 
-def _positions(looks: tuple[str, ...], fixed: dict[str, Any], end: int) -> NDArray[np.intp]:
+def _positions(looks: tuple[str, ...], fixed: Mapping[str, int], end: int) -> NDArray[np.intp]:
     """Where the head looks when the text ends at `end`."""
     if "mean" in looks:
         return np.arange(end + 1)
     return np.array([end if look == "last" else int(fixed[look]) for look in looks], np.intp)
 
 
-def _pieces(tokenizer: Any, ids: list[int]) -> list[str]:
+def _pieces(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
     """Text of each token; the bytes of one character that several tokens share go to the last of them."""
     pieces: list[str] = []
     held: list[int] = []

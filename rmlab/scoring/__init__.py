@@ -3,18 +3,17 @@
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import baselines, scorers, tables
-from rmlab.scorers import protocol
-from rmlab.scorers.protocol import AnyScorer, PairwiseScorer
+from rmlab.scorers import guards
+from rmlab.scorers.protocol import AnyScorer, PairwiseScorer, Provenance
 from rmlab.scoring import finished
-from rmlab.scoring.run import run
-from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
+from rmlab.scoring.distinct_texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
+from rmlab.scoring.judged import judged_pairs, judged_scores
+from rmlab.scoring.run import Call, Floats, How, run
 from rmlab.store import Store, merge
 from rmlab.tables import DataError
 
@@ -47,7 +46,11 @@ def score(
     for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
     A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
     begin where that would replace the table of another model of the same name.
+    A scorer that rates attributes (`rmlab.remote` with several outputs) has them as columns behind the score.
     `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
+
+    A judge (`rmlab.judge`) is asked in words, and each answer is kept in the store as it comes. Its table has a column
+    `verdict` more, and a text without a readable answer has a missing score, with `allow_missing=True`.
 
     Raises DataError for an unknown name, for scores that are not one finite number per text (NaN is counted in the
     provenance with `allow_missing=True`) and for a damaged or foreign store; OSError where the disk is full.
@@ -70,12 +73,20 @@ def score(
     if store is not None and shard is None:
         finished.check(store, named, responses["benchmark"].unique())
     for name, scorer in named.items():
+        if guards.is_judge(scorer) and scorer.takes != "pair":
+            judged, provenance[name] = judged_scores(
+                name, scorer, responses, store=kept, allow_missing=allow_missing, progress=progress
+            )
+            parts.append(judged)
+            continue
         call = _call(name, scorer)
-        values, provenance[name] = run(
+        values, columns, provenance[name] = run(
             name, scorer, call, texts,
             store=kept, batch=batch, allow_missing=allow_missing, progress=progress,
         )  # fmt: skip
-        parts.append(responses.assign(model=name, score=values[texts.rows])[tables.SCORES])
+        beside = {column: found[texts.rows] for column, found in columns.items()}
+        scored = responses.drop(columns=list(beside), errors="ignore").assign(model=name, score=values[texts.rows])
+        parts.append(scored.assign(**beside)[[*tables.SCORES, *beside]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
     if store is not None and shard is None:
@@ -104,6 +115,10 @@ def prefer(
     both orders, chosen first and rejected first; the margin is the average of the two. What is scored and stored, and
     counted in the provenance (`texts`, `scored`, `missing`, `truncated`), is then one order of a comparison.
 
+    A judge (`rmlab.judge`) adds the columns `verdict` (win, tie, loss, flip, unparsable, failed), `vote_first` and
+    `vote_second` (the mean vote for the chosen answer where it is shown first and second, -1 to 1); its margin is
+    missing, unless it reads log-probabilities.
+
     With `allow_missing=True` a comparison without a number, in either order, has a missing outcome. A run that ended
     leaves its table in `store` as <model>.<benchmark>.pairs.csv, for `read_pairs` and reports.
     """
@@ -114,8 +129,14 @@ def prefer(
     if store is not None and shard is None:
         finished.check(store, named, frame["benchmark"].unique(), pairs=True)
     for name, scorer in named.items():
-        if not protocol.is_pairwise(scorer):
+        if not guards.is_pairwise(scorer):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
+        if guards.is_judge(scorer):
+            columns, provenance[name] = judged_pairs(
+                name, scorer, texts, store=kept, allow_missing=allow_missing, progress=progress
+            )
+            parts.append(pd.concat([frame.drop(columns=["margin", "outcome"]).assign(model=name), columns], axis=1))
+            continue
         margin, provenance[name] = _margins(
             name, scorer, texts, store=kept, batch=batch, allow_missing=allow_missing, progress=progress
         )
@@ -127,23 +148,23 @@ def prefer(
     return pairs
 
 
-def _call(name: str, scorer: AnyScorer) -> Callable[..., Any]:
-    """How single texts are scored by a scorer that does not stream; one that does is never called."""
-    if protocol.is_plain(scorer):
+def _call(name: str, scorer: AnyScorer) -> Call | None:
+    """How single texts are scored by a scorer that does not stream; None for one that does."""
+    if guards.is_plain(scorer):
         return scorer
-    if protocol.is_streaming(scorer) and not protocol.is_pairwise(scorer):
-        return scorer.stream
-    hint = "; it compares two answers: use rmlab.prefer" if protocol.is_pairwise(scorer) else ""
+    if guards.is_streaming(scorer) and not guards.is_pairwise(scorer):
+        return None
+    hint = "; it compares two answers: use rmlab.prefer" if guards.is_pairwise(scorer) else ""
     raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
 
 
-def _margins(name: str, scorer: PairwiseScorer, asked: Texts, **how: Any) -> tuple[NDArray[np.float64], dict[str, Any]]:
+def _margins(name: str, scorer: PairwiseScorer, asked: Texts, **how: Unpack[How]) -> tuple[Floats, Provenance]:
     """Margin of each row of the comparisons asked for, and the provenance."""
-    if not protocol.is_streaming_pairwise(scorer):
-        values, about = run(name, scorer, scorer.prefer, asked, **how)
+    if not guards.is_streaming_pairwise(scorer):
+        values, _, about = run(name, scorer, scorer.prefer, asked, **how)
         return values[asked.rows], about
     texts = both_orders(asked)
-    values, about = run(name, scorer, scorer.prefer, texts, **how)
+    values, _, about = run(name, scorer, scorer.prefer, texts, **how)
     there, back = values[texts.rows].reshape(2, -1)
     return scorer.average(there, back), about
 
@@ -153,7 +174,7 @@ def _store(folder: str | Path | None) -> Store | None:
 
 
 def _scorers(
-    model: Named | Sequence[Named], make: Callable[..., AnyScorer], options: dict[str, Any]
+    model: Named | Sequence[Named], make: Callable[[str | Path, dict[str, Any]], AnyScorer], options: dict[str, Any]
 ) -> dict[str, AnyScorer]:
     """Name -> scorer, in the order given. `make`: from a string and the options to a scorer."""
     models: Sequence[Named] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
@@ -166,7 +187,7 @@ def _scorers(
     for one, given in zip(models, names, strict=True):
         own = options | ({"name": given} if given is not None else {})
         scorer = make(one, own) if isinstance(one, str | Path) else one
-        name = protocol.name_of(scorer)
+        name = guards.name_of(scorer)
         if isinstance(options.get("name"), list | tuple) and given not in (None, name):
             raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
         if name in named:
@@ -189,7 +210,7 @@ def _warn_of_twins(named: dict[str, AnyScorer]) -> None:
     """Warn where scorers of different names share a fingerprint: one model, scored and ranked as if it were two."""
     first: dict[str, str] = {}
     for name, scorer in named.items():
-        print_ = protocol.fingerprint_of(scorer)
+        print_ = guards.fingerprint_of(scorer)
         if print_ is not None and first.setdefault(print_, name) != name:
             warnings.warn(
                 f"scorers {first[print_]!r} and {name!r} have the same fingerprint, so they are the same model and get "

@@ -16,8 +16,9 @@ import pandas as pd
 
 from rmlab import files, records
 from rmlab.io import write_pairs, write_scores
-from rmlab.io.own import PAIRS, SIDECAR
-from rmlab.scorers.protocol import AnyScorer, provenance_of
+from rmlab.io.native import PAIRS, SIDECAR
+from rmlab.scorers.guards import provenance_of
+from rmlab.scorers.protocol import AnyScorer
 from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
@@ -70,7 +71,8 @@ def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
     about = table.attrs.get("provenance", {})
     pairs = "score" not in table.columns
     write = write_pairs if pairs else write_scores
-    for (model, benchmark), part in table.groupby(["model", "benchmark"], sort=False):
+    for key, part in table.groupby(["model", "benchmark"], sort=False):
+        model, benchmark = map(str, key)
         part.attrs = {"provenance": {model: about[model]}} if model in about else {}
         written.append(write(part, Path(folder) / file_name(model, benchmark, pairs=pairs)))
     return written

@@ -2,28 +2,35 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rmlab.baselines import Baseline
-from rmlab.escapes import line
-from rmlab.scorers import protocol
-from rmlab.scorers.protocol import AnyScorer, Provenance, StreamingPairwiseScorer, StreamingScorer, Term
-from rmlab.scoring.check import LONG, SelfCheck
-from rmlab.scoring.texts import Texts
+from rmlab.scorers import guards
+from rmlab.scorers.protocol import AnyScorer, P, Provenance, StreamingPairwiseScorer, StreamingScorer, Term
+from rmlab.scoring.distinct_texts import Texts
+from rmlab.scoring.progress import Progress
+from rmlab.scoring.self_check import LONG, SelfCheck
 from rmlab.scoring.work import Numbers, Stream, Work, at_once, resume, summary
-from rmlab.store import Store
+from rmlab.store import Store, column_key
 from rmlab.tables import DataError
 
-__all__ = ["run"]
+__all__ = ["Call", "How", "run"]
 
 Floats = NDArray[np.float64]
-_Notes = list[dict[str, Any]]
+Call = Callable[..., ArrayLike]
+_Notes = list[dict[str, object]]
 
 
-Streams = StreamingScorer[Any] | StreamingPairwiseScorer[Any]
+class How(TypedDict):
+    """How `run` goes about it: where scores are kept, how many texts a call gets, and what is shown."""
+
+    store: Store | None
+    batch: int
+    allow_missing: bool
+    progress: bool | None
 
 
 class _Term(NamedTuple):
@@ -39,18 +46,18 @@ class _Term(NamedTuple):
 def run(
     name: str,
     scorer: AnyScorer,
-    call: Callable[..., Any],
+    call: Call | None,
     texts: Texts,
     *,
     store: Store | None,
     batch: int,
     allow_missing: bool,
     progress: bool | None,
-) -> tuple[Floats, dict[str, Any]]:
-    """Score of each distinct text (NaN where missing and allowed) and the provenance.
+) -> tuple[Floats, dict[str, Floats], Provenance]:
+    """Of each distinct text the score and the scorer's columns (NaN where missing and allowed), and the provenance.
 
     A streaming scorer is streamed, the several terms of a `SumScorer` one after the other, each over all texts and into
-    a ledger of its own. `call` is how any other is asked, with one list per column of the texts.
+    a ledger of its own. `call` is how any other is asked: with the prompts, and one list of answers or two.
     """
     start = time.perf_counter()
     # Baselines cost nothing: they are computed anew.
@@ -59,24 +66,28 @@ def run(
         _check_storable(name, scorer)
     total = np.zeros(len(texts))
     check = SelfCheck(name, total)
-    keys, order, terms = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
+    keys, order, tokens, terms = _source(name, scorer, call, texts, batch if stored else max(len(texts), 1), check)
     leaders = _leaders(keys, order)
+    names = guards.columns_of(scorer)
+    columns: dict[str, Floats] = {}
     works, runs, others = [], [], []
     for number, term in enumerate(terms):
         check.stored = stored and number > 0
         title = name if len(terms) == 1 else f"{name} (model {number + 1} of {len(terms)})"
-        with _bar(len(leaders), title, progress) as bar:
+        with Progress(title, leaders, tokens, progress, check.speed) as shown:
             says = _about_term(term, check)
-            work = Work(name, term.name, texts, keys, leaders, term.stream, says, allow_missing, bar)
+            work = Work(name, term.name, texts, keys, leaders, term.stream, says, allow_missing, shown, names)
             known, earlier, foreign = _score(work, term, store if stored else None)
         total += term.weight * np.array([known.get(key, np.nan) for key in keys], np.float64)
+        for column in names:
+            columns[column] = np.array([known.get(column_key(key, column), np.nan) for key in keys], np.float64)
         works.append(work)
         runs += earlier
         others += foreign
     about = _about(scorer) | _checked(check)
     before = {"runs": [_what_differs(run, about) for run in runs]} if stored else {}
     before |= {"by_others": others} if others else {}
-    return total, about | _counts(start, works) | before
+    return total, columns, about | _counts(start, works) | before
 
 
 def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, float], _Notes, _Notes]:
@@ -87,43 +98,47 @@ def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, floa
     try:
         if store is None:
             return at_once(work), [], []
-        with store.ledger(str(protocol.fingerprint_of(term.scorer))) as ledger:
+        with store.ledger(str(guards.fingerprint_of(term.scorer))) as ledger:
             return resume(work, ledger), ledger.runs(), ledger.others()
     finally:
         term.leave()
 
 
 def _source(
-    name: str, scorer: AnyScorer, call: Callable[..., Any], texts: Texts, batch: int, check: SelfCheck
-) -> tuple[list[str], Numbers, list[_Term]]:
-    """Key of each text, the order in which neighbours go together, and the terms of the scores, mostly one."""
+    name: str, scorer: AnyScorer, call: Call | None, texts: Texts, batch: int, check: SelfCheck
+) -> tuple[list[str], Numbers, Numbers | None, list[_Term]]:
+    """Key of each text, the order in which neighbours go together, tokens of each if known, and the scores' terms."""
     order = np.argsort(texts.groups, kind="stable")
-    if not protocol.is_streaming(scorer):
-        return texts.content_keys(), order, [_Term(name, 1.0, scorer, _in_batches(call, texts, batch), _stay)]
-    prepared = scorer.prepare(*texts.columns)
+    if not guards.is_streaming(scorer):
+        assert call is not None
+        return texts.content_keys(), order, None, [_Term(name, 1.0, scorer, _in_batches(call, texts, batch), _stay)]
+    prepared = scorer.prepare(texts.prompts, *texts.answers)
     keys = list(prepared.keys)
     if len(keys) != len(texts):
         raise DataError(
             f"scorer {name!r}: prepare gave {len(keys)} keys for {len(texts)} texts; one per text is needed"
         )
-    order = protocol.order_of(prepared, order)
-    terms = list(scorer.terms) if protocol.is_sum(scorer) else []
+    order, tokens = guards.order_of(prepared, order), guards.tokens_of(prepared)
+    terms = list(scorer.terms) if guards.is_sum(scorer) else []
     if len(terms) < 2:
-        return keys, order, [_Term(name, 1.0, scorer, _checking(scorer, prepared, check, 1.0), _stay)]
-    return keys, order, [_Term(one.name, w, one, _checking(one, prepared, check, w), one.leave) for w, one in terms]
+        return keys, order, tokens, [_Term(name, 1.0, scorer, _checking(scorer, prepared, check, 1.0), _stay)]
+    streams = [_Term(one.name, w, one, _checking(one, prepared, check, w), one.leave) for w, one in terms]
+    return keys, order, tokens, streams
 
 
 def _stay() -> None:
     """A scorer that is no term of a sum keeps its memory: the caller may go on with it."""
 
 
-def _checking(scorer: Streams | Term[Any], prepared: Any, check: SelfCheck, weight: float) -> Stream:
+def _checking(
+    scorer: StreamingScorer[P] | StreamingPairwiseScorer[P] | Term[P], prepared: P, check: SelfCheck, weight: float
+) -> Stream:
     """The scorer's stream; the first long one of a scorer that can score texts alone begins with the self-check."""
     checked = False
 
-    def stream(wanted: Numbers) -> Iterable[tuple[Any, Any]]:
+    def stream(wanted: Numbers) -> Iterable[tuple[ArrayLike, ArrayLike]]:
         nonlocal checked
-        if not checked and len(wanted) >= LONG and protocol.is_checkable(scorer):
+        if not checked and len(wanted) >= LONG and guards.is_checkable(scorer):
             check(scorer, prepared, wanted, weight)
             checked = True
         return scorer.stream(prepared, wanted)
@@ -131,11 +146,12 @@ def _checking(scorer: Streams | Term[Any], prepared: Any, check: SelfCheck, weig
     return stream
 
 
-def _in_batches(call: Callable[..., Any], texts: Texts, batch: int) -> Stream:
-    def stream(wanted: Numbers) -> Iterator[tuple[Numbers, Any]]:
+def _in_batches(call: Call, texts: Texts, batch: int) -> Stream:
+    def stream(wanted: Numbers) -> Iterator[tuple[Numbers, ArrayLike]]:
         for start in range(0, len(wanted), batch):
             part = wanted[start : start + batch]
-            yield part, call(*([column[i] for i in part] for column in texts.columns))
+            prompts, answers = [texts.prompts[i] for i in part], ([column[i] for i in part] for column in texts.answers)
+            yield part, call(prompts, *answers)
 
     return stream
 
@@ -149,7 +165,7 @@ def _leaders(keys: list[str], order: Numbers) -> Numbers:
 
 
 def _check_storable(name: str, scorer: AnyScorer) -> None:
-    if protocol.fingerprint_of(scorer) is None:
+    if guards.fingerprint_of(scorer) is None:
         raise DataError(
             f"store: scorer {name!r} has no fingerprint, so its stored scores could not be told from those of a "
             "changed version; give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out"
@@ -163,18 +179,18 @@ def _about(scorer: object) -> Provenance:
         release = version("rmlab")
     except PackageNotFoundError:
         release = "not installed"
-    return {"rmlab": release} | protocol.provenance_of(scorer)
+    return {"rmlab": release} | guards.provenance_of(scorer)
 
 
-def _about_term(term: _Term, check: SelfCheck) -> Callable[[], dict[str, Any]]:
+def _about_term(term: _Term, check: SelfCheck) -> Callable[[], dict[str, object]]:
     return lambda: _about(term.scorer) | _checked(check)
 
 
-def _checked(check: SelfCheck) -> dict[str, Any]:
+def _checked(check: SelfCheck) -> dict[str, object]:
     return {"self_check": check.found} if check.found else {}
 
 
-def _counts(start: float, works: list[Work]) -> dict[str, Any]:
+def _counts(start: float, works: list[Work]) -> dict[str, object]:
     """Counts of texts over all terms, and of each where there are several: a text is scored if any term was."""
     scored, missing = (
         set().union(*sets) for sets in zip(*((work.scored, work.missing) for work in works), strict=True)
@@ -189,16 +205,6 @@ def _counts(start: float, works: list[Work]) -> dict[str, Any]:
     return counts
 
 
-def _what_differs(run: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+def _what_differs(run: dict[str, object], about: dict[str, object]) -> dict[str, object]:
     """One earlier run, without what is said already."""
     return {key: value for key, value in run.items() if key != "name" and about.get(key) != value}
-
-
-def _bar(total: int, name: str, progress: bool | None) -> Any:
-    import sys
-
-    from tqdm import tqdm
-
-    often = 0.2 if sys.stderr.isatty() else 10.0
-    disable = None if progress is None else not progress
-    return tqdm(total=total, desc=line(name), unit="text", disable=disable, mininterval=often, file=sys.stderr)

@@ -2,23 +2,23 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from rmlab.scoring.texts import Texts
-from rmlab.store import Ledger
+from rmlab.scoring.distinct_texts import Texts
+from rmlab.scoring.progress import Progress
+from rmlab.store import Ledger, column_key
 from rmlab.tables import DataError
 
 __all__ = ["Numbers", "Stream", "Work", "at_once", "resume", "summary"]
 
 Numbers = NDArray[np.intp]
 Floats = NDArray[np.float64]
-Stream = Callable[[Numbers], Iterable[tuple[Any, Any]]]
+Stream = Callable[[Numbers], Iterable[tuple[ArrayLike, ArrayLike]]]
 
 # Seconds without a new score from anybody after which texts that another process claimed are scored here, too.
 PATIENCE = 600.0
@@ -31,7 +31,8 @@ _SPANS = 64
 class Work:
     """What is to be scored. `leaders`: texts to score, one per key. `label`: the scorer's name in the store.
 
-    `scored`: numbers of the texts that were scored here. `missing`: keys of those without a score.
+    `columns`: what the stream gives of each text behind its score. `scored`: numbers of the texts that were scored
+    here. `missing`: keys of those without a score.
     """
 
     name: str
@@ -40,9 +41,10 @@ class Work:
     keys: list[str]
     leaders: Numbers
     stream: Stream
-    about: Callable[[], dict[str, Any]]
+    about: Callable[[], dict[str, object]]
     allow_missing: bool
-    bar: Any
+    progress: Progress
+    columns: Sequence[str] = ()
     start: float = field(default_factory=time.perf_counter)
     missing: set[str] = field(default_factory=set)
     scored: set[int] = field(default_factory=set)
@@ -53,11 +55,11 @@ def at_once(work: Work) -> dict[str, float]:
     known: dict[str, float] = {}
     for numbers, values in _batches(work, work.leaders):
         _refuse_missing(work, numbers, values)
-        known.update(zip([work.keys[i] for i in numbers], values.tolist(), strict=True))
+        known.update(_records(work, numbers, values))
     return known
 
 
-def resume(work: Work, ledger: Ledger) -> dict[str, float]:
+def resume(work: Work, ledger: Ledger[float]) -> dict[str, float]:
     """Score what the ledger does not know, span by span; wait for spans that another process is scoring.
 
     A process that is stopped keeps its claims. After `PATIENCE` seconds without a new score from anybody, its texts are
@@ -68,7 +70,7 @@ def resume(work: Work, ledger: Ledger) -> dict[str, float]:
     while True:
         before = _unknown(work, ledger, work.leaders).size
         if not before:
-            return ledger.scores
+            return ledger.values
         for span in _spans(work):
             if not _unknown(work, ledger, span).size:
                 continue
@@ -84,18 +86,18 @@ def resume(work: Work, ledger: Ledger) -> dict[str, float]:
         if after:
             last = time.monotonic() if after < before else last
             pause = 0.02 if after < before else min(2 * pause, 1.0)
-            work.bar.set_postfix_str("waiting for another process")
+            work.progress.wait()
             time.sleep(pause)
 
 
-def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, Any]:
+def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, object]:
     """When a run began (`start`: by the performance counter), how long it took, and its counts of texts."""
     seconds = time.perf_counter() - start
     began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
     return {"started": began, "seconds": round(seconds, 3), "texts": texts, "scored": scored, "missing": missing}
 
 
-def _warn_of_stopped(work: Work, ledger: Ledger) -> None:
+def _warn_of_stopped(work: Work, ledger: Ledger[float]) -> None:
     writers = ", ".join(sorted(path.stem for path in ledger.folder.glob("*.scores"))) or "no scores so far"
     warnings.warn(
         f"scorer {work.name!r}: another process holds texts in {ledger.folder} and has written no score for "
@@ -105,22 +107,23 @@ def _warn_of_stopped(work: Work, ledger: Ledger) -> None:
     )
 
 
-def _note(work: Work) -> dict[str, Any]:
+def _note(work: Work) -> dict[str, object]:
     counts = len(work.leaders), len(work.scored), len(work.missing)
     return {"name": work.label} | work.about() | summary(work.start, *counts)
 
 
-def _score_span(work: Work, ledger: Ledger, wanted: Numbers) -> None:
+def _score_span(work: Work, ledger: Ledger[float], wanted: Numbers) -> None:
     if not wanted.size:
         return
-    work.bar.n = len(work.leaders) - _unknown(work, ledger, work.leaders).size
-    work.bar.set_postfix_str("")
+    left = set(_unknown(work, ledger, work.leaders).tolist())
+    work.progress.resume([text for text in work.leaders.tolist() if text not in left], ours=bool(work.scored))
     if not work.scored:
         ledger.note(_note(work) | {"seconds": None})
     try:
         for numbers, values in _batches(work, wanted):
-            found = np.isfinite(values)
-            ledger.append([work.keys[i] for i in numbers[found]], values[found])
+            found = np.isfinite(values).all(axis=1)
+            records = _records(work, numbers[found], values[found])
+            ledger.append(list(records), list(records.values()))
             _refuse_missing(work, numbers, values)
     finally:  # an interrupted run has scored what it has scored
         ledger.note(_note(work))
@@ -137,47 +140,62 @@ def _spans(work: Work) -> list[Numbers]:
     return [span for span in np.split(work.leaders, cuts) if span.size]
 
 
-def _unknown(work: Work, ledger: Ledger, span: Numbers) -> Numbers:
-    known, missing = ledger.scores, work.missing
+def _unknown(work: Work, ledger: Ledger[float], span: Numbers) -> Numbers:
+    known, missing = ledger.values, work.missing
     return np.array([i for i in span.tolist() if work.keys[i] not in known and work.keys[i] not in missing], np.intp)
 
 
 def _batches(work: Work, wanted: Numbers) -> Iterator[tuple[Numbers, Floats]]:
-    """The stream's batches, checked: every wanted text once, a number for each."""
+    """The stream's batches, checked: every wanted text once; a row for each, the score and then the columns."""
     waiting = np.zeros(len(work.texts), bool)
     waiting[wanted] = True
     if not wanted.size:
         return
-    for numbers, values in work.stream(wanted):
+    batches = work.stream(wanted)
+    work.progress.announce()
+    for numbers, values in batches:
         texts = np.asarray(numbers, np.intp)
-        floats = _floats(work.name, values, len(texts))
+        floats = _floats(work, values, len(texts))
         if not waiting[texts].all() or len(np.unique(texts)) != len(texts):
             raise DataError(f"scorer {work.name!r}: stream gave texts that were not asked for, or gave them twice")
         waiting[texts] = False
         work.scored.update(texts.tolist())
-        work.bar.update(len(texts))
+        work.progress.add(texts)
         yield texts, floats
     if waiting.any():
         first = work.texts.name(int(waiting.argmax()))
         raise DataError(f"scorer {work.name!r}: no score for {waiting.sum()} of {len(wanted)} texts, first: {first}")
 
 
-def _floats(name: str, values: Any, n: int) -> Floats:
+def _floats(work: Work, values: ArrayLike, n: int) -> Floats:
     found = np.asarray(values)
-    if found.shape != (n,):
+    shape = (n, 1 + len(work.columns)) if work.columns else (n,)
+    if found.shape != shape:
+        each = f"the score and {', '.join(work.columns)}" if work.columns else "one number"
         raise DataError(
-            f"scorer {name!r}: returned shape {found.shape} for {n} texts; allowed: one number per text, shape ({n},)"
+            f"scorer {work.name!r}: returned shape {found.shape} for {n} texts; allowed: {each} per text, shape {shape}"
         )
     if found.dtype.kind not in "biuf":
         raise DataError(
-            f"scorer {name!r}: returned {found.dtype} values, first {found.flat[0]!r:.80}; allowed: numbers "
+            f"scorer {work.name!r}: returned {found.dtype} values, first {found.flat[0]!r:.80}; allowed: numbers "
             "(float('nan') where there is no score)"
         )
-    return found.astype(np.float64)
+    return found.astype(np.float64).reshape(n, -1)
 
 
-def _refuse_missing(work: Work, numbers: Numbers, values: Floats) -> None:
-    bad = ~np.isfinite(values)
+def _records(work: Work, numbers: Numbers, values: Floats) -> dict[str, float]:
+    """What is kept of each text, by key; the score comes last, so that a text whose score is there is whole."""
+    records: dict[str, float] = {}
+    for number, row in zip(numbers, values.tolist(), strict=True):
+        key = work.keys[number]
+        records.update((column_key(key, name), value) for name, value in zip(work.columns, row[1:], strict=True))
+        records[key] = row[0]
+    return records
+
+
+def _refuse_missing(work: Work, numbers: Numbers, rows: Floats) -> None:
+    bad = ~np.isfinite(rows).all(axis=1)
+    values = rows[:, 0]
     if not bad.any():
         return
     if work.allow_missing and not np.isinf(values).any():

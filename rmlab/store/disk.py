@@ -10,14 +10,15 @@ from rmlab import files
 __all__ = ["append", "byte_lock", "create", "try_lock", "write"]
 
 
-def write(file: int, data: bytes) -> None:
-    """Append all the data to an open file and wait for the disk; where that fails, the file is as it was."""
+def write(file: int, data: bytes, *, wait: bool = True) -> None:
+    """Append all the data to an open file and `wait` for the disk; where that fails, the file is as it was."""
     end = os.lseek(file, 0, os.SEEK_END)
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(file, view) :]
-        os.fsync(file)
+        if wait:
+            os.fsync(file)
     except BaseException:
         # Without this, the next line would be glued to half a line.
         with suppress(OSError):

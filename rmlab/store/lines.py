@@ -1,82 +1,148 @@
-"""The text of a store's file: a header line, then one line per score, each with a checksum of its own.
+"""The text of a store's file: a header line, then one line per record, each with a checksum of its own.
 
-A score's line is `key <tab> score <tab> checksum`. The score is the shortest decimal that reads back to the same
-float64. The checksum is the CRC-32 of the rest, begun from the fingerprint's, so that a line in the wrong folder is
-refused as well.
+A line is `key <tab> value <tab> checksum`. A score is the shortest decimal that reads back to the same float64; an
+answer is one line of JSON. The checksum is the CRC-32 of the rest, begun from the fingerprint's, so that a line in the
+wrong folder is refused as well.
 """
 
 import math
 import re
 import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmlab.tables import DataError
 
-__all__ = ["SUFFIX", "VERSION", "Parsed", "check_fingerprint", "header", "line", "parse"]
+__all__ = [
+    "ANSWERS",
+    "SCORES",
+    "SUFFIX",
+    "VERSION",
+    "Format",
+    "Parsed",
+    "check_fingerprint",
+    "column_key",
+    "header",
+    "line",
+    "parse",
+    "texts",
+]
 
 SUFFIX = ".scores"
 VERSION = 1
-_MAGIC = "rmlab-scores"
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Format(Generic[V]):
+    """What the records of a file hold. `noun`: for people; `suffix`, `magic`: name and first word of such a file.
+
+    `write` makes a value one line without tabs; `read` makes it a value again, and raises ValueError for a line that
+    `write` did not write.
+    """
+
+    noun: str
+    suffix: str
+    magic: str
+    write: Callable[[V], str]
+    read: Callable[[str, str], V]
+
+
+# No scorer's own key holds it.
+_COLUMN = "\x1f"
 
 
 class Parsed(NamedTuple):
-    """Good records, bad lines, and what stands behind the last line end."""
+    """Good records (`lines`: as they stand there), bad lines, and what stands behind the last line end."""
 
-    good: dict[str, float]
+    good: dict[str, Any]
     bad: list[bytes]
     torn: bytes
+    lines: dict[str, bytes]
 
 
-def header(fingerprint: str) -> bytes:
+def _score(key: str, text: str) -> float:
+    """The score of a line; ValueError for one that is not finite, or not written as the shortest decimal."""
+    number = float(text)
+    if not math.isfinite(number) or repr(number) != text:
+        raise ValueError(f"{text!r} is not the shortest decimal of a finite score")
+    return number
+
+
+def _text(key: str, text: str) -> str:
+    return text
+
+
+SCORES: Format[float] = Format("scores", SUFFIX, "rmlab-scores", repr, _score)
+
+ANSWERS: Format[str] = Format("answers", ".answers", "rmlab-answers", str, _text)
+"""Answers of judges, as one line of text each: what they mean is told by who asked."""
+
+
+def header(fingerprint: str, form: Format[Any] = SCORES) -> bytes:
     """First line of a file: what it is, format version, fingerprint, checksum."""
-    body = f"{_MAGIC}\t{VERSION}\t{fingerprint}".encode()
+    body = f"{form.magic}\t{VERSION}\t{fingerprint}".encode()
     return body + b"\t" + _check(body, 0) + b"\n"
 
 
-def line(fingerprint: str, key: str, value: float) -> bytes:
-    """Line of one score."""
+def line(fingerprint: str, key: str, value: V, form: Format[V] = SCORES) -> bytes:  # type: ignore[assignment]
+    """Line of one record."""
     if not key or "\t" in key or "\n" in key:
         raise DataError(f"store: {key!r} cannot be a key; allowed: non-empty text without tab and line break")
-    body = f"{key}\t{value!r}".encode()
+    body = f"{key}\t{form.write(value)}".encode()
     return body + b"\t" + _check(body, _seed(fingerprint)) + b"\n"
 
 
-def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool) -> Parsed:
+def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed:
     """Take bytes of a file apart. The first of two records of one key counts.
 
     Raises DataError for a file of another format version or another fingerprint, and for a line that is no record
     though its checksum is right: that is no damage.
     """
     *rows, torn = data.split(b"\n")
-    if from_start and rows and _is_header(path, rows[0], fingerprint):
+    if from_start and rows and _is_header(path, rows[0], fingerprint, form):
         rows = rows[1:]
     seed = _seed(fingerprint)
-    good: dict[str, float] = {}
+    good: dict[str, Any] = {}
+    held: dict[str, bytes] = {}
     bad = []
     for row in rows:
         body, _, check = row.rpartition(b"\t")
         key, _, value = body.partition(b"\t")
         if key and check == _check(body, seed):
-            good.setdefault(*_record(path, key, value))
+            name, read = _record(path, key, value, form)
+            good.setdefault(name, read)
+            held.setdefault(name, row)
         else:
             bad.append(row)
-    return Parsed(good, bad, torn)
+    return Parsed(good, bad, torn, held)
 
 
-def _record(path: Path, key: bytes, value: bytes) -> tuple[str, float]:
-    """Key and score of a line; what `line` did not write was written by somebody else."""
+def _record(path: Path, key: bytes, value: bytes, form: Format[V]) -> tuple[str, V]:
+    """Key and value of a line; what `line` did not write was written by somebody else."""
     try:
-        name, number = key.decode(), float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or repr(number).encode() != value:
+        name = key.decode()
+        return name, form.read(name, value.decode())
+    except (ValueError, RecursionError):
         found = b"\t".join([key, value])
+        kind = "finite score" if form.suffix == SUFFIX else "answer"
         raise DataError(
-            f"store: {path} has the line {found!r:.120} with a right checksum and no finite score; rmlab did not write "
+            f"store: {path} has the line {found!r:.120} with a right checksum and no {kind}; rmlab did not write "
             "it: delete the file, and ask where it came from"
-        )
-    return name, number
+        ) from None
+
+
+def column_key(key: str, name: str) -> str:
+    """Key of a further value of a text, such as an attribute, beside its score."""
+    return f"{key}{_COLUMN}{name}"
+
+
+def texts(keys: Iterable[str]) -> int:
+    """How many of the keys are those of texts, and not of further values."""
+    return sum(_COLUMN not in key for key in keys)
 
 
 def check_fingerprint(fingerprint: str) -> str:
@@ -89,10 +155,10 @@ def check_fingerprint(fingerprint: str) -> str:
     return fingerprint
 
 
-def _is_header(path: Path, row: bytes, fingerprint: str) -> bool:
+def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[Any]) -> bool:
     body, _, check = row.rpartition(b"\t")
     fields = body.decode(errors="replace").split("\t")
-    if fields[0] != _MAGIC or len(fields) < 3 or check != _check(body, 0):
+    if fields[0] != form.magic or len(fields) < 3 or check != _check(body, 0):
         return False
     if fields[1] != str(VERSION):
         raise DataError(
@@ -101,7 +167,7 @@ def _is_header(path: Path, row: bytes, fingerprint: str) -> bool:
         )
     if fields[2] != fingerprint:
         raise DataError(
-            f"store: {path} holds scores of fingerprint {fields[2]}, its folder says {fingerprint}; "
+            f"store: {path} holds {form.noun} of fingerprint {fields[2]}, its folder says {fingerprint}; "
             "move the file back to the folder of its fingerprint"
         )
     return True

@@ -3,7 +3,6 @@
 import json
 import warnings
 from pathlib import Path
-from typing import Any
 
 from rmlab import records
 from rmlab.tables import DataError
@@ -15,7 +14,7 @@ LONGEST = 2**20
 
 _DEEPEST = 20
 
-Note = dict[str, Any]
+Note = dict[str, object]
 
 
 def text(note: Note) -> bytes:

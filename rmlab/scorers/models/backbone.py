@@ -5,18 +5,23 @@ import re
 import warnings
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rmlab.scorers.checkpoint import Checkpoint
-from rmlab.scorers.files import first_line
-from rmlab.scorers.quiet import quiet
-from rmlab.scorers.weights import refuse_new_weights, refuse_unused_weights
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.loading import quiet
+from rmlab.scorers.checkpoints.metadata import first_line
+from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_unused_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_global", "mark_segments", "shape", "window"]
+
+Named = dict[str, "torch.Tensor"]
+"""What a model is called with, by the names of its arguments."""
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -55,7 +60,8 @@ def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dt
     name = str(asked).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")
-    return getattr(torch, name)
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 def _multiplies_bfloat16(device: "torch.device") -> bool:
@@ -67,7 +73,7 @@ def _multiplies_bfloat16(device: "torch.device") -> bool:
     return bool(torch.version.hip) or torch.cuda.get_device_capability(device)[0] >= 8
 
 
-def window(config: Any) -> int | None:
+def window(config: "PreTrainedConfig") -> int | None:
     """The longest text, in tokens, that the model's positions allow; None where positions are only relative."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
@@ -80,7 +86,7 @@ def window(config: Any) -> int | None:
     return int(longest) - (2 if "roberta" in text.model_type else 0)
 
 
-def encodes(config: Any) -> bool:
+def encodes(config: "PreTrainedConfig") -> bool:
     """Whether a model of this kind reads texts in both directions, so that they cannot share what they begin with.
 
     Guessed from model_type before loading; affects order only.
@@ -92,7 +98,7 @@ def encodes(config: Any) -> bool:
 
 def load(
     checkpoint: Checkpoint, loader: str, *, device: "torch.device", dtype: "torch.dtype", head: Iterable[str] = ()
-) -> Any:
+) -> "PreTrainedModel":
     """The model that transformers' `loader` (such as "AutoModel") makes of the checkpoint, ready to score.
 
     A model that does not fit on one GPU is spread over the devices by accelerate. `head`: weights of the checkpoint
@@ -101,14 +107,14 @@ def load(
     """
     import transformers
 
-    options: dict[str, Any] = {"dtype": dtype}
+    options: dict[str, object] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    maker, source, weights = _source(checkpoint, getattr(transformers, loader))
+    loads, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
         with quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of them is raised below
-            model, report = maker.from_pretrained(
+            model, report = loads.from_pretrained(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
@@ -124,7 +130,7 @@ def load(
     return model
 
 
-def _require_that_it_runs(model: Any, checkpoint: Checkpoint, dtype: str) -> None:
+def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) -> None:
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
     import torch
 
@@ -145,12 +151,12 @@ def _require_that_it_runs(model: Any, checkpoint: Checkpoint, dtype: str) -> Non
         ) from error
 
 
-def mark_global(backbone: Any) -> None:
+def mark_global(backbone: "PreTrainedModel") -> None:
     """Let Longformer see its first token from everywhere, as its class for sequence classification does."""
     if "global_attention_mask" not in inspect.signature(backbone.forward).parameters:
         return
 
-    def mark(_: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def mark(_: object, inputs: object, named: Named) -> tuple[object, Named]:
         first = named["input_ids"].new_zeros(named["input_ids"].shape)
         first[:, 0] = 1
         return inputs, named | {"global_attention_mask": first}
@@ -158,7 +164,7 @@ def mark_global(backbone: Any) -> None:
     backbone.register_forward_pre_hook(mark, with_kwargs=True)
 
 
-def mark_segments(backbone: Any, words: Any) -> None:
+def mark_segments(backbone: "PreTrainedModel", words: "PreTrainedTokenizerBase") -> None:
     """Let a backbone that tells two segments apart (BERT, ELECTRA) know what stands behind the first separator.
 
     Its tokenizer says which tokens those are (`token_type_ids`); here they are found again from the ids, so that
@@ -174,7 +180,7 @@ def mark_segments(backbone: Any, words: Any) -> None:
             f"{own['input_ids'].tolist()}, a way that rmlab does not know; give the tokenizer a chat template"
         )
 
-    def mark(_: Any, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def mark(_: object, inputs: object, named: Named) -> tuple[object, Named]:
         return inputs, named | {"token_type_ids": types(named["input_ids"], named.get("position_ids"))}
 
     backbone.register_forward_pre_hook(mark, with_kwargs=True)
@@ -192,7 +198,7 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
     return before.clamp(max=1)
 
 
-def forwarded(backbone: Any | None) -> dict[str, str | None]:
+def forwarded(backbone: "PreTrainedModel | None") -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
     from rmlab.inference.probe import how_packed
 
@@ -210,9 +216,11 @@ def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *
     return bool(sum(checkpoint.sizes.values()) * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
 
 
-def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any]]:
+def _source(
+    checkpoint: Checkpoint, maker: type["AutoModel"]
+) -> "tuple[type[PreTrainedModel] | type[AutoModel], Path | None, dict[str, object]]":
     """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
-    code = {"trust_remote_code": checkpoint.trust_remote_code}
+    code: dict[str, object] = {"trust_remote_code": checkpoint.trust_remote_code}
     made = shape(checkpoint, maker)
     prefix = _prefix(checkpoint, made) if maker.__name__ == "AutoModel" else ""
     if checkpoint.pickled:
@@ -223,7 +231,7 @@ def _source(checkpoint: Checkpoint, maker: Any) -> tuple[Any, Any, dict[str, Any
     return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
 
 
-def shape(checkpoint: Checkpoint, maker: Any) -> Any:
+def shape(checkpoint: Checkpoint, maker: type["AutoModel"]) -> "PreTrainedModel":
     """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
     import torch
 
@@ -238,7 +246,7 @@ def shape(checkpoint: Checkpoint, maker: Any) -> Any:
         ) from error
 
 
-def _prefix(checkpoint: Checkpoint, made: Any) -> str:
+def _prefix(checkpoint: Checkpoint, made: "PreTrainedModel") -> str:
     """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
     name = next(iter(made.state_dict()))
     held = min((key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name)

@@ -4,13 +4,14 @@ For some architectures transformers builds a class of its own and takes no more 
 that a model with another tokenizer reads other tokens. What the file says is compared on a few texts, and followed.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmlab.scorers.checkpoint import Checkpoint
-from rmlab.scorers.files import first_line
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.metadata import first_line
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 __all__ = ["PROBES", "deviations", "load_tokenizer", "own_class"]
@@ -29,7 +30,7 @@ PROBES = (
 """Texts that tell pre-tokenizers and normalizers apart: spaces, digits, code, quotes, scripts, marks."""
 
 
-def load_tokenizer(checkpoint: Checkpoint) -> Any:
+def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     """The model's tokenizer; the one of its file where transformers' own class would give other tokens.
 
     Raises DataError where there is none, and where the file cannot be followed.
@@ -53,7 +54,7 @@ def own_class(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     """What transformers makes of the folder; DataError where it cannot."""
     from transformers import AutoTokenizer
 
-    from rmlab.scorers.quiet import quiet
+    from rmlab.scorers.checkpoints.loading import quiet
 
     config = checkpoint.config
     try:
@@ -82,7 +83,7 @@ def deviations(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> 
     return sum(_ids(tokenizer.backend_tokenizer, text) != _ids(core, text) for text in PROBES)
 
 
-def _ids(core: Any, text: str) -> list[int] | None:
+def _ids(core: "Tokenizer", text: str) -> list[int] | None:
     """Token ids without special tokens; None where the tokenizer cannot write the text."""
     try:
         return list(core.encode(text, add_special_tokens=False).ids)
@@ -90,7 +91,7 @@ def _ids(core: Any, text: str) -> list[int] | None:
         return None
 
 
-def _cannot_follow(checkpoint: Checkpoint, made: Any, why: str) -> DataError:
+def _cannot_follow(checkpoint: Checkpoint, made: "PreTrainedTokenizerBase", why: str) -> DataError:
     return DataError(
         f"model={checkpoint.name!r}: transformers' {type(made).__name__} writes other tokens than tokenizer.json in "
         f"{checkpoint.base} says ({why}); save the tokenizer that the model was trained with, or pass base="

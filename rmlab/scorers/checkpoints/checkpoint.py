@@ -10,16 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.digest import digests
-from rmlab.scorers.files import first_line, json_object, refuse_impossible, safetensors_sizes
-from rmlab.scorers.gguf import from_gguf
-from rmlab.scorers.own_code import own_code
+from rmlab.scorers.checkpoints.digest import digests
+from rmlab.scorers.checkpoints.gguf import from_gguf
+from rmlab.scorers.checkpoints.metadata import first_line, json_object, refuse_impossible, safetensors_sizes
+from rmlab.scorers.checkpoints.own_code import own_code
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedConfig
 
-__all__ = ["Checkpoint", "find"]
+__all__ = ["Checkpoint", "find", "find_tokenizer"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
@@ -56,11 +57,11 @@ class Checkpoint:
         return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
     @cached_property
-    def config(self) -> Any:
+    def config(self) -> "PreTrainedConfig":
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""
         from transformers import AutoConfig
 
-        from rmlab.scorers.quiet import quiet
+        from rmlab.scorers.checkpoints.loading import quiet
 
         refuse_impossible(self.name, self.settings)
         try:
@@ -148,6 +149,18 @@ def find(
     files = {key: path for key, (path, _) in index.items()}
     sizes = {key: size for key, (_, size) in index.items()}
     return Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
+
+
+def find_tokenizer(source: str | Path) -> Checkpoint:
+    """A folder or hub id with a configuration and a tokenizer; its weights are neither asked for nor downloaded."""
+    folder = Path(source)
+    if not folder.is_dir():
+        if isinstance(source, Path) or not _MODEL_ID.fullmatch(source):
+            raise DataError(f"tokenizer={str(source)!r}: no such folder; pass an existing folder or an id 'owner/name'")
+        folder = _download(source, None, ["*.json", "*.model", "*.txt", "*.jinja"])
+    if not (folder / "config.json").is_file():
+        raise DataError(f"tokenizer={str(source)!r}: no config.json in {folder}; pass the folder of the whole model")
+    return Checkpoint(str(source), folder, folder, None, {}, {})
 
 
 def _folder(model: str | Path, revision: str | None, pickles: bool, code: bool) -> tuple[Path, str | None]:

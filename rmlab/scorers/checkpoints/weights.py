@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["refuse_new_weights", "refuse_other_tasks", "refuse_unused_weights"]
 
@@ -43,7 +46,9 @@ def refuse_new_weights(checkpoint: Checkpoint, missing: list[str]) -> None:
         )
 
 
-def refuse_unused_weights(checkpoint: Checkpoint, model: Any, unused: Iterable[str], head: Iterable[str]) -> None:
+def refuse_unused_weights(
+    checkpoint: Checkpoint, model: "PreTrainedModel", unused: Iterable[str], head: Iterable[str]
+) -> None:
     """Raise DataError where weights of the checkpoint are read neither by the model nor by its `head`.
 
     A configuration that names fewer layers than there are would otherwise score through half a model, and a head's

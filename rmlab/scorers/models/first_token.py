@@ -1,7 +1,7 @@
 """What an encoder-decoder would write first: one reading of a text, one step of the decoder."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from rmlab.scorers.streaming import Stream
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedModel
 
 __all__ = ["generated"]
 
@@ -17,7 +18,7 @@ Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 
 
-def generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Ids], budget: int) -> Stream:
+def generated(model: "PreTrainedModel", head: "Callable[[Tensor], Tensor]", ids: list[Ids], budget: int) -> Stream:
     """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens.
 
     Running out of memory halves the budget.
@@ -39,7 +40,7 @@ def generated(model: Any, head: "Callable[[Tensor], Tensor]", ids: list[Ids], bu
     return read_late(until_it_fits(cut(np.arange(len(ids)), budget), forward, cut))
 
 
-def _states(model: Any, texts: list[Ids]) -> "Tensor":
+def _states(model: "PreTrainedModel", texts: list[Ids]) -> "Tensor":
     """What enters the output layer for the first token, scaled as the model does: (texts, 1, hidden) float32."""
     import torch
 

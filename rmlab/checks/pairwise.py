@@ -1,18 +1,21 @@
 """Checks of a model that sees two answers at once: what it is asked, in which order, and what that changes."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.checks import memory, numbers, packing, texts
-from rmlab.checks.report import Row, refusal
-from rmlab.scorers.protocol import InspectablePairwise
-from rmlab.scoring.check import alone_and_together
-from rmlab.scoring.texts import comparisons
+from rmlab.checks import scores, texts
+from rmlab.checks.findings import Row, of_model, refusal
+from rmlab.scorers.protocol import InspectablePairwise, P, Prompt
+from rmlab.scoring.distinct_texts import comparisons
+from rmlab.scoring.self_check import alone_and_together
 from rmlab.tables import DataError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["examine", "length", "markers", "position"]
 
@@ -21,22 +24,17 @@ Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 
 
-def examine(scorer: InspectablePairwise[Any], responses: pd.DataFrame, sample: int) -> Iterator[Row]:
+def examine(scorer: InspectablePairwise[P], responses: pd.DataFrame, sample: int) -> Iterator[Row]:
     """The rows of a pairwise model's table; a check that a failed one makes impossible is left out."""
     pairs, asked = comparisons(responses)
     if not len(pairs):
         raise DataError("responses: the table is empty; give prompts with a chosen and a rejected answer")
-    try:
-        _ = scorer.backbone
-    except DataError as error:
-        yield refusal("head", error)
+    model = of_model(scorer)
+    yield from model
+    if model[0].status == "fail":
         return
-    yield Row("head", "pass", scorer.head_title)
-    yield memory.row(scorer)
-    yield packing.row(scorer)
-    yield texts.tokenizer(scorer.checkpoints[0])
     try:
-        prompts, first, second = asked.columns
+        prompts, (first, second) = asked.prompts, asked.answers
         there, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)
     except DataError as error:
         yield refusal("template", error)
@@ -49,12 +47,13 @@ def examine(scorer: InspectablePairwise[Any], responses: pd.DataFrame, sample: i
     if len(fitting):
         chosen = fitting[texts.spread(lengths[fitting], asked.groups[fitting], sample)]
         row = np.unique(asked.rows, return_index=True)[1]
-        columns = [[column[i] for i in chosen] for column in asked.columns]
-        yield from _on_sample(scorer, pairs.iloc[row[chosen]].reset_index(drop=True), *columns)
+        rows = pairs.iloc[row[chosen]].reset_index(drop=True)
+        prompts, first, second = ([column[i] for i in chosen] for column in (prompts, first, second))
+        yield from _on_sample(scorer, rows, prompts, first, second)
 
 
 def _on_sample(
-    scorer: InspectablePairwise[Any], rows: pd.DataFrame, prompts: list[Any], first: list[str], second: list[str]
+    scorer: InspectablePairwise[P], rows: pd.DataFrame, prompts: list[Prompt], first: list[str], second: list[str]
 ) -> Iterator[Row]:
     """The checks for which comparisons are made: the texts are all in the order given, then all exchanged."""
     prepared = scorer.prepare(prompts * 2, first + second, second + first)
@@ -66,9 +65,9 @@ def _on_sample(
         yield texts.beginning(scorer.tokenizer, ids)
         yield _end(scorer.tokenizer, ids)
     alone, together = alone_and_together(scorer, prepared, every)
-    yield from numbers.examine(
+    yield from scores.examine(
         scorer,
-        numbers.Sample(rows, _margins(scorer, alone), _margins(scorer, together)),
+        scores.Sample(rows, _margins(scorer, alone), _margins(scorer, together)),
         prepared.keys[: len(rows)],
         lambda other: _margins(other, other.alone(prepared, every)),
         lambda: position(*alone.reshape(2, -1)),
@@ -93,7 +92,7 @@ def length(lengths: Ints, cut: NDArray[np.bool_], longest: int | None, truncate:
     return Row("truncated", "warn", f"{found}; cut at the {truncate}", "report the share with the results")
 
 
-def markers(tokenizer: Any, ids: Sequence[Ids], reads: Sequence[Ints]) -> Row:
+def markers(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Row:
     """PairRM's markers, where its head reads, stand once in each text."""
     read = np.array([one[positions] for one, positions in zip(ids, reads, strict=True)])
     shown = " ".join(map(str, tokenizer.convert_ids_to_tokens(read[0].tolist())))
@@ -122,7 +121,7 @@ def position(there: Floats, back: Floats) -> Row:
     return Row("position", "fail" if changed >= 0.5 * n else "warn", found, remedy)
 
 
-def _margins(scorer: InspectablePairwise[Any], logits: Floats) -> Floats:
+def _margins(scorer: InspectablePairwise[P], logits: Floats) -> Floats:
     """Margins from the logits of all comparisons in one order, then of all exchanged; NaN where one is not finite."""
     there, back = logits.reshape(2, -1)
     finite = np.isfinite(there) & np.isfinite(back)
@@ -131,6 +130,6 @@ def _margins(scorer: InspectablePairwise[Any], logits: Floats) -> Floats:
     return margins
 
 
-def _end(tokenizer: Any, ids: list[Ids]) -> Row:
+def _end(tokenizer: "PreTrainedTokenizerBase", ids: list[Ids]) -> Row:
     row = texts.end(tokenizer, ids, [np.array([len(one) - 1]) for one in ids])
     return row if row.status == "pass" else row._replace(remedy="look at the tokenizer and its template")

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.checkpoint import Checkpoint
-from rmlab.scorers.heads import Head
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.models.heads import Head
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
+    from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 __all__ = ["head_keys", "label_weights", "split"]
 
@@ -24,7 +25,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
     """
     from transformers import AutoModelForSequenceClassification
 
-    from rmlab.scorers.backbone import shape
+    from rmlab.scorers.models.backbone import shape
 
     if getattr(checkpoint.config, "is_encoder_decoder", False):
         raise DataError(
@@ -39,7 +40,7 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
 
 
-def _has_class(checkpoint: Checkpoint, maker: Any) -> bool:
+def _has_class(checkpoint: Checkpoint, maker: type["AutoModelForSequenceClassification"]) -> bool:
     remote = getattr(checkpoint.config, "auto_map", None) or {}
     return type(checkpoint.config) in maker._model_mapping or maker.__name__ in remote
 
@@ -70,7 +71,9 @@ def label_weights(
     return np.array([float(weights.get(label, 0.0)) for label in names])
 
 
-def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], Tensor], str]":
+def split(
+    model: "PreTrainedModel", checkpoint: Checkpoint
+) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor], str]":
     """Take a sequence-classification model apart: its backbone, its head, and where the head reads.
 
     The head is the model's own forward method with the backbone exchanged for hidden states: (n, 1, hidden) float32
@@ -83,7 +86,7 @@ def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], 
     stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
     setattr(model, prefix, stand_in)
     model.float()
-    _exact(model, checkpoint, {"": model, f"{prefix}.": stand_in})
+    _exact(checkpoint, {"": model, f"{prefix}.": stand_in})
     # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.
     model.config = copy.deepcopy(model.config)
     model.config.pad_token_id = 1
@@ -93,13 +96,14 @@ def split(model: Any, checkpoint: Checkpoint) -> "tuple[Any, Callable[[Tensor], 
         stand_in.states = states.to(device)
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
-            return model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+            logits: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        return logits
 
     width = getattr(backbone.config, "hidden_size", None) or backbone.config.get_text_config().hidden_size
     return backbone, run, _read(run, width, checkpoint.name)
 
 
-def _stand_in(pooler: Any) -> Any:
+def _stand_in(pooler: "nn.Module | None") -> Any:
     """A module in the backbone's place that gives out the states it was handed."""
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
@@ -117,14 +121,14 @@ def _stand_in(pooler: Any) -> Any:
             self.pooler = pooler
             self.states: Tensor | None = None
 
-        def forward(self, *_: Any, **__: Any) -> Any:
+        def forward(self, *_: object, **__: object) -> States:
             pooled = None if self.pooler is None else self.pooler(self.states)
             return States(last_hidden_state=self.states, pooler_output=pooled)
 
     return StandIn()
 
 
-def _exact(model: Any, checkpoint: Checkpoint, modules: dict[str, Any]) -> None:
+def _exact(checkpoint: Checkpoint, modules: "dict[str, nn.Module]") -> None:
     """Give the head its weights as they stand in the file: loading in bfloat16 has rounded those stored in float32."""
     for prefix, module in modules.items():
         named = dict(module.named_parameters())

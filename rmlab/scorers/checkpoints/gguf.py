@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from rmlab.scorers.digest import digests
+from rmlab.scorers.checkpoints.digest import digests
 from rmlab.tables import DataError
 
 __all__ = ["from_gguf", "smollm2"]
@@ -67,7 +67,7 @@ def _convert(file: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from rmlab.scorers.quiet import quiet
+    from rmlab.scorers.checkpoints.loading import quiet
 
     with quiet():
         loaded = transformers.AutoModelForCausalLM.from_pretrained(

@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics
+from rmlab.scorers.protocol import Prompt
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["Shard", "Texts", "both_orders", "comparisons", "select_shard", "unique_texts"]
@@ -21,12 +21,13 @@ Shard = str | tuple[int, int]
 
 @dataclass(frozen=True)
 class Texts:
-    """Distinct texts: `columns` are the prompts and one list of answers (two for comparisons), all of one length.
+    """Distinct texts: `prompts`, and one list of `answers` (two for comparisons), all of one length.
 
     `groups`: prompt number of each text. `rows`: number of the text of each row asked for. `keys`: those rows' keys.
     """
 
-    columns: tuple[list[Any], ...]
+    prompts: list[Prompt]
+    answers: tuple[list[str], ...]
     groups: NDArray[np.intp]
     rows: NDArray[np.intp]
     keys: pd.DataFrame
@@ -41,34 +42,39 @@ class Texts:
 
     def content_keys(self) -> list[str]:
         """A hash of each text, for scorers that have no better key (as the tokens are)."""
-        bodies = (json.dumps(text, ensure_ascii=False, sort_keys=True) for text in zip(*self.columns, strict=True))
+        bodies = (
+            json.dumps(text, ensure_ascii=False, sort_keys=True)
+            for text in zip(self.prompts, *self.answers, strict=True)
+        )
         return [blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for body in bodies]
 
 
-def unique_texts(keys: pd.DataFrame, prompts: Sequence[Any], *answers: Sequence[str]) -> Texts:
+def unique_texts(keys: pd.DataFrame, prompts: Sequence[Prompt], *answers: Sequence[str]) -> Texts:
     """Distinct (prompt, answers) of the rows, in the order of their first row."""
     numbers: dict[tuple[str, ...], int] = {}
     groups: dict[str, int] = {}
     rows = np.empty(len(keys), np.intp)
-    columns: tuple[list[Any], ...] = tuple([] for _ in range(1 + len(answers)))
+    kept: tuple[list[str], ...] = tuple([] for _ in answers)
+    first: list[Prompt] = []
     group: list[int] = []
-    for row, text in enumerate(zip(prompts, *answers, strict=True)):
-        prompt = text[0] if isinstance(text[0], str) else "\0" + json.dumps(text[0], sort_keys=True)
-        rows[row] = number = numbers.setdefault((prompt, *text[1:]), len(numbers))
+    for row, (asked, text) in enumerate(zip(prompts, zip(*answers, strict=True), strict=True)):
+        prompt = asked if isinstance(asked, str) else "\0" + json.dumps(asked, sort_keys=True)
+        rows[row] = number = numbers.setdefault((prompt, *text), len(numbers))
         if number == len(group):
             group.append(groups.setdefault(prompt, len(groups)))
-            for column, value in zip(columns, text, strict=True):
+            first.append(asked)
+            for column, value in zip(kept, text, strict=True):
                 column.append(value)
-    return Texts(columns, np.array(group, np.intp), rows, keys.reset_index(drop=True))
+    return Texts(first, kept, np.array(group, np.intp), rows, keys.reset_index(drop=True))
 
 
 def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     """Every chosen with every rejected answer of a prompt: rows of a pairs table, not judged yet, and their texts."""
     labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
     if (labels < 2).any():
-        first = dict(zip(PROMPT, labels.index[labels < 2][0], strict=True))
+        alone = dict(zip(PROMPT, labels.index[labels < 2][0], strict=True))
         raise DataError(
-            f"responses: {(labels < 2).sum()} prompts have answers of one label only, first {first}; a comparison "
+            f"responses: {(labels < 2).sum()} prompts have answers of one label only, first {alone}; a comparison "
             "needs a chosen and a rejected answer: give both"
         )
     frame = metrics.pairs(responses.assign(model="", score=0.0))
@@ -80,7 +86,8 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
 
 def both_orders(asked: Texts) -> Texts:
     """Comparisons in both orders: the rows of `asked` as they stand, the chosen answer first, then all exchanged."""
-    prompts, first, second = ([column[text] for text in asked.rows] for column in asked.columns)
+    prompts = [asked.prompts[text] for text in asked.rows]
+    first, second = ([column[text] for text in asked.rows] for column in asked.answers)
     keys = pd.concat([asked.keys.assign(written_first=label) for label in ("chosen", "rejected")])
     return unique_texts(keys, prompts * 2, first + second, second + first)
 
@@ -102,7 +109,8 @@ def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
         return responses
     number, of = _shard(shard)
     prompt = responses.groupby(PROMPT, sort=False).ngroup().to_numpy()
-    return responses[prompt % of == number - 1].reset_index(drop=True)
+    mine: pd.DataFrame = responses[prompt % of == number - 1]
+    return mine.reset_index(drop=True)
 
 
 def _shard(shard: Shard) -> tuple[int, int]:

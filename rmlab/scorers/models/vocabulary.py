@@ -1,6 +1,6 @@
 """A language model's output layer: logits and log-probabilities of given tokens, in float32, a few rows at a time."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedModel
 
 __all__ = ["Vocabulary"]
 
@@ -21,7 +22,7 @@ class Vocabulary:
     where the model changes its logits in a way that is not known here; that is found by trying a few tokens.
     """
 
-    def __init__(self, model: Any, name: str) -> None:
+    def __init__(self, model: "PreTrainedModel", name: str) -> None:
         layer = model.get_output_embeddings()
         if layer is None:
             raise DataError(f"model={name!r} is no language model: it has no output layer over a vocabulary")
@@ -82,7 +83,7 @@ class Vocabulary:
             logits.mul_(self.factor)
         return logits if self.cap is None else logits.div_(self.cap).tanh_().mul_(self.cap)
 
-    def _compare(self, model: Any, name: str) -> None:
+    def _compare(self, model: "PreTrainedModel", name: str) -> None:
         """Raise DataError unless these logits are the model's own on a few tokens."""
         import torch
 

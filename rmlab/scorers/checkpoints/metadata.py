@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from math import prod
 from operator import index
 from pathlib import Path
-from typing import Any
 
 from rmlab.tables import DataError
 
 __all__ = ["first_line", "json_object", "refuse_impossible", "safetensors_sizes"]
 
 _COUNTS = re.compile(r"^(num_(hidden_|decoder_|encoder_)?layers|n_layers?|(encoder|decoder)_layers)$")
-_PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_heads|n_head)$")
+_PARTS = re.compile(r"^(num_(local_)?experts|n_routed_experts|num_attention_heads|n_head|num_labels)$")
 _MOST_LAYERS, _MOST_PARTS = 1000, 100_000
 _LONGEST_HEADER = 10**8  # bytes; what the safetensors library allows
 
@@ -43,7 +42,7 @@ def safetensors_sizes(path: Path) -> dict[str, int]:
     return sizes
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, object]:
     """A JSON file that holds an object; DataError for any other."""
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -54,8 +53,8 @@ def json_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def refuse_impossible(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise DataError for numbers of layers that no model has, before anything of that size is built."""
+def refuse_impossible(name: str, settings: Mapping[str, object]) -> None:
+    """Raise DataError for more layers, experts, heads or labels than any model has, before so many are built."""
     for key, value in settings.items():
         if isinstance(value, dict):
             refuse_impossible(name, value)

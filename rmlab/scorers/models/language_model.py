@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers import backbone as backbones
-from rmlab.scorers.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, versions
-from rmlab.scorers.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
     from rmlab.inference.forward import Batch
 
@@ -65,8 +66,8 @@ class LanguageModel:
     ) -> None:
         self.checkpoint, self.name, self.mode, self.residency = checkpoint, name, mode, residency
         self.budget, self.chunk = budget, chunk
-        self.encoding: dict[str, Any] = {}
-        self._loaded: tuple[Any, Vocabulary] | None = None
+        self.encoding: dict[str, object] = {}
+        self._loaded: tuple[PreTrainedModel, Vocabulary] | None = None
         self._forwarded = backbones.forwarded(None)
 
     def stream(self, prepared: Prepared, wanted: Ints) -> Stream:
@@ -87,18 +88,24 @@ class LanguageModel:
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
         """Scores of the texts numbered `wanted`, each forwarded by itself: the reference for everything faster."""
+        each = [self.log_probs(prepared, int(text)) for text in wanted]
+        if not each:
+            return np.zeros(0)
+        counts = np.array([len(one) for one in each])
+        return self._summed(_Launch(np.asarray(wanted), np.arange(counts.sum()), counts), np.concatenate(each))
+
+    def log_probs(self, prepared: Prepared, text: int) -> Floats:
+        """Log-probability of each token of a text's answer, forwarded by itself, shape (tokens,)."""
         from rmlab.inference.forward import Batch, alone
 
-        found = []
-        for text in wanted:
-            ids, reads, targets = answer(prepared, int(text))
-            rows = alone(self.model.base_model, ids, reads)
-            launch, log_probs = self._launch(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets])
-            found.append(self._summed(launch, log_probs.cpu().double().numpy()))
-        return np.concatenate(found) if found else np.zeros(0)
+        ids, reads, targets = answer(prepared, text)
+        rows = alone(self.model.base_model, ids, reads)
+        launch, found = self._launch(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets])
+        each: Floats = found.cpu().double().numpy()[launch.back]
+        return each
 
     @property
-    def model(self) -> Any:
+    def model(self) -> "PreTrainedModel":
         """The transformers model; loads the weights."""
         return self._load()[0]
 
@@ -127,7 +134,7 @@ class LanguageModel:
         }
         return fingerprint(parts)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         """Where the scores come from, as plain values: model, revision, mode, dtype, template, versions, device."""
         return {
             "model": self.checkpoint.name,
@@ -140,7 +147,7 @@ class LanguageModel:
             "fingerprint": self.fingerprint,
         } | (self._forwarded | self.encoding)
 
-    def _load(self) -> tuple[Any, Vocabulary]:
+    def _load(self) -> "tuple[PreTrainedModel, Vocabulary]":
         if self._loaded is None:
             _ = self.residency.enough  # Decided now, while the memory is still free.
             model = backbones.load(

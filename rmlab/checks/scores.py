@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics
-from rmlab.checks.report import Row
+from rmlab.checks.findings import Row
 from rmlab.scorers.protocol import Inspectable, InspectablePairwise, LocalModel
-from rmlab.scoring.check import apart, tolerance
+from rmlab.scoring.self_check import apart, tolerance
 from rmlab.tables import KEY
 
 __all__ = ["Sample", "examine", "finite", "half", "packing", "precision", "saturation"]
@@ -93,7 +93,7 @@ def precision(sample: Sample, exact: Floats, dtype: str) -> Row:
 
 def half(scorer: S, sample: Sample, alone: Callable[[S], Floats]) -> Row:
     """The check of precision for a scorer in half precision, where a float32 copy fits; `alone` as in `examine`."""
-    from rmlab.scorers.backbone import fits
+    from rmlab.scorers.models.backbone import fits
 
     dtype = _dtype(scorer)
     if dtype == "float32":

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rmlab.scorers.digest import digests
+from rmlab.scorers.checkpoints.digest import digests
 from rmlab.tables import DataError
 
 __all__ = ["own_code"]

@@ -1,0 +1,44 @@
+"""Checks of a reward model behind a server."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from rmlab.checks import scores
+from rmlab.checks.findings import Row, refusal
+from rmlab.checks.texts import spread
+from rmlab.scorers.served.acceptance import Trial
+from rmlab.scorers.served.acceptance import examine as examine_server
+from rmlab.tables import DataError
+
+__all__ = ["examine"]
+
+
+def examine(trial: Trial, responses: pd.DataFrame, sample: int) -> Iterator[Row]:
+    """What the server does with known texts, and then with texts of `responses`."""
+    failed = False
+    for finding in examine_server(trial):
+        failed |= finding.status == "fail"
+        yield Row(*finding)
+    if failed:
+        return
+    try:
+        prepared = trial.remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
+    except DataError as error:
+        yield refusal("texts", error)
+        return
+    lengths = prepared.lengths if prepared.lengths.any() else responses["response"].str.len().to_numpy()
+    unit = "tokens" if prepared.lengths.any() else "characters"
+    cut = f"; {prepared.truncated} are cut" if prepared.truncated else ""
+    yield Row("texts", "warn" if cut else "pass", f"{len(lengths)} texts, the longest has {lengths.max()} {unit}{cut}")
+    rows = spread(lengths, prepared.groups, sample)
+    try:
+        values, _ = trial.remote.ask_all(prepared, rows)
+    except DataError as error:
+        yield refusal("nan", error)
+        return
+    together = values @ trial.remote.mix
+    asked = scores.Sample(responses.iloc[rows].reset_index(drop=True), together, together)
+    yield scores.finite(asked)
+    yield scores.saturation(asked, np.asarray(prepared.keys)[rows].tolist())

@@ -1,0 +1,168 @@
+"""Which Protocols an object satisfies, and its name, fingerprint and provenance.
+
+This is the only file that asks an object which members it has: everywhere else a scorer has a type.
+"""
+
+from inspect import getattr_static
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from rmlab.scorers.protocol import (
+    Checkable,
+    Cumulative,
+    Inspectable,
+    InspectablePairwise,
+    Ints,
+    Judge,
+    PairwiseScorer,
+    PlainScorer,
+    Provenance,
+    StreamingPairwiseScorer,
+    StreamingScorer,
+    SumScorer,
+    Traceable,
+)
+from rmlab.tables import require_text
+
+__all__ = [
+    "columns_of",
+    "fingerprint_of",
+    "is_checkable",
+    "is_cumulative",
+    "is_inspectable",
+    "is_inspectable_pairwise",
+    "is_judge",
+    "is_pairwise",
+    "is_plain",
+    "is_streaming",
+    "is_streaming_pairwise",
+    "is_sum",
+    "is_traceable",
+    "lengths_of",
+    "name_of",
+    "order_of",
+    "provenance_of",
+    "tokens_of",
+]
+
+
+def is_plain(scorer: object) -> TypeGuard[PlainScorer]:
+    """Whether it can be called with (prompts, responses)."""
+    return callable(scorer)
+
+
+def is_streaming(scorer: object) -> TypeGuard[StreamingScorer[Any]]:
+    """Whether it prepares and streams texts: single ones, or comparisons where `is_pairwise` too."""
+    return _can(scorer, "prepare", "stream")
+
+
+def is_pairwise(scorer: object) -> TypeGuard[PairwiseScorer]:
+    """Whether it compares two answers."""
+    return _can(scorer, "prefer")
+
+
+def is_streaming_pairwise(scorer: object) -> TypeGuard[StreamingPairwiseScorer[Any]]:
+    """Whether it streams comparisons, each in both orders."""
+    return _can(scorer, "prefer", "prepare", "stream", "average")
+
+
+def is_judge(scorer: object) -> TypeGuard[Judge]:
+    """Whether it asks a model in words, with answers that may not be readable."""
+    return _can(scorer, "judge") and _has(scorer, "takes", "apart")
+
+
+def is_sum(scorer: object) -> TypeGuard[SumScorer[Any]]:
+    """Whether its score is a weighted sum of several models' scores."""
+    return _has(scorer, "terms")
+
+
+def is_checkable(scorer: object) -> TypeGuard[Checkable[Any]]:
+    """Whether it can score texts each by itself, so that a run may check itself."""
+    return _can(scorer, "alone")
+
+
+def is_inspectable(scorer: object) -> TypeGuard[Inspectable[Any]]:
+    """Whether the doctor can examine it as a scorer of single texts; told without loading its weights."""
+    return _is_local(scorer) and not is_pairwise(scorer)
+
+
+def is_inspectable_pairwise(scorer: object) -> TypeGuard[InspectablePairwise[Any]]:
+    """Whether the doctor can examine it as a pairwise scorer; told without loading its weights."""
+    return is_streaming_pairwise(scorer) and _is_local(scorer)
+
+
+def is_cumulative(scorer: object) -> TypeGuard[Cumulative]:
+    """Whether its score grows with every token of the answer; told without loading its weights."""
+    return _can(scorer, "prepare", "along") and _has(scorer, "tokenizer")
+
+
+def is_traceable(scorer: object) -> TypeGuard[Traceable]:
+    """Whether its head can be read after every token; told without loading its weights."""
+    return _can(scorer, "prepare", "places", "read_head") and _has(scorer, "backbone", "tokenizer", "looks")
+
+
+def name_of(scorer: object) -> str:
+    """Its `name`, or a function's `__name__`; TypeError for what is no scorer, DataError for a name that is no text.
+
+    >>> def brevity(prompts, responses):
+    ...     return [-len(response) for response in responses]
+    >>> name_of(brevity)
+    'brevity'
+    """
+    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"model: {type(scorer).__name__} {scorer!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
+            "folder, a function of (prompts, responses), or an object with a name and such a call"
+        )
+    require_text("name", name)
+    return name
+
+
+def columns_of(scorer: object) -> tuple[str, ...]:
+    """Names of what a streaming scorer gives of each text beside its score; most give nothing."""
+    return tuple(getattr(scorer, "columns", ())) if is_streaming(scorer) else ()
+
+
+def fingerprint_of(scorer: object) -> str | None:
+    """What tells its scores from those of a changed version, or None where it has no `fingerprint`."""
+    found = getattr(scorer, "fingerprint", None)
+    return None if not found else str(found)
+
+
+def provenance_of(scorer: object) -> Provenance:
+    """The class or function that scores, its fingerprint, and what it says of itself (`provenance()`, if it has it)."""
+    code = scorer if hasattr(scorer, "__qualname__") else type(scorer)
+    about: Provenance = {"scorer": f"{code.__module__}.{code.__qualname__}", "fingerprint": fingerprint_of(scorer)}
+    return about | (dict(scorer.provenance()) if hasattr(scorer, "provenance") else {})
+
+
+def tokens_of(prepared: object) -> Ints | None:
+    """How many tokens each prepared text adds to what is forwarded; None where the scorer does not say."""
+    found = getattr(prepared, "tokens", None)
+    return None if found is None else np.asarray(found, np.intp)
+
+
+def lengths_of(prepared: object) -> Ints | None:
+    """How many tokens each prepared text has; None where the scorer does not say."""
+    found = getattr(prepared, "lengths", None)
+    return None if found is None else np.asarray(found, np.intp)
+
+
+def order_of(prepared: object, default: Ints) -> Ints:
+    """The order in which the prepared texts are best scored: their own, or else `default`."""
+    return np.asarray(getattr(prepared, "order", default), np.intp)
+
+
+def _is_local(scorer: object) -> bool:
+    return _can(scorer, "alone", "stream", "places", "in_float32") and _has(scorer, "backbone", "tokenizer")
+
+
+def _can(scorer: object, *methods: str) -> bool:
+    return all(callable(getattr(scorer, method, None)) for method in methods)
+
+
+def _has(scorer: object, *members: str) -> bool:
+    # Looking a property up must not run it: some load weights.
+    return all(getattr_static(scorer, member, None) is not None for member in members)
