@@ -19,6 +19,7 @@ from rmlab import (
     bias,
     inference,
     io,
+    judges,
     metrics,
     papers,
     plots,
@@ -33,16 +34,18 @@ from rmlab import (
 from rmlab.benchmarks import load, load_pairs
 from rmlab.bias import exchange_rate, style_effects, style_gap
 from rmlab.bias.probe import probe
-from rmlab.checks import doctor
+from rmlab.checks import doctor, parity
 from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
+from rmlab.judges import judge
 from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
 from rmlab.report import leaderboard, save_figure, write_report
-from rmlab.scorers import classifier, implicit_reward, pairwise
+from rmlab.scorers import classifier, implicit_reward, pairwise, remote
 from rmlab.scoring import merge, prefer, score
 from rmlab.stats import compare, rank
 from rmlab.tables import DataError
 from rmlab.widgets import explore
+from rmlab.widgets.frames import show_in_notebooks as _show_in_notebooks
 
 __version__ = "0.1.0"
 
@@ -58,6 +61,7 @@ __all__ = [
     "exchange_rate",
     "explore",
     "implicit_reward",
+    "judge",
     "leaderboard",
     "load",
     "load_pairs",
@@ -65,6 +69,7 @@ __all__ = [
     "merge",
     "pairs",
     "pairwise",
+    "parity",
     "plot_matrices",
     "plot_matrix",
     "plot_style_gap",
@@ -73,6 +78,7 @@ __all__ = [
     "rank",
     "read_pairs",
     "read_scores",
+    "remote",
     "save_figure",
     "score",
     "style_effects",
@@ -82,3 +88,5 @@ __all__ = [
     "write_report",
     "write_scores",
 ]
+
+_show_in_notebooks()

@@ -20,8 +20,8 @@ def floats(values: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     dates and whole numbers beyond 1.8e308 are not numbers here; pandas would cut them, or count nanoseconds.
     """
     if pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_complex_dtype(values.dtype):
-        found = pd.to_numeric(values).astype("float64").to_numpy()
-        return found, np.zeros(len(values), bool)
+        found = np.asarray(pd.to_numeric(values).astype("float64"), np.float64)
+        return found, np.zeros(len(values), np.bool_)
     parsed = [_float(value) for value in values.astype(object)]
     strange = np.array([number is None for number in parsed], bool)
     return np.array([np.nan if number is None else number for number in parsed], np.float64), strange

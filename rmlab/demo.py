@@ -1,6 +1,7 @@
 """The main job on the bundled data, in one call: scores, table, figures."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -9,6 +10,10 @@ from rmlab.benchmarks import load
 from rmlab.report import save_figure
 from rmlab.scorers.protocol import PlainScorer
 from rmlab.scoring import score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["demo"]
 
@@ -31,7 +36,7 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
     pairs = metrics.pairs(score(responses, scorers))
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
     levels = metrics.accuracy(pairs, by=["model", "level"])
-    drawn = {
+    drawn: dict[str, tuple[Axes | Figure, pd.DataFrame]] = {
         "demo_matrices": (plots.plot_matrices(pairs, columns=3), cells),
         "demo_style_gap": (plots.plot_style_gap(levels), levels),
         "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),

@@ -6,8 +6,7 @@ CSV or to a terminal passes such text through here, headings as well as cells.
 
 import html as stdlib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import pandas as pd
 
@@ -133,10 +132,10 @@ def _column(values: pd.Series, change: Callable[[str], str]) -> pd.Series:
 
 
 def _labels(labels: pd.Index, change: Callable[[str], str]) -> pd.Index:
-    names = [change(name) if isinstance(name, str) else name for name in labels.names]
+    names: list[Hashable] = [change(name) if isinstance(name, str) else name for name in labels.names]
     if isinstance(labels, pd.MultiIndex):
-        return labels.set_levels([_labels(level, change) for level in labels.levels]).set_names(names)
-    made: list[Any] = [change(label) if isinstance(label, str) else label for label in labels]
+        return labels.set_levels([list(_labels(level, change)) for level in labels.levels]).set_names(names)
+    made: list[object] = [change(label) if isinstance(label, str) else label for label in labels]
     same = all(new is old or new == old for new, old in zip(made, labels, strict=True))
     return (labels if same else pd.Index(made, tupleize_cols=False)).set_names(names)
 

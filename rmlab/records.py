@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rmlab import cells
 from rmlab.tables import DataError, nearest
@@ -33,7 +33,7 @@ __all__ = [
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 
-Row = dict[str, Any]
+Row = dict[str, object]
 
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _DEEPEST = 50
@@ -49,6 +49,7 @@ def read_rows(path: Path) -> list[Row]:
     Raises DataError for a missing, empty, truncated or otherwise unreadable file; nothing is returned by halves.
     """
     suffix = path.suffix.lower()
+    rows: Sequence[object]
     if suffix == ".parquet":
         rows = _parquet(path)
     elif suffix in CSV:
@@ -58,13 +59,14 @@ def read_rows(path: Path) -> list[Row]:
         rows = found if isinstance(found, list) else [found]
     if not rows:
         raise DataError(f"{path}: no rows; expected at least one; download or write the file again")
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: row {number} is {short(row)}, not an object with named fields")
-    return rows
+    return [row if isinstance(row, dict) else _refuse_row(path, number, row) for number, row in enumerate(rows)]
 
 
-def read_json(path: Path) -> Any:
+def _refuse_row(path: Path, number: int, row: object) -> NoReturn:
+    raise DataError(f"{path}: row {number} is {short(row)}, not an object with named fields")
+
+
+def read_json(path: Path) -> object:
     """Content of a JSON file, or the list of a JSON-lines file's values. Raises DataError with line and column."""
     text = read_text(path)
     content = _parse(path, text)
@@ -159,7 +161,7 @@ def require_file(path: Path) -> None:
     raise DataError(f"{path}: no such file; {hint.replace('allowed:', 'in that folder:')}")
 
 
-def _parse(path: Path, text: str) -> Any:
+def _parse(path: Path, text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
@@ -174,7 +176,7 @@ def _parse(path: Path, text: str) -> Any:
         raise DataError(f"{path}: not JSON that can be read ({error}); repair the file") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Row:
+def _object(pairs: list[tuple[str, object]]) -> Row:
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
@@ -183,7 +185,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Row:
     return made
 
 
-def _lines(path: Path, text: str) -> list[Any]:
+def _lines(path: Path, text: str) -> list[object]:
     values = []
     # Not str.splitlines: it also breaks at U+2028 and U+0085, which JSON strings may hold unescaped.
     for number, line in enumerate(text.split("\n"), start=1):

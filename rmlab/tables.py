@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from rmlab import cells
+from rmlab import cells, keys
 
 __all__ = [
     "CLOSED",
@@ -20,8 +20,10 @@ __all__ = [
     "check_responses",
     "check_scores",
     "level",
+    "made_from",
     "nearest",
     "require_columns",
+    "require_text",
 ]
 
 STYLES = ("concise", "plain", "markdown")
@@ -29,10 +31,10 @@ LEVELS = ("easy", "normal", "hard")
 LABELS = ("chosen", "rejected")
 OUTCOMES = ("loss", "tie", "win")
 
-STYLE = pd.CategoricalDtype(STYLES, ordered=True)
-LEVEL = pd.CategoricalDtype(LEVELS, ordered=True)
-LABEL = pd.CategoricalDtype(LABELS)
-OUTCOME = pd.CategoricalDtype(OUTCOMES, ordered=True)
+STYLE = pd.CategoricalDtype([*STYLES], ordered=True)
+LEVEL = pd.CategoricalDtype([*LEVELS], ordered=True)
+LABEL = pd.CategoricalDtype([*LABELS])
+OUTCOME = pd.CategoricalDtype([*OUTCOMES], ordered=True)
 
 KEY = ["benchmark", "domain", "id", "label", "slot"]
 PROMPT = ["benchmark", "domain", "id"]
@@ -114,7 +116,9 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     _refuse(frame, infinite, "pairs", "margin", "a finite number", "compare these answers again, or leave it blank")
     if "outcome" not in frame:
         frame["outcome"] = outcome(frame["margin"].to_numpy())
-    frame = _typed(frame.assign(level=frame.get("level", pd.NA)), PAIRS, "pairs")
+    frame = _typed(
+        frame if "level" in frame else frame.assign(level=pd.Series(pd.NA, index=frame.index)), PAIRS, "pairs"
+    )
     made = pd.Series(level(frame["chosen_style"], frame["rejected_style"]), index=frame.index)
     frame["level"] = made.where(made.notna(), frame["level"])
     _check_unique(frame, PAIR_KEY, "pairs")
@@ -143,16 +147,16 @@ def level(chosen_style: pd.Series, rejected_style: pd.Series) -> pd.Categorical:
     >>> list(level(styles, styles[::-1]))
     ['hard', 'normal', 'easy']
     """
-    chosen = pd.Categorical(chosen_style, dtype=STYLE).codes.astype(int)
-    rejected = pd.Categorical(rejected_style, dtype=STYLE).codes.astype(int)
-    codes = 1 + np.sign(rejected - chosen)
+    chosen, rejected = (pd.Categorical(styles, dtype=STYLE).codes for styles in (chosen_style, rejected_style))
+    codes = 1 + np.sign(rejected - chosen)  # eight bits each: tables may have tens of millions of rows
     codes[(chosen < 0) | (rejected < 0)] = -1
     return pd.Categorical.from_codes(codes, dtype=LEVEL)
 
 
 def outcome(margin: np.ndarray) -> pd.Categorical:
     """Outcome of each comparison from its margin: win above zero, tie at zero, loss below, missing where NaN."""
-    codes = np.where(np.isnan(margin), -1, 1 + np.sign(np.nan_to_num(margin))).astype(int)
+    codes = 1 + (margin > 0).astype(np.int8) - (margin < 0).astype(np.int8)
+    codes[np.isnan(margin)] = -1
     return pd.Categorical.from_codes(codes, dtype=OUTCOME)
 
 
@@ -163,6 +167,13 @@ def nearest(word: str, allowed: Sequence[str]) -> str:
     close = get_close_matches(str(word), list(allowed), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"allowed: {', '.join(map(repr, allowed))}{hint}"
+
+
+def made_from(table: pd.DataFrame, made: pd.DataFrame) -> pd.DataFrame:
+    """`made`, with the provenance of the scores or pairs in `table` that it was computed from, where they have one."""
+    if "provenance" in table.attrs:
+        made.attrs["provenance"] = table.attrs["provenance"]
+    return made
 
 
 def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> None:
@@ -177,8 +188,8 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
         )
 
 
-def _defaults(frame: pd.DataFrame, style: bool = True) -> dict[str, object]:
-    made: dict[str, object] = {}
+def _defaults(frame: pd.DataFrame, style: bool = True) -> dict[str, pd.Series]:
+    made: dict[str, pd.Series] = {}
     if "subset" not in frame:
         made["subset"] = frame["domain"]
     if style and "style" not in frame:
@@ -190,12 +201,13 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
     """New frame with the contract's column order and types; values outside a vocabulary are refused."""
     extra = [c for c in frame.columns if c not in columns]
     frame = frame[[*columns, *extra]].reset_index(drop=True)
-    typed: dict[str, object] = {}
+    typed: dict[str, pd.Series] = {}
     for column in columns:
         if column in CLOSED:
             typed[column] = _closed(frame, column, table)
         elif column in _OPEN:
-            _refuse(frame, frame[column].isna().to_numpy(), table, column, "a non-missing value", "fill it in")
+            if frame[column].hasnans:
+                _refuse(frame, frame[column].isna().to_numpy(), table, column, "a non-missing value", "fill it in")
             _refuse_broken(frame, table, column)
             typed[column] = frame[column].astype("str")
         elif column.endswith("slot"):
@@ -207,15 +219,32 @@ def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     dtype = CLOSED[column]
     values = frame[column]
     allowed = f"one of {', '.join(dtype.categories)}"
-    strange = (values.notna() & ~values.isin(dtype.categories)).to_numpy()
-    _refuse(frame, strange, table, column, allowed, "rename the value")
-    typed = values if values.dtype == dtype else pd.Series(pd.Categorical(values, dtype=dtype), index=frame.index)
-    if column not in _MAY_BE_MISSING:
+    typed = values if values.dtype == dtype else _from_words(values, dtype)
+    if typed is None:
+        strange = (values.notna() & ~values.isin(dtype.categories)).to_numpy()
+        _refuse(frame, strange, table, column, allowed, "rename the value")
+        typed = pd.Series(pd.Categorical(values, dtype=dtype), index=frame.index)
+    if column not in _MAY_BE_MISSING and typed.hasnans:
         _refuse(frame, typed.isna().to_numpy(), table, column, allowed, "fill it in")
     return typed
 
 
+def _from_words(values: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series | None:
+    """Strings as a vocabulary, by their few different words; None where they are no strings, or not all in it."""
+    if values.dtype != "str":
+        return None
+    words = keys.coded(values)
+    place = dtype.categories.get_indexer(pd.Index(words.values))
+    if (place < 0).any():
+        return None
+    codes = np.append(place, -1).astype(np.int8)[words.codes]
+    return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=values.index)
+
+
 def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+    values = frame[column]
+    if values.dtype == np.int64 and len(values) and values.min() >= 0 and values.max() <= _MOST_SLOTS:
+        return values
     numbers, strange = cells.floats(frame[column])
     with np.errstate(invalid="ignore"):  # infinity has no remainder
         strange |= np.isnan(numbers) | (numbers < 0) | (numbers > _MOST_SLOTS) | (numbers % 1 != 0)
@@ -232,12 +261,15 @@ def _floats(frame: pd.DataFrame, table: str, column: str) -> pd.Series:
 
 
 def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
-    double = frame.duplicated(key).to_numpy()
-    if double.any():
+    if keys.has_repeats(frame, key):
+        double = frame.duplicated(key).to_numpy()
+        said = [c for c in ("response", "score", "margin", "outcome") if c in frame]
+        alike = bool((double == frame.duplicated([*key, *said]).to_numpy()).all())
+        number = f"number the answers of one label in {' and '.join(repr(c) for c in key if c.endswith('slot'))}"
         rename = " or rename the model" if "model" in key else ""
         raise DataError(
             f"{table}: {int(double.sum())} rows repeat a key, first {_cells(frame, key, int(double.argmax()))}; "
-            f"the columns {key} must be unique: drop the repeats{rename}"
+            f"the columns {key} must be unique: {'drop the repeats' if alike else number}{rename}"
         )
 
 
@@ -278,7 +310,18 @@ def _refuse(frame: pd.DataFrame, bad: np.ndarray, table: str, column: str, allow
     )
 
 
+def require_text(argument: str, value: object) -> None:
+    """Raise DataError for a name that UTF-8 cannot hold."""
+    if cells.is_broken(value):
+        raise DataError(
+            f"{argument}={cells.printed(value)} is not text that UTF-8 can hold; it holds half of a surrogate pair, as "
+            "a text cut inside an emoji does: repair it"
+        )
+
+
 def _refuse_broken(frame: pd.DataFrame, table: str, column: str) -> None:
+    if frame[column].dtype == "str" and not any(map(cells.is_broken, keys.coded(frame[column]).values)):
+        return  # few names, many rows
     allowed = "text that UTF-8 can hold"
     remedy = "it holds half of a surrogate pair, as a text cut inside an emoji does, or endless digits: repair it"
     _refuse(frame, cells.broken(frame[column]), table, column, allowed, remedy)

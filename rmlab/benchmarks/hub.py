@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rmlab.records import SUFFIXES
 from rmlab.tables import DataError, nearest
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoFile
 
 __all__ = ["Source", "check_rows", "checksum", "fetch", "fetch_pairs"]
 
@@ -93,7 +96,7 @@ def _offline() -> bool:
 
 def _knock() -> None:
     """Raise at once where the hub cannot be reached: the client itself tries for half a minute."""
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import get_session
 
     get_session().head(_endpoint(), timeout=10)
 
@@ -101,6 +104,7 @@ def _knock() -> None:
 def _listing(repo: str, revision: str, advice: str) -> dict[str, str | None]:
     """Files of a repository and their checksums; offline, the files that the cache has, verified when they came."""
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.hf_api import RepoFile
 
     with _explained(repo, revision, None, advice):
         if _offline():
@@ -109,10 +113,10 @@ def _listing(repo: str, revision: str, advice: str) -> dict[str, str | None]:
         _knock()
         api = HfApi(endpoint=_endpoint())
         entries = list(api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
-    return {entry.path: _listed_checksum(entry) for entry in entries if hasattr(entry, "blob_id")}
+    return {entry.path: _listed_checksum(entry) for entry in entries if isinstance(entry, RepoFile)}
 
 
-def _listed_checksum(entry: Any) -> str:
+def _listed_checksum(entry: "RepoFile") -> str:
     return f"sha256:{entry.lfs.sha256}" if entry.lfs is not None else f"git:{entry.blob_id}"
 
 
@@ -168,7 +172,7 @@ def _explained(repo: str, revision: str, file: str | None, advice: str) -> Itera
     from huggingface_hub import errors
 
     # The base class of the client's own error is the HTTP library's, whichever library this client is built on.
-    network = errors.HfHubHTTPError.__mro__[1]
+    network: type[BaseException] = errors.HfHubHTTPError.__mro__[1]
     what = f"hub dataset {repo} at {revision}" + (f", file {file}" if file else "")
     by_hand = f"download the file from {_endpoint()}/datasets/{repo}/tree/{revision} and use {advice}"
     try:

@@ -1,10 +1,8 @@
 """Preference pairs of one's own to a responses table: frames, files and hub datasets in the usual layouts."""
 
 import re
-from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -12,12 +10,11 @@ from rmlab import records, tables
 from rmlab.benchmarks import hub, winners
 from rmlab.benchmarks import rows as checks
 from rmlab.benchmarks.registry import known, likeness, looks_like
-from rmlab.benchmarks.transcripts import common_prompt, strip_prompt
+from rmlab.benchmarks.transcripts import Answer, Asked, common_prompt, strip_prompt
+from rmlab.benchmarks.winners import Columns
 from rmlab.tables import DataError, nearest
 
 __all__ = ["load_pairs"]
-
-Columns = Mapping[str, str | Sequence[str] | None]
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "question", "input", "messages", "instruction"),
@@ -71,12 +68,14 @@ def load_pairs(
     """
     place, rows = _rows(source, split, revision)
     benchmark = name if name is not None else place.stem
-    columns, without = columns or {}, None
+    tables.require_text("name", benchmark)
+    mapped: Columns = columns or {}
+    without: winners.Undecided | None = None
     if winner is None:
-        winners.ignored(columns)
+        winners.ignored(mapped)
     else:
-        rows, columns, without = winners.by_winner(place, rows, winner, columns)
-    found = _columns(place, rows, columns)
+        rows, mapped, without = winners.by_winner(place, rows, winner, mapped)
+    found = _columns(place, rows, mapped)
     prompts = [_prompt(place, number, row, found) for number, row in enumerate(rows)]
     stripped = strip_prompt(prompts)
     _refuse_repeats(place, prompts)
@@ -88,7 +87,9 @@ def load_pairs(
     return frame
 
 
-def _rows(source: Any, split: str | None, revision: str | None) -> tuple[Path, list[records.Row]]:
+def _rows(
+    source: str | PathLike[str] | pd.DataFrame, split: str | None, revision: str | None
+) -> tuple[Path, list[records.Row]]:
     if isinstance(source, pd.DataFrame):
         if source.empty:
             raise DataError("load_pairs: the frame has no rows")
@@ -130,14 +131,17 @@ def _columns(place: Path, rows: list[records.Row], given: Columns) -> dict[str, 
     if absent:
         kind = looks_like(rows[0])
         looks = f"; it looks like {likeness(kind)}" if kind not in (None, "pairs") else ""
+        way = f"columns={{{absent[0]!r}: '<column>'}}"
+        if winners.side_by_side(there):
+            looks, way = "; it looks like side-by-side data", "winner='<column>'"
         raise DataError(
             f"{place}: no column for {' and '.join(absent)}; found: {', '.join(there[:12])}{looks}; "
-            f"say which: load_pairs(..., columns={{{absent[0]!r}: '<column>'}})"
+            f"say which: load_pairs(..., {way})"
         )
     return found
 
 
-def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[str]]) -> dict[str, Any]:
+def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[str]]) -> Asked:
     """One row: id, domain, subset, prompt and the lists of chosen and rejected texts."""
     sides = {
         label: [value for column in _filled(row, found[label]) for value in _values(place, number, row, column)]
@@ -146,7 +150,8 @@ def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[st
     prompt = _given_prompt(place, number, row, found)
     answers = sides["chosen"] + sides["rejected"]
     shared, split = common_prompt(place, number, row, answers, known=prompt is not None)
-    if prompt is None and shared is None:
+    prompt = shared if shared is not None else prompt
+    if prompt is None:
         records.fail(
             place, number, row, found.get("prompt", ["prompt"])[0], "a prompt (a string or messages)",
             "name its column with columns={'prompt': ...}; none could be found at the start of the answers, either",
@@ -155,15 +160,8 @@ def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[st
     for label, parts in texts.items():
         checks.check_answers(place, number, row, found[label][0], parts)
     domain = _cell(row, found, "domain")
-    return {
-        "number": number,
-        "id": _id(place, number, row, found),
-        "domain": domain,
-        "subset": _cell(row, found, "subset"),
-        "prompt": shared if shared is not None else prompt,
-        "shared": shared is not None,
-        **texts,
-    }
+    subset = _cell(row, found, "subset")
+    return Asked(number, _id(place, number, row, found), domain, subset, prompt, shared is not None, texts)
 
 
 def _filled(row: records.Row, columns: list[str]) -> list[str]:
@@ -172,30 +170,32 @@ def _filled(row: records.Row, columns: list[str]) -> list[str]:
     return there or columns[:1]
 
 
-def _values(place: Path, number: int, row: records.Row, column: str) -> list[Any]:
+def _values(place: Path, number: int, row: records.Row, column: str) -> list[Answer]:
     """The answers in one cell: strings or conversations."""
     value = _python(row.get(column))
     conversation = checks.messages(value)
     if conversation:
         return [conversation]
-    cells = value if isinstance(value, list | tuple) else [value]
-    if column.endswith("_steps") and cells and all(isinstance(line, str) for line in cells):
-        cells = ["\n".join(cells)]
-    made = [cell if isinstance(cell, str) else checks.messages(cell) for cell in cells]
-    if not made or not all(made):
+    cells: list[object] = [*value] if isinstance(value, list | tuple) else [value]
+    lines = [cell for cell in cells if isinstance(cell, str)]
+    if column.endswith("_steps") and len(lines) == len(cells):
+        cells = ["\n".join(lines)] if lines else []
+    given = [cell if isinstance(cell, str) else checks.messages(cell) for cell in cells]
+    made = [answer for answer in given if answer]
+    if not made or len(made) < len(given):
         allowed = "a non-empty string, a list of such strings, or a list of {'role': ..., 'content': ...} messages"
         records.fail(place, number, row, column, allowed, "fill in the text")
     return made
 
 
-def _python(value: Any) -> Any:
+def _python(value: object) -> object:
     """The value without NumPy around it, as frames read from Parquet hold it."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return [_python(item) for item in value] if isinstance(value, list) else value
 
 
-def _given_prompt(place: Path, number: int, row: records.Row, found: dict[str, list[str]]) -> Any:
+def _given_prompt(place: Path, number: int, row: records.Row, found: dict[str, list[str]]) -> Answer | None:
     if "prompt" not in found or _is_missing(row.get(found["prompt"][0])):
         return None
     column = found["prompt"][0]
@@ -219,34 +219,34 @@ def _is_missing(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and value != value)
 
 
-def _refuse_repeats(place: Path, prompts: list[dict[str, Any]]) -> None:
+def _refuse_repeats(place: Path, prompts: list[Asked]) -> None:
     seen: dict[tuple[str | None, str], int] = {}
     for prompt in prompts:
-        key = (prompt["domain"], prompt["id"])
+        key = (prompt.domain, prompt.id)
         if key in seen:
             raise DataError(
-                f"{place}: row {prompt['number']}: 'id' {prompt['id']!r} is already row {seen[key]}; ids must be "
+                f"{place}: row {prompt.number}: 'id' {prompt.id!r} is already row {seen[key]}; ids must be "
                 "unique within a domain: repair them, or number the rows with columns={'id': None}"
             )
-        seen[key] = prompt["number"]
+        seen[key] = prompt.number
 
 
-def _answers(prompt: dict[str, Any], benchmark: str) -> list[dict[str, Any]]:
-    domain = prompt["domain"] or prompt["subset"] or benchmark
-    shared = {"benchmark": benchmark, "domain": domain, "id": prompt["id"], "subset": prompt["subset"] or domain}
+def _answers(prompt: Asked, benchmark: str) -> list[records.Row]:
+    domain = prompt.domain or prompt.subset or benchmark
+    shared = {"benchmark": benchmark, "domain": domain, "id": prompt.id, "subset": prompt.subset or domain}
     return [
-        {**shared, "label": label, "slot": slot, "prompt": prompt["prompt"], "response": text}
+        {**shared, "label": label, "slot": slot, "prompt": prompt.prompt, "response": text}
         for label in tables.LABELS
-        for slot, text in enumerate(prompt[label])
+        for slot, text in enumerate(prompt.answers[label])
     ]
 
 
 def _understood(
-    rows: list[records.Row], found: dict[str, list[str]], prompts: list[dict[str, Any]], stripped: bool
-) -> dict[str, Any]:
+    rows: list[records.Row], found: dict[str, list[str]], prompts: list[Asked], stripped: bool
+) -> dict[str, object]:
     first, used = prompts[0], {column for columns in found.values() for column in columns}
     kind = looks_like(rows[0])
-    split = sum(prompt["shared"] for prompt in prompts)
+    split = sum(prompt.shared for prompt in prompts)
     where = f"column {found['prompt'][0]!r}" if "prompt" in found else "the start of chosen and rejected"
     if split and "prompt" in found:
         where += f"; in {split} rows the start that chosen and rejected share"
@@ -261,10 +261,13 @@ def _understood(
         "domain": found["domain"][0] if "domain" in found else "name",
         "looks_like": likeness(kind if kind in known() else "pairs"),
         "ignored": [column for column in records.columns_of(rows) if column not in used],
-        "first": {name: records.short(first[name], 200) for name in ("id", "prompt", "chosen", "rejected")},
+        "first": {
+            name: records.short(value, 200)
+            for name, value in ({"id": first.id, "prompt": first.prompt} | first.answers).items()
+        },
     }
 
 
-def _counts(prompts: list[dict[str, Any]], label: str) -> str:
-    counts = sorted({len(prompt[label]) for prompt in prompts})
+def _counts(prompts: list[Asked], label: str) -> str:
+    counts = sorted({len(prompt.answers[label]) for prompt in prompts})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

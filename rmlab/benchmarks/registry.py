@@ -10,17 +10,19 @@ import pandas as pd
 
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.mini import MINI
-from rmlab.benchmarks.own import OWN
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.records import Row
 from rmlab.tables import DataError, nearest
 
-__all__ = ["GROUP", "benchmark_of", "known", "likeness", "looks_like", "named", "refuse_other", "with_columns"]
+__all__ = ["GROUP", "OWN", "benchmark_of", "known", "likeness", "looks_like", "named", "refuse_other", "with_columns"]
 
 GROUP = "rmlab.benchmarks"
 """Entry points of this group are benchmarks from other packages: objects of type `Benchmark`."""
+
+OWN = Benchmark(name="own", title="data of your own", source="rmlab.load_pairs")
+"""Any domains, with or without styles; all prompts count alike."""
 
 _log = logging.getLogger(__name__)
 _SCORES = ("score_chosen", "score_rejected", "scores_chosen", "scores_rejected", "scores", "text_chosen")

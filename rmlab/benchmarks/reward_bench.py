@@ -1,11 +1,10 @@
 """RewardBench 1: one right and one wrong answer to a prompt, 23 subsets in four sections, and the prior sets."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,6 +63,9 @@ PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")  # in the files, in no section
 ITEMS = 2985
 
+TextsOf = Callable[[Path, int, records.Row, str], list[str]]
+"""From file, row number, row and label to the label's texts."""
+
 _PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
 _PERCENT = [*SECTIONS, "prior_sets", "overall"]
 _FREE = ["with_reference", "reference_free", "delta", *(f"delta_{section}" for section in SECTIONS)]
@@ -98,9 +100,9 @@ def read(files: Files) -> pd.DataFrame:
     return answer_rows(files, REWARD_BENCH, _one_text)
 
 
-def answer_rows(files: Files, benchmark: Benchmark, texts_of: Any) -> pd.DataFrame:
+def answer_rows(files: Files, benchmark: Benchmark, texts_of: TextsOf) -> pd.DataFrame:
     """Responses of rows with id, subset, prompt, chosen and rejected; `texts_of` gives the texts of a row's label."""
-    answers: list[dict[str, Any]] = []
+    answers: list[records.Row] = []
     seen: dict[tuple[str, str], int] = {}
     for file, rows in files:
         for number, row in enumerate(rows):
@@ -113,12 +115,13 @@ def answer_rows(files: Files, benchmark: Benchmark, texts_of: Any) -> pd.DataFra
             seen[subset, name] = number
             prompt = checks.row_prompt(file, number, row)
             shared = {"benchmark": benchmark.name, "domain": subset, "id": name, "prompt": prompt}
-            for label in tables.LABELS:
-                texts = texts_of(file, number, row, label)
-                answers += [
-                    {**shared, "label": label, "slot": slot, "response": text} for slot, text in enumerate(texts)
-                ]
-            _check_counts(file, number, row)
+            texts = {label: texts_of(file, number, row, label) for label in tables.LABELS}
+            answers += [
+                {**shared, "label": label, "slot": slot, "response": text}
+                for label, those in texts.items()
+                for slot, text in enumerate(those)
+            ]
+            _check_counts(file, number, row, texts)
     return tables.check_responses(pd.DataFrame(answers))
 
 
@@ -217,8 +220,8 @@ def _shared_tasks() -> dict[str, str]:
     return dict(zip(frame["id"], frame["task"], strict=True))
 
 
-def _check_counts(file: Path, number: int, row: records.Row) -> None:
-    counts = {"num_correct": len(row["chosen"]), "total_completions": len(row["chosen"]) + len(row["rejected"])}
+def _check_counts(file: Path, number: int, row: records.Row, texts: dict[str, list[str]]) -> None:
+    counts = {"num_correct": len(texts["chosen"]), "total_completions": sum(map(len, texts.values()))}
     for column, count in counts.items():
         if row.get(column) not in (None, count):
             records.fail(file, number, row, column, f"{count}, as many texts as are there", "repair the row")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,18 @@ _CELLS = len(STYLES) ** 2
 _PERCENT = [*DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
 
 
+class _Prompt(NamedTuple):
+    """One checked row. `texts`: three answers per label. `extra`: source, and what else the row says of itself."""
+
+    file: Path
+    number: int
+    subset: str
+    id: str
+    prompt: str
+    texts: dict[str, list[str]]
+    extra: dict[str, object]
+
+
 def file_names() -> list[str]:
     """Names of the files that a folder may hold."""
     return [f"{subset}_filtered.json" for subset in SUBSETS] + [TOTAL]
@@ -60,8 +72,8 @@ def read(files: Files, benchmark: str = "rm-bench") -> pd.DataFrame:
     prompts = [_prompt(file, number, row) for file, rows in files for number, row in enumerate(rows)]
     _refuse_repeats(prompts)
     names = list(SUBSETS)
-    prompts.sort(key=lambda prompt: (names.index(prompt["subset"]), _natural(prompt["id"])))
-    extra = ["source", *(name for name in EXTRA if any(name in prompt for prompt in prompts))]
+    prompts.sort(key=lambda prompt: (names.index(prompt.subset), _natural(prompt.id)))
+    extra = ["source", *(name for name in EXTRA if any(name in prompt.extra for prompt in prompts))]
     frame = pd.DataFrame([answer for prompt in prompts for answer in _answers(prompt, benchmark, extra)])
     frame = tables.check_responses(frame)
     frame = frame.assign(**{name: frame[name].astype("str").where(frame[name].notna()) for name in extra})
@@ -145,7 +157,7 @@ def _what(found: pd.DataFrame) -> str:
     return "; ".join(f"{word} {', '.join(cells)}" for word, cells in said.items() if cells)
 
 
-def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
+def _prompt(file: Path, number: int, row: records.Row) -> _Prompt:
     """One checked row: subset, id, prompt, chosen, rejected, source and the extra fields it has."""
     subset = _subset(file, number, row)
     name = checks.row_id(file, number, row)
@@ -159,12 +171,12 @@ def _prompt(file: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
             count = f" (it has {len(answers)})" if isinstance(answers, list) else ""
             records.fail(file, number, row, label, allowed + count, "repair the row")
         checks.check_answers(file, number, row, label, answers)
-    kept = {name: row[name] for name in EXTRA if row.get(name) is not None}
-    return {**kept, "file": file, "number": number, "subset": subset, "id": name, "source": row.get("subset"),
-            "prompt": row["prompt"], "chosen": row["chosen"], "rejected": row["rejected"]}  # fmt: skip
+    extra = {"source": row.get("subset")} | {name: row[name] for name in EXTRA if row.get(name) is not None}
+    texts = {label: cast("list[str]", row[label]) for label in tables.LABELS}
+    return _Prompt(file, number, subset, name, str(row["prompt"]), texts, extra)
 
 
-def _subset(file: Path, number: int, row: dict[str, Any]) -> str:
+def _subset(file: Path, number: int, row: records.Row) -> str:
     if "domain" in row:
         if row["domain"] in SUBSETS:
             return str(row["domain"])
@@ -178,32 +190,32 @@ def _subset(file: Path, number: int, row: dict[str, Any]) -> str:
     return match[1]
 
 
-def _refuse_repeats(prompts: list[dict[str, Any]]) -> None:
-    seen: dict[tuple[str, str], dict[str, Any]] = {}
+def _refuse_repeats(prompts: list[_Prompt]) -> None:
+    seen: dict[tuple[str, str], _Prompt] = {}
     for prompt in prompts:
-        key = (SUBSETS[prompt["subset"]], prompt["id"])
+        key = (SUBSETS[prompt.subset], prompt.id)
         if key in seen:
             first = seen[key]
             raise DataError(
-                f"{prompt['file']}: row {prompt['number']}: 'id' {prompt['id']!r} is already row {first['number']} "
-                f"of {first['file']}; ids must be unique within the domain {key[0]!r}: give one of them another id"
+                f"{prompt.file}: row {prompt.number}: 'id' {prompt.id!r} is already row {first.number} "
+                f"of {first.file}; ids must be unique within the domain {key[0]!r}: give one of them another id"
             )
         seen[key] = prompt
 
 
-def _answers(prompt: dict[str, Any], benchmark: str, extra: list[str]) -> Iterable[dict[str, Any]]:
-    shared = {"benchmark": benchmark, "domain": SUBSETS[prompt["subset"]], "id": prompt["id"]}
+def _answers(prompt: _Prompt, benchmark: str, extra: list[str]) -> Iterable[records.Row]:
+    shared = {"benchmark": benchmark, "domain": SUBSETS[prompt.subset], "id": prompt.id}
     for label in tables.LABELS:
-        for slot, (style, text) in enumerate(zip(STYLES, prompt[label], strict=True)):
+        for slot, (style, text) in enumerate(zip(STYLES, prompt.texts[label], strict=True)):
             yield {
                 **shared,
                 "label": label,
                 "slot": slot,
-                "subset": prompt["subset"],
+                "subset": prompt.subset,
                 "style": style,
-                "prompt": prompt["prompt"],
+                "prompt": prompt.prompt,
                 "response": text,
-                **{name: prompt.get(name) for name in extra},
+                **{name: prompt.extra.get(name) for name in extra},
             }
 
 

@@ -1,14 +1,14 @@
 """Checks of a row that the readers of all benchmarks share: its id, its prompt, its answers."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rmlab import records
 
 __all__ = ["check_answers", "messages", "row_id", "row_prompt"]
 
 
-def row_id(file: Path, number: int, row: dict[str, Any]) -> str:
+def row_id(file: Path, number: int, row: records.Row) -> str:
     """The row's `id` as a string; whole numbers and non-empty strings are allowed."""
     value = row.get("id")
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
@@ -16,7 +16,7 @@ def row_id(file: Path, number: int, row: dict[str, Any]) -> str:
     return str(value)
 
 
-def check_answers(file: Path, number: int, row: dict[str, Any], label: str, answers: list[Any]) -> None:
+def check_answers(file: Path, number: int, row: records.Row, label: str, answers: Sequence[object]) -> None:
     """Raise DataError unless every answer of one label is a non-empty string."""
     for slot, answer in enumerate(answers):
         if not isinstance(answer, str) or answer == "":
@@ -24,7 +24,7 @@ def check_answers(file: Path, number: int, row: dict[str, Any], label: str, answ
             records.fail(file, number, row, label, allowed, "fill in the text")
 
 
-def row_prompt(file: Path, number: int, row: dict[str, Any], column: str = "prompt") -> str | list[dict[str, str]]:
+def row_prompt(file: Path, number: int, row: records.Row, column: str = "prompt") -> str | list[dict[str, str]]:
     """The row's prompt: a string, or its messages as plain role and content."""
     value = row.get(column)
     if isinstance(value, str):

@@ -1,14 +1,16 @@
 """The prompt that chosen and rejected share: found in conversations and transcripts, and split off."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rmlab import records
 
-__all__ = ["common_prompt", "strip_prompt"]
+__all__ = ["Asked", "common_prompt", "strip_prompt"]
 
 Messages = list[dict[str, str]]
+Answer = str | Messages
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
 _TURN = {
@@ -17,8 +19,21 @@ _TURN = {
 }
 
 
+@dataclass
+class Asked:
+    """A prompt with its answers as texts. `shared`: the prompt was found at the start of the answers."""
+
+    number: int
+    id: str
+    domain: str | None
+    subset: str | None
+    prompt: str | Messages
+    shared: bool
+    answers: dict[str, list[str]]
+
+
 def common_prompt(
-    place: Path, number: int, row: records.Row, answers: list[Any], *, known: bool
+    place: Path, number: int, row: records.Row, answers: list[Answer], *, known: bool
 ) -> tuple[str | Messages | None, list[str]]:
     """The shared prompt (None where the answers hold none) and the texts of the answers without it.
 
@@ -27,10 +42,11 @@ def common_prompt(
     proper transcripts are only texts where the prompt is `known` from elsewhere.
     """
     as_messages = [answer if isinstance(answer, list) else _parse(answer) for answer in answers]
+    plain = [answer for answer in answers if isinstance(answer, str)]
     if not any(as_messages):
-        return None, answers
-    if known and all(isinstance(answer, str) for answer in answers) and not _agree(as_messages):
-        return None, answers
+        return None, plain
+    if known and len(plain) == len(answers) and not _agree(as_messages):
+        return None, plain
     if not all(as_messages):
         _different(place, number, row, "some answers are conversations, others are not")
     conversations = [conversation for conversation in as_messages if conversation]
@@ -47,18 +63,18 @@ def common_prompt(
     return (prompt[0]["content"] if alone else prompt), texts
 
 
-def strip_prompt(prompts: list[dict[str, Any]]) -> bool:
+def strip_prompt(prompts: list[Asked]) -> bool:
     """Cut the prompt off the answers (in place) where every answer of every row starts with it; say whether it was."""
     for prompt in prompts:
-        start = prompt["prompt"]
-        answers = [*prompt["chosen"], *prompt["rejected"]]
-        if not isinstance(start, str) or start.strip() == "" or prompt["shared"]:
+        start = prompt.prompt
+        answers = [answer for texts in prompt.answers.values() for answer in texts]
+        if not isinstance(start, str) or start.strip() == "" or prompt.shared:
             return False
         if not all(answer.startswith(start) and answer[len(start) :].strip() for answer in answers):
             return False
     for prompt in prompts:
-        for label in ("chosen", "rejected"):
-            prompt[label] = [answer[len(prompt["prompt"]) :].lstrip() for answer in prompt[label]]
+        for label, texts in prompt.answers.items():
+            prompt.answers[label] = [answer[len(prompt.prompt) :].lstrip() for answer in texts]
     return True
 
 

@@ -4,12 +4,12 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from rmlab import records
 from rmlab.tables import DataError, nearest
 
-__all__ = ["by_winner", "ignored"]
+__all__ = ["Columns", "Undecided", "by_winner", "ignored", "side_by_side"]
 
 _SIDES = {
     "a": ("a", "response_a", "answer_a", "completion_a", "output_a", "conversation_a"),
@@ -20,10 +20,20 @@ _WORDS = {"a": ("a", "model_a", "response_a", "answer_a"), "b": ("b", "model_b",
 
 _log = logging.getLogger(__name__)
 
+Columns = Mapping[str, str | Sequence[str] | None]
+"""Our names to those of the data."""
+
+
+class Undecided(TypedDict):
+    """Rows without a right answer: how many ties, and how often each value that names neither side."""
+
+    ties: int
+    unknown: dict[str, int]
+
 
 def by_winner(
-    place: Path, rows: list[records.Row], winner: str, columns: Mapping[str, Any]
-) -> tuple[list[records.Row], dict[str, Any], dict[str, Any]]:
+    place: Path, rows: list[records.Row], winner: str, columns: Columns
+) -> tuple[list[records.Row], Columns, Undecided]:
     """Rows with `chosen` and `rejected` instead of two sides; the columns left to map; and what was left out.
 
     Each row keeps its number as `id` where the data have none. Ties and winners that are neither side have no right
@@ -41,20 +51,25 @@ def by_winner(
             kept.append({"id": str(number), **row, "chosen": row.get(sides[side]), "rejected": row.get(sides[other])})
         else:
             left["tie" if side == "tie" else _named(row.get(winner))] += 1
-    about = {"ties": left.pop("tie", 0), "unknown": dict(left)}
+    about: Undecided = {"ties": left.pop("tie", 0), "unknown": dict(left)}
     _say(place, winner, about, len(rows), bool(kept))
     rest = {name: value for name, value in columns.items() if name not in _SIDES}
     return kept, rest, about
 
 
-def ignored(columns: Mapping[str, Any]) -> None:
+def ignored(columns: Columns) -> None:
     """Raise DataError where two sides are named and no column that says which of them won."""
     named = [name for name in _SIDES if name in columns]
     if named:
         raise DataError(f"columns: {named[0]!r} is a side of a comparison: name the winner's column: winner=...")
 
 
-def _column(place: Path, side: str, there: Sequence[str], columns: Mapping[str, Any]) -> str:
+def side_by_side(there: Sequence[str]) -> bool:
+    """Whether the columns hold two answers by their places, and not by which of them is right."""
+    return all(any(name in there for name in names) for names in _SIDES.values())
+
+
+def _column(place: Path, side: str, there: Sequence[str], columns: Columns) -> str:
     given = columns.get(side)
     if given is not None:
         if not isinstance(given, str) or given not in there:
@@ -84,7 +99,7 @@ def _named(value: object) -> str:
     return "blank" if blank else records.short(value, 40)
 
 
-def _say(place: Path, winner: str, about: Mapping[str, Any], total: int, some: bool) -> None:
+def _say(place: Path, winner: str, about: Undecided, total: int, some: bool) -> None:
     unknown = sum(about["unknown"].values())
     named = ", ".join(f"{value} ({n})" for value, n in list(about["unknown"].items())[:5])
     said = f"{about['ties']} ties and {unknown} rows whose {winner!r} is neither side" + (f": {named}" if named else "")

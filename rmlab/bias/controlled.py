@@ -1,7 +1,7 @@
 """Accuracy at equal length or equal style: a logistic curve per model, read off where the two answers do not differ."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 
 _ENDINGS = {0.0: "lost or tied", 1.0: "won"}
 _OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each degree of freedom of a curve needs
+_SEPARATED = 1.0  # penalty where no maximum exists: the estimate is then the penalty's as much as the data's
 _DOUBTFUL = 0.01  # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by chance
 _ALIKE, _FEWEST_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
 
@@ -31,7 +32,7 @@ def length_controlled(
     *,
     measure: str = "characters",
     form: Literal["spline", "tanh"] = "spline",
-    penalty: logistic.Penalty = 1.0,
+    penalty: logistic.Penalty = logistic.PENALTY,
     by: str | Sequence[str] = "model",
     ties: metrics.Ties = "loss",
     confidence: float = 0.95,
@@ -47,9 +48,9 @@ def length_controlled(
     of the log ratio free to change with their size; it follows tastes for log length or for a middle length, too.
     "tanh" is the form of length-controlled AlpacaEval (Dubois and others, arXiv 2404.04475), b * tanh(d / sd(d)),
     without its term for the difficulty of a prompt, which one model's outcomes cannot give: narrower, and wrong where
-    the taste has another shape. `penalty`: weight of the squared slopes; the intercept is free. 1 is a standard normal
-    prior; "cv" chooses by cross-validation over prompts, as AlpacaEval does, which predicts best but leaves more bias
-    at zero; 0 is none.
+    the taste has another shape. `penalty`: weight of the squared slopes; the intercept is free. 0.1 is a normal prior
+    of variance 10; "cv" chooses by cross-validation over prompts, as AlpacaEval does, which predicts best but leaves
+    more bias at zero; 0 is none.
 
     Columns after those of `by`: accuracy (as it is), controlled, se, low, high (of controlled; clustered by prompt),
     effect (what a chosen answer twice as long as the rejected one adds in log-odds, at the typical length), effect_low,
@@ -79,7 +80,7 @@ def style_controlled(
     *,
     controls: Sequence[str] = ("characters", "headings", "bold", "list_items"),
     form: Literal["spline", "linear"] = "spline",
-    penalty: logistic.Penalty = 1.0,
+    penalty: logistic.Penalty = logistic.PENALTY,
     by: str | Sequence[str] = "model",
     ties: metrics.Ties = "loss",
     confidence: float = 0.95,
@@ -146,7 +147,7 @@ def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Pe
     elif design.columns.shape[1] and logistic.separated(y, _with_intercept(design.plain)):
         trouble = "perfect separation: the differences alone decide every comparison; penalised estimate, no interval"
         design = design._replace(columns=design.plain, steps=design.plain_steps)
-        found = logistic.fit(y, _with_intercept(design.plain), prompt, penalty if penalty else 1.0)
+        found = logistic.fit(y, _with_intercept(design.plain), prompt, _SEPARATED)
     else:
         x = _with_intercept(design.columns)
         found = logistic.fit(y, x, prompt, penalty)
@@ -187,8 +188,10 @@ def _effects(found: "logistic.Logistic | None", design: Design, quantile: float)
     return effect, effect - half, effect + half
 
 
-def _row(pairs: pd.DataFrame, by: list[str], result: _Result, effects: dict[str, float], caveat: str) -> dict[str, Any]:
-    group: dict[str, Any] = pairs.iloc[0][by].to_dict()
+def _row(
+    pairs: pd.DataFrame, by: list[str], result: _Result, effects: dict[str, float], caveat: str
+) -> dict[str, object]:
+    group: dict[str, object] = pairs.iloc[0][by].to_dict()
     values = {name: getattr(result, name) for name in ("accuracy", "controlled", "se", "low", "high")}
     about = {name: getattr(result, name) for name in ("fit_p", "penalty", "n_pairs", "n_prompts")}
     outcome = pairs["outcome"]

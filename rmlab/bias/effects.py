@@ -1,7 +1,7 @@
 """What moves a score inside a prompt: correctness, a step of style, a doubling of length; and their exchange rate."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,7 +80,7 @@ def exchange_rate(
 class _Fit(NamedTuple):
     """One regression: estimates of the terms (NaN where there is none), their covariance, why some are missing."""
 
-    group: dict[str, Any]
+    group: dict[str, object]
     terms: list[str]
     effect: Floats
     covariance: Floats
@@ -91,7 +91,7 @@ class _Fit(NamedTuple):
     caveat: str = ""
 
 
-_Rows = Callable[[_Fit, float], Iterator[tuple[dict[str, Any], str, str]]]
+_Rows = Callable[[_Fit, float], Iterator[tuple[dict[str, object], str, str]]]
 
 
 def _fits(
@@ -142,7 +142,7 @@ def _fit(
     inside: NDArray[np.intp],
     cluster: NDArray[np.intp],
     terms: list[str],
-    group: dict[str, Any],
+    group: dict[str, object],
 ) -> _Fit:
     there = ~np.isnan(y)
     missing = int((~there).sum())
@@ -220,7 +220,7 @@ def _table(fits: list[_Fit], rows: _Rows, confidence: float) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, object], str, str]]:
     from scipy.stats import t
 
     few = too_few(fit.n_prompts)
@@ -233,7 +233,7 @@ def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], s
         yield {"term": term, "effect": effect, "se": se} | limits | {"p": p}, caveat, fit.reasons[i] or few
 
 
-def _rate_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _rate_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, object], str, str]]:
     few = too_few(fit.n_prompts)
     unit = fit.terms.index("correct")
     for i, term in enumerate(fit.terms):

@@ -5,11 +5,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Logistic", "Penalty", "fit", "misfit", "separated"]
+__all__ = ["PENALTY", "Logistic", "Penalty", "fit", "misfit", "separated"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Penalty = float | Literal["cv"]
+
+PENALTY = 0.1
+"""Default weight of the squared slopes: a normal prior of standard deviation 3.2, in log-odds per standard deviation.
+
+With 1 a strong taste for a middle length was shrunk by 0.7 of its error, and covered 91 % on the shorter files of
+RM-Bench; with 0.1 intervals are 2 to 8 % wider and hold (benchmarks/equal_length.py). Less changes little more.
+"""
 
 _STEPS = 100
 _SETTLED = 1e-9
@@ -79,9 +86,11 @@ def misfit(y: Floats, x: Floats, other: Floats, cluster: Codes, found: Logistic)
 def separated(y: Floats, x: Floats) -> bool:
     """Whether some direction puts all wins on one side and all losses on the other (boundary allowed): no maximum.
 
-    A linear programme: the largest sum of signed distances with none negative (Konis 2007). Ties that count half must
-    lie on the boundary.
+    Ties that count half must lie on the boundary. With one column beside the intercept the two sides are intervals;
+    with more it is a linear programme: the largest sum of signed distances with none negative (Konis 2007).
     """
+    if x.shape[1] == 2:
+        return _separated_on_a_line(np.sign(y - 0.5), x[:, 1])
     from scipy.optimize import linprog
 
     rows, counts = np.unique(np.column_stack([np.sign(y - 0.5), x]), axis=0, return_counts=True)
@@ -96,6 +105,21 @@ def separated(y: Floats, x: Floats) -> bool:
         bounds=(-1, 1),
     )
     return bool(found.status == 0 and -found.fun > 1e-6)
+
+
+def _separated_on_a_line(side: Floats, x: Floats) -> bool:
+    """`separated` for one column: some point has all losses (side -1) on one side and all wins on the other.
+
+    Ties (side 0) must all be that point, and something must lie off it. The linear programme says the same, but took
+    half of the time of a fit of 2,500 comparisons.
+    """
+    won, lost, tied = x[side > 0], x[side < 0], x[side == 0]
+    for sign in (1.0, -1.0):
+        low, high = (sign * lost).max(initial=-np.inf), (sign * won).min(initial=np.inf)
+        boundary = low <= high and (not len(tied) or low <= sign * tied[0] <= high)
+        if boundary and np.ptp(x) > 0 and (not len(tied) or np.ptp(tied) == 0):
+            return True
+    return False
 
 
 def _maximum(y: Floats, x: Floats, penalty: float) -> Floats:

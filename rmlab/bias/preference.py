@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.bias.prompts import columns_of, prompt_index, unit_scores
-from rmlab.items.columns import number
 from rmlab.items.comparisons import Ties, credit
+from rmlab.keys import number
 from rmlab.metrics.means import clustered_mean, share_interval
 from rmlab.tables import PROMPT, STYLE, STYLES, DataError
 

@@ -1,7 +1,6 @@
 """Counterfactual probes: the same answer in another style, and what that does to its score."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,8 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.bias.prompts import columns_of, groups_of, prompt_index, spread, too_few
 from rmlab.metrics.means import clustered_mean, mean_interval
-from rmlab.scorers.protocol import PlainScorer, is_plain, name_of
+from rmlab.scorers.guards import is_plain, name_of
+from rmlab.scorers.protocol import PlainScorer, Prompt
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest
@@ -88,7 +88,7 @@ def probe_changes(
     return table
 
 
-def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, Any]:
+def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, object]:
     from scipy.special import stdtr
 
     altered = rows[rows["change"].notna()]
@@ -142,10 +142,10 @@ def _changed(made: Transform, texts: list[str], steps: int | None) -> list[str]:
     return changed
 
 
-def _scored(scorer: PlainScorer, prompts: list[Any], versions: list[list[str]]) -> list[Floats]:
+def _scored(scorer: PlainScorer, prompts: list[Prompt], versions: list[list[str]]) -> list[Floats]:
     """Scores of every version of the texts, each different text scored once."""
     number: dict[tuple[str, str], int] = {}
-    asked: list[tuple[Any, str]] = []
+    asked: list[tuple[Prompt, str]] = []
     wanted = np.empty((len(versions), len(prompts)), np.intp)
     for row, texts in enumerate(versions):
         for column, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):

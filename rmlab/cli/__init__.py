@@ -8,7 +8,8 @@ import typer
 from rmlab.cli import terminal, wording
 from rmlab.cli.demo import demo
 from rmlab.cli.doctor import doctor
-from rmlab.cli.pages import explore, report
+from rmlab.cli.judging import judge
+from rmlab.cli.pages import card, explore, report
 from rmlab.cli.scoring import merge, prefer, score
 
 __all__ = ["app", "main"]
@@ -64,5 +65,5 @@ def _rmlab(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 # The order is that of the help.
 app.command()(demo)
-for command in (score, prefer, merge, doctor, report, explore):
+for command in (score, prefer, judge, merge, doctor, report, card, explore):
     app.command(no_args_is_help=True)(command)

@@ -1,8 +1,9 @@
 """The command that shows the main job."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import pandas as pd
 import typer
 
 from rmlab.cli.terminal import say
@@ -22,14 +23,17 @@ def demo(
     from rmlab.demo import demo as run
 
     table, files = run(out)
-    shown = table.loc[:, "model":"overall"].round(2).assign(interval=_interval(table))
-    say("Share of comparisons that the right answer wins, 64 prompts, 95 % interval of overall:\n")
+    shares = table.loc[:, "chat":"overall"].map("{:.2f}".format)
+    shown = pd.concat([table["model"], shares], axis=1).assign(interval=_interval(table))
+    say("Share of comparisons that the right answer wins, over 64 prompts.")
+    say("The interval is that of overall, at 95 %.\n")
     say(shown.to_string(index=False))
     say("\nFigures, each with its numbers beside it:")
     for file in files:
         say(f"  {file}")
-    say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model: rmlab score --help")
+    say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model:")
+    say("  rmlab score --help")
 
 
-def _interval(table: Any) -> list[str]:
+def _interval(table: pd.DataFrame) -> list[str]:
     return [f"{low:.2f} to {high:.2f}" for low, high in zip(table["low"], table["high"], strict=True)]

@@ -1,7 +1,7 @@
 """Options that several commands share, and what they become in Python."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,11 +34,12 @@ __all__ = [
     "Winner",
     "given",
     "label_weights",
+    "one_of",
     "refuse_for_baselines",
 ]
 
 
-def _one_of(*allowed: str) -> Any:
+def one_of(*allowed: str) -> Callable[[str | None], str | None]:
     """A check of an option's value, before anything is loaded."""
 
     def check(value: str | None) -> str | None:
@@ -62,8 +63,7 @@ def _template(value: str | None) -> str | None:
 def _form(value: str | None) -> str | None:
     from rmlab.scorers.forms import FORMS
 
-    checked: str | None = _one_of(*(form.name for form in FORMS))(value)
-    return checked
+    return one_of(*(form.name for form in FORMS))(value)
 
 
 def _device(value: str | None) -> str | None:
@@ -92,7 +92,7 @@ Dtype = Annotated[
     str | None,
     typer.Option(
         help="float32, bfloat16 or float16; else chosen for the device.",
-        callback=_one_of("float32", "bfloat16", "float16"),
+        callback=one_of("float32", "bfloat16", "float16"),
     ),
 ]
 Device = Annotated[
@@ -103,15 +103,15 @@ Template = Annotated[
 ]
 Convention = Annotated[
     str | None,
-    typer.Option(help="reward-bench: tokens as its runner makes them.", callback=_one_of("reward-bench")),
+    typer.Option(help="reward-bench: tokens as its runner makes them.", callback=one_of("reward-bench")),
 ]
 MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
 Truncate = Annotated[
     str | None,
-    typer.Option(help="left keeps the answer, right the prompt; else raise.", callback=_one_of("left", "right")),
+    typer.Option(help="left keeps the answer, right the prompt; else raise.", callback=one_of("left", "right")),
 ]
 TruncatePairs = Annotated[
-    str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.", callback=_one_of("right"))
+    str | None, typer.Option(help="right cuts long texts, PairRM only; else raise.", callback=one_of("right"))
 ]
 Head = Annotated[str | None, typer.Option(help="Name of the reward head; else found by its weights.")]
 Weight = Annotated[list[str] | None, typer.Option(help="label=0.5 for a model of several labels; repeat.")]
@@ -131,7 +131,7 @@ Form = Annotated[
 ]
 Implicit = Annotated[
     str | None,
-    typer.Option(help="Policies without a reference: mean, sum or norm.", callback=_one_of("mean", "sum", "norm")),
+    typer.Option(help="Policies without a reference: mean, sum or norm.", callback=one_of("mean", "sum", "norm")),
 ]
 Column = Annotated[
     list[str] | None, typer.Option(help="chosen=better: which column of a file of pairs is which; repeat.")
@@ -140,12 +140,12 @@ Winner = Annotated[str | None, typer.Option(help="Column of side-by-side data th
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
-def given(**options: Any) -> dict[str, Any]:
+def given(**options: object) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 
 
-def refuse_for_baselines(models: list[str], options: dict[str, Any]) -> None:
+def refuse_for_baselines(models: list[str], options: dict[str, object]) -> None:
     """Raise DataError where options are given to baselines only, which have none."""
     from rmlab import baselines
     from rmlab.tables import DataError
@@ -155,10 +155,12 @@ def refuse_for_baselines(models: list[str], options: dict[str, Any]) -> None:
         raise DataError(f"{named}: for models only; {', '.join(models)} need no options")
 
 
-def label_weights(weight: list[str] | None) -> dict[str, float] | None:
-    """label=0.5 label2=0.3 as a mapping."""
+def label_weights(weight: list[str] | None, *, model: bool = False) -> dict[str, float] | str | None:
+    """label=0.5 label2=0.3 as a mapping; with `model` also the one name of a model, as it stands."""
     if not weight:
         return None
+    if model and len(weight) == 1 and "=" not in weight[0]:
+        return weight[0]
     weights = {}
     for text in weight:
         label, _, number = text.rpartition("=")

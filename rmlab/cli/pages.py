@@ -1,14 +1,17 @@
 """The commands that make pages: a report, and the explorer."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmlab.cli.terminal import say
 from rmlab.cli.texts import load_texts
 
-__all__ = ["explore", "report"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["card", "explore", "report"]
 
 
 def report(
@@ -19,14 +22,22 @@ def report(
         typer.Option(help="Benchmark (or file of pairs) whose texts the baselines are scored on; repeat."),
     ] = None,
     path: Annotated[Path | None, typer.Option(help="File or folder of --texts; else downloaded.")] = None,
+    include_texts: Annotated[
+        bool, typer.Option("--include-texts", help="Put prompts and answers of --texts into the page.")
+    ] = False,
+    text_limit: Annotated[float, typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts.")] = 20.0,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
 ) -> None:
-    """Write one HTML file that opens offline: a leaderboard for each benchmark, with intervals, groups and figures.
+    """Write one HTML file that opens offline.
+
+    It has a leaderboard for each benchmark, with intervals, groups and figures. Its numbers lead to the prompts behind
+    them.
 
     \b
     Examples:
       rmlab report scores/ -o report.html
       rmlab report scores.csv "results/*.json" --texts mini -o report.html
+      rmlab report scores/ --texts rm-bench --include-texts
     """
     import matplotlib
 
@@ -35,9 +46,32 @@ def report(
 
     if path is not None and len(texts or []) != 1:
         raise typer.BadParameter("give exactly one --texts with it", param_hint="--path")
+    if include_texts and not texts:
+        raise typer.BadParameter("give --texts with it: the benchmark that was scored", param_hint="--include-texts")
     responses = _stacked([load_texts(name, path) for name in texts]) if texts else None
-    written = write_report(results, out, responses=responses, title=title)
+    written = write_report(results, out, responses=responses, texts=include_texts, text_limit=text_limit, title=title)
     say(f"{written} ({written.stat().st_size / 2**20:.1f} MiB)", err=True)
+
+
+def card(
+    results: Annotated[Path, typer.Argument(help="Folder or file of scores and pairs, such as a store.")],
+    model: Annotated[str, typer.Argument(help="Name of the model, as the scores have it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write into.")] = Path("card"),
+) -> None:
+    """Write a model's card for its page on the hub.
+
+    README.md has its tables with intervals, its matrix, what style is worth to it, and the hub's metadata;
+    .eval_results/ has the overall scores as the hub reads them.
+
+    \b
+    Examples:
+      rmlab card scores/ Skywork/Skywork-Reward-V2-Qwen3-0.6B
+      rmlab card scores/ my-model -o my-model-card
+    """
+    from rmlab.report import write_card
+
+    for file in write_card(results, model, out):
+        say(str(file), err=True)
 
 
 def explore(
@@ -47,7 +81,9 @@ def explore(
     host: Annotated[str, typer.Option(help="Address to listen on; this machine only unless changed.")] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Serve the explorer as a page on this machine, behind a token; stop it with Ctrl+C.
+    """Serve the explorer as a page on this machine.
+
+    Its address holds a token, without which nobody sees the page. Stop it with Ctrl+C.
 
     \b
     Examples:
@@ -59,7 +95,7 @@ def explore(
     serve(scores, responses=responses, port=port, host=host, open_browser=open_browser)
 
 
-def _stacked(frames: list[Any]) -> Any:
+def _stacked(frames: list["pd.DataFrame"]) -> "pd.DataFrame":
     import pandas as pd
 
     for frame in frames:

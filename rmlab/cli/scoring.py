@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,10 +35,16 @@ from rmlab.cli.options import (
     label_weights,
     refuse_for_baselines,
 )
+from rmlab.cli.serving import Kind, LocalWeights, Tokenizer, Url, served_options
 from rmlab.cli.terminal import say, say_table
 from rmlab.cli.texts import load_texts
 
-__all__ = ["merge", "prefer", "score"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rmlab.scoring import Named
+
+__all__ = ["interruptible", "merge", "prefer", "score", "write_table"]
 
 
 def score(
@@ -67,6 +73,11 @@ def score(
     trust_remote_code: TrustRemoteCode = False,
     allow_pickle: AllowPickle = False,
     allow_missing: Annotated[bool, typer.Option(help="Count NaN scores as missing instead of stopping.")] = False,
+    url: Url = None,
+    kind: Kind = None,
+    tokenizer: Tokenizer = None,
+    local_weights: LocalWeights = None,
+    key: Annotated[str | None, typer.Option(help="Environment variable that holds the server's key.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Score a benchmark's texts with one or more reward models.
@@ -78,6 +89,7 @@ def score(
       rmlab score rm-bench ./my-model --path data/rm-bench --store scores --shard 3/16 -o part3.csv
       rmlab score mini run1/final run2/final --name run1 --name run2 --store scores
       rmlab score rm-bench ./my-dpo-policy --reference ./its-sft-model --store scores
+      rmlab score rm-bench my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm --store scores
       rmlab score pairs.jsonl longest -o scores.parquet
       rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
@@ -90,16 +102,19 @@ def score(
         convention=convention, max_length=max_length, truncate=truncate, revision=revision, budget=budget,
         trust_remote_code=trust_remote_code or None, allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
-    scorers: list[Any] = list(models)
+    scorers: list[Named] = list(models)
     refuse_for_baselines(models, options)
-    if reference or implicit:
+    if url:
+        served = served_options(url, kind, tokenizer, local_weights, weight, options) | given(key=key)
+        scorers, options = [_served(models, options, served)], {}
+    elif reference or implicit:
         scorers, options = _policies(models, reference, implicit, options), {}
-    with _interruptible(store):
+    with interruptible(store):
         scores = score_responses(
             responses, scorers,
             store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
         )  # fmt: skip
-    _write(scores, "scores", out, file_format)
+    write_table(scores, "scores", out, file_format)
 
 
 def prefer(
@@ -128,7 +143,9 @@ def prefer(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare a benchmark's answers by pairwise models: every chosen with every rejected one, in both orders.
+    """Compare a benchmark's answers with pairwise models.
+
+    Every chosen answer meets every rejected one, in both orders.
 
     \b
     Examples:
@@ -145,19 +162,21 @@ def prefer(
         truncate=truncate, revision=revision, budget=budget, trust_remote_code=trust_remote_code or None,
         allow_pickle=allow_pickle or None, name=_names(name, models),
     )  # fmt: skip
-    with _interruptible(store):
+    with interruptible(store):
         pairs = prefer_responses(
             responses, models,
             store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
         )  # fmt: skip
-    _write(pairs, "comparisons", out, file_format)
+    write_table(pairs, "comparisons", out, file_format)
 
 
 def merge(
     folders: Annotated[list[Path], typer.Argument(help="Stores to copy from.")],
     into: Annotated[Path, typer.Option(help="Store to copy into; made if it is not there.")],
 ) -> None:
-    """Copy the scores of several stores (of shards, say) into one; prints what was added as CSV.
+    """Copy the scores of several stores, such as shards, into one.
+
+    Prints what was added as CSV.
 
     \b
     Examples:
@@ -169,7 +188,7 @@ def merge(
     say_table(merge_stores(folders, into))
 
 
-def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> list[Any]:
+def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> "list[Named]":
     from rmlab.scorers.implicit import implicit_reward
 
     if "head" in options or "weights" in options:
@@ -179,6 +198,15 @@ def _policies(models: list[str], reference: str | None, mode: str | None, option
         implicit_reward(model, reference, mode=mode, name=name, **options)
         for model, name in zip(models, names, strict=True)
     ]
+
+
+def _served(models: list[str], options: dict[str, Any], served: dict[str, Any]) -> Any:
+    from rmlab.scorers import remote
+
+    if len(models) > 1:
+        raise typer.BadParameter(f"one MODEL at a time, not {len(models)}", param_hint="--url")
+    named = {"name": options["name"][0]} if "name" in options else {}
+    return remote(model=models[0], **served, **named)
 
 
 def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
@@ -191,7 +219,7 @@ def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
 
 
 @contextmanager
-def _interruptible(store: Path | None) -> Iterator[None]:
+def interruptible(store: Path | None) -> Iterator[None]:
     """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield
@@ -214,7 +242,8 @@ def _check_out(out: Path | None, file_format: str | None, models: int, *, pairs:
         raise typer.BadParameter("needs a file to write: give --out", param_hint="--format")
 
 
-def _write(table: Any, rows: str, out: Path | None, file_format: str | None) -> None:
+def write_table(table: "pd.DataFrame", rows: str, out: Path | None, file_format: str | None) -> None:
+    """The table to a file, or as CSV to the terminal; `rows` says what its rows are."""
     if out is None:
         say_table(table)
         return

@@ -3,7 +3,6 @@
 import logging
 import sys
 import traceback
-from typing import Any
 
 import pandas as pd
 import typer
@@ -24,7 +23,7 @@ def say_table(table: pd.DataFrame) -> None:
     sys.stdout.write(csv(table))
 
 
-def warn(message: object, *place: Any, **more: Any) -> None:
+def warn(message: object, *place: object, **more: object) -> None:
     """A warning on one line, without the place in our code that gave it."""
     say(f"rmlab: warning: {line(message)}", err=True)
 
@@ -35,7 +34,7 @@ def fail(error: BaseException) -> None:
     say(f"rmlab: error: {line(missing or in_options(str(error)))}", err=True)
 
 
-def say_usage(error: Any) -> None:
+def say_usage(error: typer.BadParameter) -> None:
     """What typer says of wrong usage, which repeats the words that were given."""
     import io
 

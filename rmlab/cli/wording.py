@@ -10,6 +10,8 @@ _OPTIONS = {
     **{name: name for name in ("store", "shard", "path", "device", "dtype", "template", "truncate", "head", "name")},
     **{name: name for name in ("reference", "revision", "budget", "form", "format", "out", "winner", "texts")},
     **{f"{name}": name.replace("_", "-") for name in ("max_length", "trust_remote_code", "allow_pickle")},
+    **{name: name for name in ("url", "key", "convention", "samples", "temperature", "seed", "concurrency", "rate")},
+    **{name: name.replace("_", "-") for name in ("answer_tokens", "max_requests", "max_tokens")},
     "allow_missing": "allow-missing",
     "weights": "weight",
     "mode": "implicit",
@@ -24,6 +26,7 @@ _CALLS = (
     (re.compile(r"load_pairs\(\.\.\., (--[^)]*)\)"), r"\1"),
     (re.compile(r"\bload_pairs: "), ""),
     (re.compile(r"\bmodel=(?=')"), ""),
+    (re.compile(r"\bmode=(?='(?:pairwise|logprob|ranking|rating)')"), "--mode "),
 )
 _FLAG = re.compile(rf"\b({_NAMES})=True\b")
 _VALUE = re.compile(rf"\b({_NAMES})=(?=['\d-])")
@@ -33,8 +36,13 @@ _FIRST = re.compile(rf"^({_NAMES})(?=: )")
 # Packages that an extra brings, and what each of them brings with it.
 _EXTRAS = {
     "score": ("torch", "transformers", "safetensors", "accelerate", "platformdirs", "tokenizers", "jinja2"),
-    "lab": ("jupyterlab", "ipywidgets", "anywidget", "nh3", "voila", "nbval", "IPython", "traitlets", "itables"),
-}
+    "judge": ("httpx", "tenacity"),
+    "triton": ("tritonclient",),
+    "lab": (
+        "jupyterlab", "ipywidgets", "anywidget", "nh3", "latex2mathml", "pygments", "voila", "nbval", "IPython",
+        "traitlets", "itables",
+    ),
+}  # fmt: skip
 
 
 def in_options(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def export_every_eval_ever(
     return len(lines)
 
 
-def _lines(pairs: pd.DataFrame, responses: pd.DataFrame, evaluation_id: str | None) -> Iterator[dict[str, Any]]:
+def _lines(pairs: pd.DataFrame, responses: pd.DataFrame, evaluation_id: str | None) -> Iterator[dict[str, object]]:
     keys = zip(
         *(responses[name].astype("str") if name == "label" else responses[name] for name in tables.KEY), strict=True
     )
@@ -56,7 +56,9 @@ def _lines(pairs: pd.DataFrame, responses: pd.DataFrame, evaluation_id: str | No
         yield _line(pair, prompt, chosen, rejected, evaluation_id)
 
 
-def _line(pair: dict[str, Any], prompt: Any, chosen: str, rejected: str, evaluation_id: str | None) -> dict[str, Any]:
+def _line(
+    pair: dict[Hashable, Any], prompt: object, chosen: str, rejected: str, evaluation_id: str | None
+) -> dict[str, object]:
     raw = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
     preferred = {"win": chosen, "loss": rejected, "tie": ""}[pair["outcome"]]
     kept = ("domain", "subset", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level", "margin")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmlab import records, tables
+from rmlab import cells, records, tables
 from rmlab.io.mapped import Columns, renamed
 from rmlab.tables import DataError
 
@@ -49,8 +49,9 @@ def join(
     if not {"id", "response"} & {*key}:
         raise DataError(f"scores: neither 'id' nor 'response'; found: {list(given.columns)}; use columns={{...}}")
     if model is not None or "model" not in given:
+        tables.require_text("model", model)
         given = given.assign(model=name if model is None else model)
-    given = given.assign(**{c: _texts(given[c]) for c in key}).reset_index(drop=True)
+    given = given.assign(**{c: _texts(c, given[c]) for c in key}).reset_index(drop=True)
     parts = [_joined(responses, part, key, allow_missing) for _, part in given.groupby("model", sort=False)]
     return tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
 
@@ -62,15 +63,17 @@ def _given(scores: pd.DataFrame | str | PathLike[str], columns: Columns) -> tupl
     return renamed(pd.DataFrame(records.read_rows(path)), columns, _NAMES), path.stem
 
 
-def _texts(values: pd.Series) -> pd.Series:
+def _texts(column: str, values: pd.Series) -> pd.Series:
     """Keys as text: 7 and 7.0 are "7"."""
     plain = values.astype(object)
+    if (broken := cells.broken(plain)).any():
+        tables.require_text(f"scores: row {int(broken.argmax())}: {column}", plain.iloc[int(broken.argmax())])
     whole = plain.map(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
     return whole.map(lambda x: "" if x is None or x is pd.NA or x != x else str(x)).astype("str")
 
 
 def _joined(responses: pd.DataFrame, given: pd.DataFrame, key: list[str], allow_missing: bool) -> pd.DataFrame:
-    asked = pd.DataFrame({c: _texts(responses[c]) for c in key})
+    asked = pd.DataFrame({c: _texts(c, responses[c]) for c in key})
     if len(given) == len(asked) and (given[key].to_numpy() == asked[key].to_numpy()).all():
         scored = responses[[c for c in tables.SCORES if c in responses]]
         return scored.assign(model=given["model"].iloc[0], score=given["score"].to_numpy())

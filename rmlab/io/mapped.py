@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -23,7 +22,7 @@ _LAYOUTS = {
 """The field that tells the layout of a file of scores, and the further ones of that layout."""
 
 _SCORES = (*_SHARED, *(name for field, further in _LAYOUTS.items() for name in (field, *further)))
-_ABSENT: Any = object()
+_ABSENT: object = object()
 
 
 def read_mapped_scores(path: Path, columns: Columns, model: str | None) -> pd.DataFrame:
@@ -80,10 +79,10 @@ def _rows(path: Path, columns: Columns) -> list[records.Row]:
         return rows
     (whole,) = rows
     values = {theirs: _get(whole, theirs) for theirs in columns.values()}
-    sizes = {len(value) if isinstance(value, list) else -1 for value in values.values()}
-    if len(sizes) == 1 and sizes != {-1} and (sizes != {1} or "id" in columns):
-        (size,) = sizes
-        return [{theirs: value[number] for theirs, value in values.items()} for number in range(size)]
+    lists = {theirs: value for theirs, value in values.items() if isinstance(value, list)}
+    sizes = {len(value) for value in lists.values()}
+    if len(lists) == len(values) and len(sizes) == 1 and (sizes != {1} or "id" in columns):
+        return [dict(zip(lists, entries, strict=True)) for entries in zip(*lists.values(), strict=True)]
     heads = {theirs.split(".", 1)[0] for theirs in columns.values()}
     inside = whole.get(next(iter(heads))) if len(heads) == 1 else None
     if isinstance(inside, list) and inside and all(isinstance(row, dict) for row in inside):
@@ -92,7 +91,7 @@ def _rows(path: Path, columns: Columns) -> list[records.Row]:
     return rows
 
 
-def _get(row: Any, name: str) -> Any:
+def _get(row: object, name: str) -> object:
     """A field by its name, or by a path with dots."""
     if isinstance(row, dict) and name in row:
         return row[name]
@@ -100,7 +99,7 @@ def _get(row: Any, name: str) -> Any:
     return _get(row[first], rest) if dot and isinstance(row, dict) and first in row else _ABSENT
 
 
-def _fields(path: Path, number: int, row: records.Row, columns: Columns) -> dict[str, Any]:
+def _fields(path: Path, number: int, row: records.Row, columns: Columns) -> dict[str, object]:
     found = {ours: _get(row, theirs) for ours, theirs in columns.items()}
     for ours, value in found.items():
         if value is _ABSENT:
@@ -117,7 +116,7 @@ def _fields(path: Path, number: int, row: records.Row, columns: Columns) -> dict
     return found
 
 
-def _number(path: Path, number: int, columns: Columns, name: str, value: Any) -> Any:
+def _number(path: Path, number: int, columns: Columns, name: str, value: object) -> object:
     """One score: lists around a single number are taken off; a text stays, for the check to read or to name."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -126,12 +125,12 @@ def _number(path: Path, number: int, columns: Columns, name: str, value: Any) ->
     return records.number(path, number, {columns[name]: value}, columns[name])
 
 
-def _one(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, Any]]:
+def _one(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, object]]:
     found = _fields(path, number, row, columns)
     return [found | {"score": _number(path, number, columns, "score", found["score"])}]
 
 
-def _two(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, Any]]:
+def _two(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, object]]:
     found = _fields(path, number, row, columns)
     sides = {label: found.pop(f"{label}_score") for label in tables.LABELS}
     return [
@@ -141,7 +140,7 @@ def _two(path: Path, number: int, row: records.Row, columns: Columns) -> list[di
     ]
 
 
-def _many(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, Any]]:
+def _many(path: Path, number: int, row: records.Row, columns: Columns) -> list[dict[str, object]]:
     found = _fields(path, number, row, columns)
     values, correct = _flat(found.pop("scores")), found.pop("num_correct", 1)
     correct = int(correct) if isinstance(correct, str) and correct.isascii() and correct.isdigit() else correct
@@ -159,7 +158,7 @@ def _many(path: Path, number: int, row: records.Row, columns: Columns) -> list[d
     ]
 
 
-def _flat(value: Any) -> list[Any]:
+def _flat(value: object) -> list[object]:
     """Scores of several answers as a list; a list around such a list is taken off."""
     while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]

@@ -3,16 +3,16 @@
 import glob
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from rmlab import files, records, tables
-from rmlab.io import own, response_matrix, reward_bench, rm_bench
+from rmlab.io import native, response_matrix, reward_bench, rm_bench
 from rmlab.io.mapped import Columns, read_mapped_pairs, read_mapped_scores
 from rmlab.tables import DataError, nearest
 
@@ -60,6 +60,7 @@ def read_scores(
     with `allow_missing` missing ones are read as NaN, which later steps count and never score.
     """
     paths = _paths(source, "scores")
+    tables.require_text("model", model)
     frames = []
     for path in paths:
         with _naming(path, format):
@@ -97,7 +98,7 @@ def read_pairs(
             raise DataError(f"{path}: a file of scores ({kind}), not of comparisons; use pairs(read_scores(...))")
         with _naming(path):
             matrix = kind == "response-matrix"
-            frame = response_matrix.read(path, benchmark, subsets) if matrix else own.read(path, "pairs")
+            frame = response_matrix.read(path, benchmark, subsets) if matrix else native.read(path, "pairs")
             made.append(tables.check_pairs(frame))
     pairs = tables.check_pairs(pd.concat(made, ignore_index=True))
     pairs.attrs = _provenance(paths)
@@ -123,7 +124,7 @@ def _paths(source: Source, table: Literal["scores", "pairs"]) -> list[Path]:
         if Path(text).exists() or not glob.has_magic(text):
             found.append(Path(text))
             continue
-        matches = [path for path in files.matches(text) if not path.name.endswith(own.SIDECAR)]
+        matches = [path for path in files.matches(text) if not path.name.endswith(native.SIDECAR)]
         if not matches:
             raise DataError(f"{text}: no file matches; check the folder and the pattern")
         found += matches
@@ -134,7 +135,7 @@ def _paths(source: Source, table: Literal["scores", "pairs"]) -> list[Path]:
 
 def _of_kind(folder: Path, files: list[Path], table: Literal["scores", "pairs"]) -> list[Path]:
     """The tables of one kind in a store's folder; a folder whose names tell no comparisons apart is read whole."""
-    pairs = [path for path in files if own.holds_pairs(path)]
+    pairs = [path for path in files if native.holds_pairs(path)]
     if table == "pairs":
         return pairs or files
     if len(pairs) == len(files):
@@ -167,7 +168,7 @@ def _scores(path: Path, format: str | None, model: str | None, columns: Columns 
         return read_mapped_scores(path, columns, model)
     kind = _kind(path, format)
     if kind == "rmlab":
-        frame = own.read(path, "scores")
+        frame = native.read(path, "scores")
         return frame if model is None else frame.assign(model=model)
     if kind == "response-matrix":
         return response_matrix.votes(response_matrix.read(path, "reward-bench", None))
@@ -189,7 +190,7 @@ def _kind(path: Path, format: str | None) -> str:
     return _json_kind(path, records.read_json(path))
 
 
-def _json_kind(path: Path, content: Any) -> str:
+def _json_kind(path: Path, content: object) -> str:
     first = content[0] if isinstance(content, list) and content else content
     names = set(first) if isinstance(first, dict) else set()
     if isinstance(content, dict):
@@ -211,7 +212,7 @@ def _json_kind(path: Path, content: Any) -> str:
     )
 
 
-def _provenance(paths: list[Path]) -> dict[str, Any]:
+def _provenance(paths: list[Path]) -> dict[Hashable | None, object]:
     found = {}
     for path in paths:  # a loop, not a comprehension: the warning's stack level counts frames
         kept = _sidecar(path)
@@ -222,8 +223,8 @@ def _provenance(paths: list[Path]) -> dict[str, Any]:
     return {"provenance": next(iter(found.values())) if len(paths) == 1 else {"files": found}}
 
 
-def _sidecar(path: Path) -> Any:
-    beside = path.with_name(path.name + own.SIDECAR)
+def _sidecar(path: Path) -> object:
+    beside = path.with_name(path.name + native.SIDECAR)
     if not beside.is_file():
         return None
     if beside.is_symlink() and not path.is_symlink():
@@ -233,7 +234,7 @@ def _sidecar(path: Path) -> Any:
         raise DataError(
             f"{beside}: expected an object with 'provenance' and 'sha256'; delete the file or write it again"
         )
-    if content.get("sha256") != own.sha256(path):
+    if content.get("sha256") != native.sha256(path):
         warnings.warn(f"{path}: changed since {beside.name} was written; its provenance is left out", stacklevel=4)
         return None
     return json.loads(json.dumps(content["provenance"]))

@@ -62,7 +62,7 @@ def wide(pairs: pd.DataFrame) -> pd.DataFrame:
     pairs = tables.check_pairs(pairs)
     double = pairs.duplicated(["model", "id"])
     if double.any():
-        first = pairs.loc[double.idxmax(), ["model", "domain", "id"]].to_dict()
+        first = pairs.loc[double, ["model", "domain", "id"]].iloc[0].to_dict()
         raise DataError(
             f"pairs: {int(double.sum())} rows repeat a model and id, first {first}; a response matrix holds one "
             "comparison per item: keep one benchmark, one chosen and one rejected answer per prompt"

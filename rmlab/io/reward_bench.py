@@ -1,7 +1,6 @@
 """RewardBench `eval-set-scores` files, versions 1 and 2: one object, its fields are columns (lists)."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,8 @@ from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.tables import DataError
 
 __all__ = ["content", "read"]
+
+Columns = dict[str, list[object]]
 
 _COLUMNS = {
     "reward-bench": ("id", "subset", "scores_chosen", "scores_rejected"),
@@ -23,25 +24,25 @@ def read(path: Path, kind: str, model: str | None) -> pd.DataFrame:
     content = records.read_json(path)
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected one object with {', '.join(_COLUMNS[kind])}; found {type(content).__name__}")
-    _check_columns(path, content, kind)
+    columns = _columns(path, content, kind)
     name = content.get("model", path.stem) if model is None else model
     if not isinstance(name, str) or not name:
         raise DataError(f"{path}: 'model' must be a name; it has {records.short(name)}; repair it, or pass model='...'")
-    made: list[dict[str, Any]] = []
-    for number in range(len(content["id"])):
-        row = {column: content[column][number] for column in _COLUMNS[kind]}
+    made: list[records.Row] = []
+    for number, entries in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(columns, entries, strict=True))
         made += _version_2(path, number, row) if kind == "reward-bench-2" else _version_1(path, number, row)
     return pd.DataFrame(made).assign(model=name, benchmark=kind)
 
 
-def content(scores: pd.DataFrame, kind: str, responses: pd.DataFrame | None) -> dict[str, Any]:
+def content(scores: pd.DataFrame, kind: str, responses: pd.DataFrame | None) -> dict[str, object]:
     """The object of one file for one model's scores; with `responses` it holds the texts, too."""
-    made: dict[str, Any] = {column: [] for column in _COLUMNS[kind]}
-    made["results"] = []
+    made: Columns = {column: [] for column in (*_COLUMNS[kind], "results")}
     texts = (
         None if responses is None else responses.set_index(["subset", "id", "label", "slot"])["response"].sort_index()
     )
-    for (subset, name), group in scores.groupby(["subset", "id"], sort=False):
+    for key, group in scores.groupby(["subset", "id"], sort=False):
+        subset, name = map(str, key)
         group = group.sort_values(["label", "slot"])
         values = {label: group.loc[group["label"] == label, "score"].tolist() for label in tables.LABELS}
         made["id"].append(int(name) if kind == "reward-bench" and name.isdecimal() else name)
@@ -55,19 +56,23 @@ def content(scores: pd.DataFrame, kind: str, responses: pd.DataFrame | None) -> 
     return {**made, "model": scores["model"].iloc[0]}
 
 
-def _check_columns(path: Path, content: dict[str, Any], kind: str) -> None:
+def _columns(path: Path, content: dict[str, object], kind: str) -> Columns:
+    columns: Columns = {}
     for column in _COLUMNS[kind]:
-        if not isinstance(content.get(column), list):
+        entries = content.get(column)
+        if not isinstance(entries, list):
             found = ", ".join(content)
             raise DataError(f"{path}: {column!r} must be a list with one entry per prompt; fields found: {found}")
-    lengths = {column: len(content[column]) for column in _COLUMNS[kind]}
+        columns[column] = entries
+    lengths = {column: len(entries) for column, entries in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{path}: the columns differ in length: {lengths}; the file may be cut off")
-    if not content["id"]:
+    if not columns["id"]:
         raise DataError(f"{path}: no prompts in it; write the file again")
+    return columns
 
 
-def _shared(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
+def _shared(path: Path, number: int, row: records.Row) -> dict[str, object]:
     for column in ("id", "subset"):
         if isinstance(row[column], bool) or not isinstance(row[column], int | str) or row[column] == "":
             records.fail(path, number, row, column, "a whole number or a non-empty string", "repair the file")
@@ -75,7 +80,7 @@ def _shared(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     return {"domain": subset, "id": str(row["id"]), "subset": subset}
 
 
-def _version_1(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _version_1(path: Path, number: int, row: records.Row) -> list[records.Row]:
     shared = _shared(path, number, row)
     return [
         {**shared, "label": label, "slot": 0, "score": records.number(path, number, row, f"scores_{label}")}
@@ -83,7 +88,7 @@ def _version_1(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, A
     ]
 
 
-def _version_2(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _version_2(path: Path, number: int, row: records.Row) -> list[records.Row]:
     shared = _shared(path, number, row)
     values, correct = row["scores"], row["num_correct"]
     if not isinstance(values, list) or len(values) < 2:
@@ -102,7 +107,7 @@ def _version_2(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, A
     ]
 
 
-def _add_version_1(made: dict[str, Any], subset: str, name: str, values: dict[str, list[float]]) -> None:
+def _add_version_1(made: Columns, subset: str, name: str, values: dict[str, list[float]]) -> None:
     if [len(values[label]) for label in tables.LABELS] != [1, 1]:
         raise DataError(
             f"scores: prompt {subset}/{name} has {len(values['chosen'])} chosen and {len(values['rejected'])} rejected "
@@ -114,7 +119,7 @@ def _add_version_1(made: dict[str, Any], subset: str, name: str, values: dict[st
     made["results"].append(int(chosen > rejected))
 
 
-def _add_version_2(made: dict[str, Any], subset: str, name: str, values: dict[str, list[float]]) -> None:
+def _add_version_2(made: Columns, subset: str, name: str, values: dict[str, list[float]]) -> None:
     if not values["chosen"] or not values["rejected"]:
         raise DataError(f"scores: prompt {subset}/{name} needs at least one chosen and one rejected answer")
     scores = [*values["chosen"], *values["rejected"]]
@@ -124,7 +129,7 @@ def _add_version_2(made: dict[str, Any], subset: str, name: str, values: dict[st
     made["results"].append(1 / scores.count(top) if scores[0] == top else 0)
 
 
-def _add_texts(made: dict[str, Any], kind: str, texts: pd.Series, group: pd.DataFrame) -> None:
+def _add_texts(made: Columns, kind: str, texts: pd.Series, group: pd.DataFrame) -> None:
     keys = list(zip(group["subset"], group["id"], group["label"].astype("str"), group["slot"], strict=True))
     found = [texts.loc[key] for key in keys]
     if kind == "reward-bench":

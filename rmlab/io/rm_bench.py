@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,11 +27,11 @@ def read(path: Path, model: str | None) -> pd.DataFrame:
     return pd.DataFrame(made).assign(model=name, benchmark="rm-bench")
 
 
-def rows(scores: pd.DataFrame, responses: pd.DataFrame | None) -> list[dict[str, Any]]:
+def rows(scores: pd.DataFrame, responses: pd.DataFrame | None) -> list[records.Row]:
     """Rows of a result file over all domains (ids such as `chat/100`) for one model's scores."""
     made = []
     for (subset, name), group in scores.groupby(["subset", "id"], sort=False):
-        row: dict[str, Any] = {"id": f"{subset}/{name}", "domain": subset}
+        row: records.Row = {"id": f"{subset}/{name}", "domain": subset}
         for label in tables.LABELS:
             mine = group[group["label"] == label].sort_values("slot")
             if len(mine) != len(STYLES) or mine["style"].astype("str").tolist() != list(STYLES):
@@ -47,10 +46,10 @@ def rows(scores: pd.DataFrame, responses: pd.DataFrame | None) -> list[dict[str,
     return made
 
 
-def _add_texts(rows: list[dict[str, Any]], responses: pd.DataFrame) -> None:
+def _add_texts(rows: list[records.Row], responses: pd.DataFrame) -> None:
     texts = responses.set_index(["subset", "id", "label", "slot"]).sort_index()
     for row in rows:
-        key = (row["domain"], row["id"].split("/", 1)[1])
+        key = (str(row["domain"]), str(row["id"]).split("/", 1)[1])
         row["prompt"] = texts.loc[(*key, "chosen", 0), "prompt"]
         for label in tables.LABELS:
             row[label] = [texts.loc[(*key, label, slot), "response"] for slot in range(len(STYLES))]
@@ -64,7 +63,7 @@ def _model(path: Path) -> str:
     return rest or path.parent.name or path.stem
 
 
-def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _answers(path: Path, number: int, row: records.Row) -> list[records.Row]:
     subset = _subset(path, number, row)
     if not isinstance(row.get("id"), int | str):
         records.fail(path, number, row, "id", "a whole number or a string", "add the benchmark's id")
@@ -82,7 +81,7 @@ def _answers(path: Path, number: int, row: dict[str, Any]) -> list[dict[str, Any
     return made
 
 
-def _subset(path: Path, number: int, row: dict[str, Any]) -> str:
+def _subset(path: Path, number: int, row: records.Row) -> str:
     if "domain" in row:
         if isinstance(row["domain"], str) and row["domain"] in SUBSETS:
             return str(row["domain"])

@@ -3,12 +3,11 @@
 import json
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rmlab import escapes, files, tables
-from rmlab.io import own, response_matrix, reward_bench, rm_bench
+from rmlab.io import native, response_matrix, reward_bench, rm_bench
 from rmlab.io.reading import FORMATS
 from rmlab.tables import DataError, nearest
 
@@ -33,19 +32,19 @@ def write_scores(
     type, and scores that the format cannot hold (it names which).
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    own.check_provenance(scores)
+    native.check_provenance(scores)
     target, kind = Path(path).expanduser(), _format(format)
     if responses is not None:
         tables.check_match(scores, responses)
     if kind == "rmlab":
-        own.write(scores, target)
+        native.write(scores, target)
     elif kind == "response-matrix":
         _write_matrix(response_matrix.wide(_outcomes(scores)), target)
     else:
         _require_one(scores, kind)
         made = rm_bench.rows(scores, responses) if kind == "rm-bench" else reward_bench.content(scores, kind, responses)
         _write_json(made, target)
-    own.write_sidecar(scores, target)
+    native.write_sidecar(scores, target)
     return target
 
 
@@ -53,7 +52,7 @@ def check_target(path: str | PathLike[str], *, format: str | None = None, models
     """Raise where `write_scores` (`write_pairs`) could not write so many models to this path: ask before a long run."""
     target, kind = Path(path).expanduser(), _format(format)
     if kind == "rmlab":
-        own.check_suffix(target)
+        native.check_suffix(target)
     elif pairs:
         _require_for_pairs(kind)
     elif kind != "response-matrix" and models > 1:
@@ -69,14 +68,14 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str |
     1 win, 0.5 tie, 0 loss, blank missing; one comparison per item). Provenance as in `write_scores`.
     """
     pairs = tables.check_pairs(pairs)
-    own.check_provenance(pairs)
+    native.check_provenance(pairs)
     target, kind = Path(path).expanduser(), _format(format)
     if kind == "rmlab":
-        own.write(pairs, target)
+        native.write(pairs, target)
     else:
         _require_for_pairs(kind)
         _write_matrix(response_matrix.wide(pairs), target)
-    own.write_sidecar(pairs, target)
+    native.write_sidecar(pairs, target)
     return target
 
 
@@ -116,6 +115,6 @@ def _write_matrix(matrix: pd.DataFrame, path: Path) -> None:
     files.write(path, escapes.csv(matrix.reset_index()))
 
 
-def _write_json(content: Any, path: Path) -> None:
+def _write_json(content: object, path: Path) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     files.write(path, text)

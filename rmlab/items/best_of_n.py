@@ -7,8 +7,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.items.columns import allowed, number
+from rmlab.items.columns import allowed
 from rmlab.items.grid import BLANK, LOSS, TIE, WIN
+from rmlab.keys import number
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["SHARED_CREDIT", "best_of", "best_of_outcome"]

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.extensions import ExtensionArray
 
 from rmlab import tables
 from rmlab.tables import DataError
 
-__all__ = ["allowed", "codes", "factorise", "group_sums", "number", "positions", "sums", "tally"]
+__all__ = ["allowed", "codes", "factorise", "group_sums", "positions", "sums", "tally"]
 
 
 def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, NDArray[np.intp]]:
@@ -20,37 +19,6 @@ def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, 
         "ties": np.bincount(group[outcome == 1], minlength=size),
         "missing": np.bincount(group[outcome == -1], minlength=size),
     }
-
-
-def number(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Number of each row's combination of values, in order of first appearance, and the first row of each.
-
-    A missing value is a value of its own.
-
-    >>> number(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
-    (array([0, 0, 1, 0]), array([0, 2]))
-    """
-    # Rows of a prompt mostly stand together, and strings are compared faster than numbered: one number per run of rows.
-    arrays = [frame[column].array for column in columns]
-    differs = [_differs(values) for values in arrays]
-    start = np.flatnonzero(np.logical_or.reduce(differs))
-    of_run = np.zeros(len(start), np.intp)
-    for values, own in zip(arrays, differs, strict=True):
-        where = np.flatnonzero(own)
-        if len(where) > 1:
-            numbers, uniques = pd.factorize(values[where], use_na_sentinel=False)
-            of_run = pd.factorize(of_run * len(uniques) + numbers[np.cumsum(own[start]) - 1])[0]
-    first = start[np.unique(of_run, return_index=True)[1]]
-    return np.repeat(of_run, np.diff(start, append=len(frame))), first
-
-
-def _differs(values: ExtensionArray) -> NDArray[np.bool_]:
-    """Where a value is not that of the row before; everywhere, if the values may be of any kind."""
-    differs = np.ones(len(values), np.bool_)
-    if values.dtype != object:
-        other = values[1:] != values[:-1]
-        differs[1:] = other if isinstance(other, np.ndarray) else other.to_numpy(np.bool_, na_value=True)
-    return differs
 
 
 def sums(
@@ -92,7 +60,7 @@ def factorise(values: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
     return numbers.astype(np.intp), list(uniques)
 
 
-def positions(values: ExtensionArray | NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
+def positions(values: NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
     """Place of each value in `names`, -1 where it is none of them."""
     numbers, uniques = pd.factorize(values)  # a missing value has number -1: the last of the places
     places = np.array([*(names.index(value) if value in names else -1 for value in uniques), -1], np.intp)

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.items.columns import factorise, number
+from rmlab.keys import number
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["ABSENT", "BLANK", "LOSS", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
@@ -74,17 +74,19 @@ def spread(
     `key` are the columns that name an item, `describing` further ones that an item has, `cluster` those that items of
     one cluster share; `outcome` and `credit` are (rows,). Raises DataError where a model has two rows for one item.
     """
-    model, names = factorise(rows["model"])
+    model, seen = number(rows, ["model"])
+    names = rows["model"].iloc[seen].tolist()
     item, first = number(rows, list(key))
     shape = (len(names), len(first))
-    _refuse_repeats(rows, model * len(first) + item, [*key])
-    order, frame = _sorted(rows.iloc[first][[*dict.fromkeys([*key, *describing])]], key)
+    order, frame = _sorted(_plain(rows[[*dict.fromkeys([*key, *describing])]].iloc[first]), key)
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
-    outcomes = np.full(shape, ABSENT, np.int8)
-    credits = np.full(shape, np.nan)
-    outcomes[model, place[item]] = outcome
-    credits[model, place[item]] = credit
+    where = place[item]
+    where += model * len(first)
+    _refuse_repeats(rows, where, [*key])
+    outcomes, credits = np.full(shape, ABSENT, np.int8), np.full(shape, np.nan)
+    outcomes.ravel()[where] = outcome
+    credits.ravel()[where] = credit
     cell, cells = _cells(frame)
     return Items(
         models=names,
@@ -150,15 +152,23 @@ def require_same_items(items: Items, weighs: Mask | None = None, table: str = "t
 
 
 def _refuse_repeats(rows: pd.DataFrame, place: Codes, key: list[str]) -> None:
-    found = np.bincount(place)
-    if found.max(initial=0) <= 1:
+    seen = np.zeros(int(place.max(initial=-1)) + 1, np.bool_)
+    seen[place] = True
+    if np.count_nonzero(seen) == len(place):
         return
+    found = np.bincount(place)
     repeated = int(np.flatnonzero(found[place] > 1)[1])
     where = {c: rows[c].iloc[repeated] for c in ("model", *key)}
     raise DataError(
         f"table: {int((found - 1).clip(0).sum())} rows repeat a key, first {where}; a model may have one row per item: "
         "drop the repeats or rename the model"
     )
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same with strings in place of the categoricals that `comparison_items` carries."""
+    packed = [c for c in (*PROMPT, "subset") if c in frame and isinstance(frame[c].dtype, pd.CategoricalDtype)]
+    return frame.astype(dict.fromkeys(packed, "str"))
 
 
 def _sorted(frame: pd.DataFrame, key: Sequence[str]) -> tuple[Codes, pd.DataFrame]:

@@ -8,10 +8,10 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.benchmarks.registry import benchmark_of
-from rmlab.items.columns import number
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
 from rmlab.items.grid import NO_STYLE, Codes, Items, Mask, common_items
 from rmlab.items.weighting import Average
+from rmlab.keys import number
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import Reading, numbers, one_domain, read
 from rmlab.metrics.summaries import Part, counts, stacked
@@ -38,7 +38,9 @@ def matrix(
     (arXiv 2410.16184), section 3 and figure 2. By default cells are averaged as the benchmark does (RM-Bench: its four
     domains alike); `average="prompts"` pools the prompts, "domains" averages the domains that are there; a table of one
     domain gives that domain's matrix. A model that lacks one of several domains has a matrix of NaN, with the way out
-    in `attrs["reason"]`; a cell without a comparison is NaN. Raises DataError with several models or no styles.
+    in `attrs["reason"]`; a cell without a comparison is NaN. `attrs["cells"]` has the same nine numbers row by row with
+    their intervals and counts (accuracy, low, high, n_pairs, n_ties), which `plot_matrix` shows. Raises DataError with
+    several models or no styles.
 
     >>> margins = pd.DataFrame({"model": "m", "benchmark": "b", "domain": "chat", "id": ["0", "1"], "chosen_slot": 0,
     ...     "rejected_slot": 2, "chosen_style": "concise", "rejected_style": "markdown", "margin": [0.5, -1.0]})
@@ -57,14 +59,18 @@ def matrix(
             f"table: level is missing in {blank} of {len(reading.items.frame)} comparisons; a matrix needs answers in "
             "styles, as RM-Bench has them"
         )
-    shares, reasons = np.full((len(STYLES), len(STYLES)), np.nan), []
-    for place, (_, _, cell) in enumerate(n for n in numbers(reading) if n[0] == "cell"):
-        one = estimate(reading.items, cell)
-        shares[divmod(place, len(STYLES))] = one.value[0]
-        reasons += [one.reason[0]] if np.isnan(one.value[0]) else []
+    cells = [estimate(reading.items, cell) for kind, _, cell in numbers(reading) if kind == "cell"]
+    reasons = [one.reason[0] for one in cells if np.isnan(one.value[0])]
+    known = {
+        "accuracy": (shares := [float(one.value[0]) for one in cells]),
+        "low": [float(one.low[0]) for one in cells],
+        "high": [float(one.high[0]) for one in cells],
+        "n_pairs": [int(one.n_pairs[0]) for one in cells],
+        "n_ties": [int(one.n_ties[0]) for one in cells],
+    }
     rows, columns = pd.Index(STYLES, name="chosen_style"), pd.Index(STYLES, name="rejected_style")
-    frame = pd.DataFrame(shares, index=rows, columns=columns)
-    frame.attrs = {"average": reading.weighting.label}
+    frame = pd.DataFrame(np.reshape(shares, (len(STYLES), len(STYLES))), index=rows, columns=columns)
+    frame.attrs = {"average": reading.weighting.label, "cells": known}
     if reasons:
         frame.attrs["reason"] = f"{reasons[0]}; average='domains' or 'prompts' takes what there is"
     return frame

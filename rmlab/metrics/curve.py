@@ -34,7 +34,7 @@ def best_of_curve(
     keys = list(zip(points["model"], points["domain"], strict=True))
     points = points[[key in order for key in keys]]
     place = [order[key] for key in keys if key in order]
-    return points.iloc[np.lexsort([points["n"], place])].reset_index(drop=True)
+    return points.iloc[np.lexsort([points["n"].to_numpy(), np.array(place, np.intp)])].reset_index(drop=True)
 
 
 def _points(table: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:

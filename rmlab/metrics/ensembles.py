@@ -50,7 +50,7 @@ def ensemble(
     values, items = _wide(scores, chosen)
     known = ~np.isnan(values).any(axis=0)
     combined = np.full(len(items), np.nan)
-    combined[known] = _combined(values[:, known], items[known], how)
+    combined[known] = _combined(values[:, known], items.iloc[np.flatnonzero(known)], how)
     made = name if name is not None else f"{how} of {len(chosen)} models"
     if made in set(scores["model"]):
         raise DataError(f"name: {made!r} is already a model in scores; pass name='another name'")

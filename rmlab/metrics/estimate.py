@@ -10,7 +10,7 @@ from rmlab.items.grid import ABSENT, BLANK, TIE, Codes, Floats, Items
 from rmlab.items.weighting import Number
 from rmlab.metrics import errors
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "values"]
 
 
 _MOST = 2.0
@@ -65,18 +65,8 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
     strata (MOVER), so it has width where all is right, and lies inside the range of the credits.
     """
     errors.check_confidence(confidence)
-    counted = number.pool >= 0
-    blocks = _blocks(items, number.pool, counted)
-    weighs = (number.weight != 0)[:, blocks.pool]  # a prior set may weigh nothing for a model: then it has no items
-    blocks = blocks._replace(total=blocks.total * weighs, n=blocks.n * weighs)
-    size = len(number.names)
-    n = group_sums(blocks.n, blocks.pool, size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = group_sums(blocks.total, blocks.pool, size) / n
-    used = number.weight != 0
-    value = np.where(used, number.weight * mean, 0.0).sum(axis=1)
-    reason = [said or _empty(number.names, row) for said, row in zip(number.reason, used & (n == 0), strict=True)]
-    value = np.where([bool(r) for r in reason], np.nan, value)
+    counted, used, size = number.pool >= 0, number.weight != 0, len(number.names)
+    blocks, n, mean, value, reason = _means(items, number)
     influence, contribution, share = _by_cluster(blocks, number.weight, mean, n, items.n_clusters)
     stratum, n_strata = _strata(blocks, size, items.n_clusters)
     variance = group_sums(influence**2, stratum, n_strata)
@@ -110,6 +100,35 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
         missing=(outcome == BLANK).sum(axis=1),
         reason=reason,
     )
+
+
+def values(items: Items, number: Number) -> tuple[Floats, list[str]]:
+    """The value of every model and why there is none, as `estimate` has them: what a table without intervals needs."""
+    found = _means(items, number)
+    return found.value, found.reason
+
+
+class _Means(NamedTuple):
+    """Items summed, how many there are in each pool and their mean, (models, pools); value and reason of each model."""
+
+    blocks: _Blocks
+    n: Floats
+    mean: Floats
+    value: Floats
+    reason: list[str]
+
+
+def _means(items: Items, number: Number) -> _Means:
+    blocks = _blocks(items, number.pool, number.pool >= 0)
+    used, size = number.weight != 0, len(number.names)
+    weighs = used[:, blocks.pool]  # a prior set may weigh nothing for a model: then it has no items
+    blocks = blocks._replace(total=blocks.total * weighs, n=blocks.n * weighs)
+    n = group_sums(blocks.n, blocks.pool, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = group_sums(blocks.total, blocks.pool, size) / n
+    value = np.where(used, number.weight * mean, 0.0).sum(axis=1)
+    reason = [said or _empty(number.names, row) for said, row in zip(number.reason, used & (n == 0), strict=True)]
+    return _Means(blocks, n, mean, np.where([bool(r) for r in reason], np.nan, value), reason)
 
 
 def _blocks(items: Items, pool: Codes, counted: NDArray[np.bool_]) -> _Blocks:

@@ -9,9 +9,9 @@ from rmlab.benchmarks.registry import benchmark_of, known
 from rmlab.items.comparisons import Ties
 from rmlab.items.grid import Codes
 from rmlab.items.weighting import Average, Number
-from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.metrics.estimate import Estimate, estimate, values
 from rmlab.metrics.numbers import Reading, numbers, read
-from rmlab.tables import LEVELS, DataError
+from rmlab.tables import LEVELS, DataError, made_from
 
 __all__ = [
     "Part",
@@ -57,7 +57,7 @@ def summary(
     `estimates` has all numbers with intervals. Raises DataError for several benchmarks in one table, TypeError for an
     option that the benchmark does not have.
     """
-    return summary_of(read(table, average, ties, common, options), confidence=confidence)
+    return made_from(table, summary_of(read(table, average, ties, common, options), confidence=confidence))
 
 
 def summary_of(reading: Reading, *, confidence: float = 0.95) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def summary_of(reading: Reading, *, confidence: float = 0.95) -> pd.DataFrame:
     frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")})
     for quantity, name in _columns(reading, list(found)):
         column = f"domain {name}" if name in _RESERVED else name
-        frame[column] = estimate(reading.items, found[quantity, name], confidence=confidence).value
+        frame[column] = values(reading.items, found[quantity, name])[0]  # no interval is printed: none is worked out
     one = estimate(reading.items, found["overall", "overall"], confidence=confidence)
     frame = frame.assign(overall=one.value, **counts(one, reading))
     return frame.astype({"average": "str", "reason": "str"})
@@ -100,7 +100,7 @@ def estimates(
         parts.append({**key, "value": one.value, **behind, "chance": chance(reading, number)})
     frame = stacked(parts, len(reading.items.models))
     last = ["chance", "average", "reason"]
-    return frame[[*(c for c in frame.columns if c not in last), *last]]
+    return made_from(table, frame[[*(c for c in frame.columns if c not in last), *last]])
 
 
 def stacked(parts: list[Part], size: int) -> pd.DataFrame:

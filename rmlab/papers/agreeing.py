@@ -7,8 +7,8 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.benchmarks import Benchmark
-from rmlab.items.columns import number
 from rmlab.items.comparisons import ITEM
+from rmlab.keys import number
 from rmlab.metrics.means import clustered_mean, share_interval
 from rmlab.tables import LEVELS, PROMPT, DataError
 

@@ -15,15 +15,22 @@ __all__ = ["results"]
 
 
 def results(name: str) -> pd.DataFrame:
-    """Results of real reward models: a table of pairs or of scores, with its source in `attrs["source"]`.
+    """Results of real models: a table of pairs or of scores, with its source in `attrs["source"]`.
 
     - "reward-bench": pairs, 149 models on the 2,985 items of RewardBench. Outcomes only (no margins); 16 models lack
       math-prm, and their outcomes there are missing.
     - "math-prm": scores of nine models on RewardBench's 447 math-prm items, from another run than "reward-bench".
 
-    - "smollm2-mini", "smollm2-rm-bench": scores of SmolLM2-135M-Instruct, a real language model of 135 million weights
-      that nobody trained as a reward model: the log-probability of the answer, as a sum and as a mean over its tokens
-      ("rm-bench": the domains named in its note).
+    The others are of SmolLM2-135M-Instruct, a real language model that nobody trained as a reward model:
+
+    - "smollm2-mini", "smollm2-rm-bench": scores, the log-probability of the answer as a sum and as a mean over its
+      tokens ("rm-bench": the domains that are in its file; so far chat).
+    - "smollm2-letters": pairs, for a sample of RM-Bench's prompts. The model reads two answers and names the better
+      one, A or B: in both orders (the margin is the log-odds of the mean probability), with the right answer as A, and
+      with the right answer as B.
+    - "smollm2-judge": pairs as `rmlab.prefer` gives them with a judge (`rmlab.judge`, mode "logprob"): plain answers of
+      mini in chat, with `verdict` and the vote in each order.
+    - "smollm2-doctor", "smollm2-tokens": what `rmlab.doctor` and `rmlab.widgets.token_rewards` gave in the lessons.
 
     All functions that take pairs or scores take them: `rmlab.rank(results("reward-bench"))`. `attrs["source"]` holds
     source, commit, licence, date, link, the command that made the file, and a note. Raises DataError for another name.
@@ -35,9 +42,9 @@ def results(name: str) -> pd.DataFrame:
     sources = pd.read_csv(shipped("results") / "sources.csv", dtype="str").set_index("name")
     if name not in sources.index:
         raise DataError(f"name: no results {name!r}; {nearest(str(name), list(sources.index))}")
-    source = sources.loc[name]
+    source = {str(column): str(value) for column, value in sources.loc[name].items()}
     table = _READERS[source["holds"]](shipped("results") / source["file"])
-    table.attrs = {"source": source.to_dict()}
+    table.attrs = {"source": source}
     return table
 
 
@@ -85,16 +92,45 @@ def _scores(path: Path) -> pd.DataFrame:
 
 def _likelihoods(path: Path) -> pd.DataFrame:
     """Scores of one language model in two ways, from the sum of log-probabilities and the number of tokens."""
-    found = pd.read_csv(path, dtype=dict.fromkeys(("benchmark", "domain", "id", "label", "subset", "style"), "str"))
+    found = pd.read_csv(path, dtype=dict.fromkeys((*_TEXT, "label", "style"), "str"))
     ways = {"sum": found["sum"], "mean": found["sum"] / found["tokens"]}
     rows = found.drop(columns=["sum", "tokens"])
     scores = [rows.assign(model=f"{_SMOLLM2} {way}", score=score) for way, score in ways.items()]
     return tables.check_scores(pd.concat(scores, ignore_index=True))
 
 
+def _letters(path: Path) -> pd.DataFrame:
+    """Pairs of one model that answers A or B: by the mean of both orders, and each order as a model of its own."""
+    from scipy.special import expit, logit
+
+    found = pd.read_csv(path, dtype=dict.fromkeys((*_TEXT, "chosen_style", "rejected_style"), "str"))
+    first, last = found["right_first"].to_numpy(), found["right_last"].to_numpy()
+    orders = {"": logit((expit(first) + expit(last)) / 2), ", right one is A": first, ", right one is B": last}
+    rows = found.drop(columns=["right_first", "right_last"])
+    asked = [
+        rows.assign(model=f"{_SMOLLM2} letters{order}", margin=margin, outcome=tables.outcome(margin))
+        for order, margin in orders.items()
+    ]
+    return tables.check_pairs(pd.concat(asked, ignore_index=True))
+
+
+def _verdicts(path: Path) -> pd.DataFrame:
+    """Pairs of a judge, with its verdict and its votes."""
+    return tables.check_pairs(pd.read_csv(path, dtype=dict.fromkeys((*_TEXT, "chosen_style", "rejected_style"), "str")))
+
+
+def _as_it_is(path: Path) -> pd.DataFrame:
+    """A table that is neither scores nor pairs."""
+    return pd.read_csv(path, keep_default_na=False, na_values={"change": [""]})
+
+
 _SMOLLM2 = "SmolLM2-135M"
+_TEXT = ("benchmark", "domain", "id", "subset")
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "pairs": _pairs,
     "scores": _scores,
     "likelihoods": _likelihoods,
+    "letters": _letters,
+    "verdicts": _verdicts,
+    "other": _as_it_is,
 }

@@ -114,7 +114,7 @@ _SOURCES = (
 def _contradictions(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for model, column, expected, note in _SOURCES:
-        values = table.loc[table["model"] == model, column] if column in table.columns else []
+        values = table.loc[table["model"] == model].get(column, pd.Series(dtype="float64"))
         for printed in values:
             if not np.isnan(printed) and abs(printed - expected) > 0.0006:
                 rows.append(

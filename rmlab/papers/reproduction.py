@@ -1,6 +1,6 @@
 """Published numbers beside one's own: the difference, and the rule of counting that explains it when one does."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -8,11 +8,11 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks import Benchmark, benchmark_of, known
 from rmlab.items.comparisons import pairs
+from rmlab.metrics import summary
 from rmlab.papers.agreeing import agreeing, shared
-from rmlab.papers.rules import counted, quantities, rules
 from rmlab.tables import DataError
 
-__all__ = ["reproduce"]
+__all__ = ["counted", "quantities", "reproduce", "rules"]
 
 _OTHER_NAMES = {"score": "overall", "average": "overall", "avg": "overall", "total": "overall"}
 _MOST_DECIMALS = 9
@@ -81,7 +81,7 @@ def _read(ours: pd.DataFrame) -> tuple[Benchmark, pd.DataFrame, pd.DataFrame]:
     return benchmark, ours, tables.check_pairs(ours)
 
 
-def _theirs(published: pd.DataFrame, benchmark: Benchmark) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+def _theirs(published: object, benchmark: Benchmark) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Published quantities (index: model), and the pairs behind them where items were given."""
     if not isinstance(published, pd.DataFrame):
         given = type(published).__name__
@@ -117,7 +117,7 @@ def _theirs(published: pd.DataFrame, benchmark: Benchmark) -> tuple[pd.DataFrame
     double = table["model"].duplicated()
     if double.any():
         raise DataError(
-            f"published: {table['model'][double].iloc[0]!r} has several rows; keep one version of the table"
+            f"published: {table.loc[double, 'model'].tolist()[0]!r} has several rows; keep one version of the table"
         )
     try:
         numbers = table.set_index("model")[columns].astype("float64")
@@ -131,7 +131,7 @@ def _theirs(published: pd.DataFrame, benchmark: Benchmark) -> tuple[pd.DataFrame
 
 def _matched(
     theirs: pd.DataFrame, models: list[str], names: Mapping[str, str]
-) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+) -> tuple[pd.DataFrame, dict[Hashable | None, list[str]]]:
     """Their rows under our names, and the models that only one side has."""
     there = {names.get(model, model): model for model in models}
     common = [model for model in theirs.index if model in there]
@@ -140,7 +140,7 @@ def _matched(
             f"published: none of our models is in it; ours: {', '.join(models[:3])}; theirs: "
             f"{', '.join(map(str, theirs.index[:3]))}; say which is which with names={{ours: theirs}}"
         )
-    missing = {
+    missing: dict[Hashable | None, list[str]] = {
         "only_ours": [model for name, model in there.items() if name not in theirs.index],
         "only_published": [str(model) for model in theirs.index if model not in there],
     }
@@ -159,25 +159,28 @@ def _rows(
     model: str, printed: pd.Series, values: dict[str, pd.DataFrame], tolerance: float, benchmark: Benchmark
 ) -> list[tuple[object, ...]]:
     printed = printed.dropna()
-    computed = {
-        words: table.loc[model].reindex(printed.index).astype("float64") if model in table.index else printed * np.nan
-        for words, table in values.items()
-    }
+    computed = {words: _of(table, model, list(printed.index)) for words, table in values.items()}
     fits = pd.DataFrame({words: (row - printed).abs() <= tolerance + 1e-9 for words, row in computed.items()})
     order = fits[~fits[""]].sum().sort_values(ascending=False, kind="stable").index
     swapped = _swapped(printed, computed[""], fits.any(axis=1), tolerance)
     rows: list[tuple[object, ...]] = []
-    for quantity, number in printed.items():
-        words, value = _explained(str(quantity), number, computed, fits.loc[quantity], list(order), tolerance)
+    for quantity, number in zip(map(str, printed.index), printed.tolist(), strict=True):
+        words, value = _explained(quantity, number, computed, fits.loc[quantity], list(order), tolerance)
         if quantity == "overall" and words not in ("equal", "rounding"):
             prior = _with_printed_prior_sets(printed, computed[""], tolerance, benchmark)
             words, value = prior if prior[0] else (words, value)
         if not words and quantity in swapped:
             other = swapped[quantity]
-            first, second = sorted([str(quantity), other], key=list(printed.index).index)
+            first, second = sorted([quantity, other], key=list(printed.index).index)
             words, value = f"{first} and {second} are swapped", computed[""][other]
         rows.append((model, quantity, number, computed[""][quantity], number - computed[""][quantity], words, value))
     return rows
+
+
+def _of(table: pd.DataFrame, model: str, names: list[str]) -> pd.Series:
+    """A model's numbers, NaN where it is not in the table."""
+    rows = table[table.index == model].reindex(columns=names)
+    return pd.Series(rows.iloc[0] if len(rows) else np.nan, index=names, dtype="float64")
 
 
 def _with_printed_prior_sets(
@@ -211,7 +214,7 @@ def _explained(
     return rule, computed[rule][quantity] if rule else np.nan
 
 
-def _swapped(printed: pd.Series, computed: pd.Series, fits: pd.Series, tolerance: float) -> dict[object, str]:
+def _swapped(printed: pd.Series, computed: pd.Series, fits: pd.Series, tolerance: float) -> dict[str, str]:
     """Quantities that stand under each other's names."""
     open_ = [name for name in printed.index if not fits[name]]
 
@@ -219,3 +222,22 @@ def _swapped(printed: pd.Series, computed: pd.Series, fits: pd.Series, tolerance
         return bool(abs(printed[one] - computed[other]) <= tolerance + 1e-9)
 
     return {a: b for a in open_ for b in open_ if a != b and under(a, b) and under(b, a)}
+
+
+def quantities(benchmark: Benchmark) -> list[str]:
+    """The numbers that a leaderboard of the benchmark prints."""
+    means = ["domain_avg", "difficulty_avg"] if benchmark.styles else []
+    return [*benchmark.columns, "overall", *means]
+
+
+def rules(benchmark: Benchmark) -> dict[str, Mapping[str, str]]:
+    """Options of `summary` by the words that name them; "" is the benchmark's own way."""
+    return {"": {}, **benchmark.variants}
+
+
+def counted(table: pd.DataFrame, benchmark: Benchmark, options: Mapping[str, str]) -> pd.DataFrame:
+    """The benchmark's numbers by one rule, one row per model (index)."""
+    found = summary(table, **options).set_index("model")  # type: ignore[arg-type]
+    if benchmark.styles:
+        found = found.assign(domain_avg=found["overall"], difficulty_avg=found["overall"])
+    return found.reindex(columns=quantities(benchmark))

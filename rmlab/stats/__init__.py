@@ -6,6 +6,7 @@ from rmlab.stats.comparing import compare, compare_all, flips
 from rmlab.stats.difficulty import item_difficulty
 from rmlab.stats.equivalence import equivalence
 from rmlab.stats.errors import error_clusters, error_correlation
+from rmlab.stats.judges import judge_report
 from rmlab.stats.power import plan, power
 from rmlab.stats.ranking import letters, rank
 from rmlab.stats.sensitivity import sensitivity
@@ -21,6 +22,7 @@ __all__ = [
     "error_correlation",
     "flips",
     "item_difficulty",
+    "judge_report",
     "letters",
     "margins",
     "plan",

@@ -64,7 +64,7 @@ def compare(
     frame = frame.assign(**typed, p_holm=holm(frame["p"].to_numpy(float)))
     if not columns:
         frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(d) else r for r, d in frame[["reason", "difference"]].values]
-    return _ordered(frame, columns)
+    return tables.made_from(table, _ordered(frame, columns))
 
 
 def compare_all(

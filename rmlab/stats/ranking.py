@@ -17,6 +17,7 @@ from rmlab.metrics.summaries import counts
 from rmlab.stats.comparing import WAY_OUT, read_models
 from rmlab.stats.difference import differences
 from rmlab.stats.simultaneous import adjusted_p, best_p, chance_of, marginal_p, signed_z
+from rmlab.tables import made_from
 
 __all__ = ["Family", "letters", "rank", "rank_columns"]
 
@@ -64,7 +65,7 @@ def rank(
     frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(frame["reason"], one.value, strict=True)]
     order = ["model", "value", "se", "low", "high", "rank", "rank_low", "rank_high", "best", "group", "family"]
     frame = frame.sort_values("value", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
-    return frame[[*order, "n_prompts", "n_ties", "missing", "average", "reason"]]
+    return made_from(table, frame[[*order, "n_prompts", "n_ties", "missing", "average", "reason"]])
 
 
 def rank_columns(

@@ -45,8 +45,12 @@ def chance_of(influence: Floats) -> Chance:
     """Draw once for all families; the seed is fixed, so equal tables give equal answers."""
     rng = np.random.default_rng(_SEED)
     effect = np.ascontiguousarray(influence.T, dtype=np.float32)
+    block = max(1, min(_BLOCK, _PAIRS // max(len(effect), 1)))
     # Single precision: a draw needs three digits, and the products are the whole cost.
-    parts = [rng.standard_normal((_BLOCK, len(effect)), dtype=np.float32) @ effect for _ in range(DRAWS // _BLOCK)]
+    parts = [
+        rng.standard_normal((min(block, DRAWS - start), len(effect)), dtype=np.float32) @ effect
+        for start in range(0, DRAWS, block)
+    ]
     product = influence @ influence.T
     own = np.diag(product)
     both = own[:, None] + own

@@ -13,8 +13,10 @@ from rmlab.styles.counts import MARKS, features
 
 __all__ = ["audit"]
 
+Place = dict[str, object]
+
 _PLACE = ["benchmark", "domain", "subset"]
-_TYPES = {
+_TYPES: dict[str, Any] = {
     "check": "str",
     **dict.fromkeys(_PLACE, "str"),
     "label": tables.LABEL,
@@ -65,7 +67,7 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     return pd.DataFrame(found, columns=list(_TYPES)).astype(_TYPES)
 
 
-def _same_texts(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _same_texts(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     key = [*tables.PROMPT, "text"]
     slim = frame[[*tables.KEY, "subset", "style"]].assign(text=pd.factorize(frame["response"])[0], row=frame.index)
     slim = slim[slim.duplicated(key, keep=False)].assign(name=_names(slim))
@@ -85,7 +87,7 @@ def _same_texts(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield _finding("chosen_equals_rejected", place, group, prompts, other=second, note=note)
 
 
-def _unexpected_style(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _unexpected_style(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     groups = [*_PLACE, "label", "style"]
     answers = frame.groupby(groups, observed=True).size()
     marked = frame["markdown"] > 0
@@ -98,7 +100,7 @@ def _unexpected_style(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield _finding("no_markdown", place, group, answers, note="no mark of any kind")
 
 
-def _same_prompts(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _same_prompts(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
     prompts = frame.drop_duplicates(tables.PROMPT)
     prompts = prompts.assign(
         text=[p if isinstance(p, str) else json.dumps(p, sort_keys=True) for p in prompts["prompt"]]
@@ -113,7 +115,7 @@ def _same_prompts(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield _finding("same_prompt", place, group, total, other=other, note=note)
 
 
-def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, Any]]:
+def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, object]]:
     from scipy.stats import binomtest
 
     groups = [*_PLACE, "style"]
@@ -151,16 +153,24 @@ def _holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _finding(
-    check: str, place: dict[str, Any], group: pd.DataFrame, totals: pd.Series, *, other: str = "", note: str = ""
-) -> dict[str, Any]:
+    check: str, place: Place, group: pd.DataFrame, totals: pd.Series, *, other: object = "", note: str = ""
+) -> dict[str, object]:
     """One row of the result; `totals` is indexed by the first of the place's columns."""
-    where = tuple(place[name] for name in totals.index.names)
+    where = tuple(place[str(name)] for name in totals.index.names)
     ids = list(dict.fromkeys(group["id"]))
     n = len(ids) if totals.index.names == _PLACE else len(group)
-    return {"check": check, **place, "other": other, "n": n, "share": n / totals[where], "ids": ids, "note": note}
+    return {
+        "check": check,
+        **place,
+        "other": other,
+        "n": n,
+        "share": n / totals.to_dict()[where],
+        "ids": ids,
+        "note": note,
+    }
 
 
-def _grouped(frame: pd.DataFrame, by: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+def _grouped(frame: pd.DataFrame, by: list[str]) -> Iterator[tuple[Place, pd.DataFrame]]:
     for values, group in frame.groupby(by, observed=True, dropna=False):
         yield dict(zip(by, values, strict=True)), group
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -99,7 +99,7 @@ def marks(tokens: Iterable["Token"]) -> Counter[str]:
 def parse(text: str) -> list["Token"]:
     """Parse Markdown into markdown-it tokens; escapes keep their source in `markup`."""
     blocks, inlines = _parsers()
-    env: dict[str, Any] = {}
+    env: dict[str, object] = {}
     tokens = blocks.parse(text, env)
     for token in tokens:
         if token.type == "inline":

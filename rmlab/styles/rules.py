@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import pandas as pd
@@ -82,7 +82,7 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
         )
     made = {text: _Versions(text) for text in responses["response"].unique()}
     report = _report(responses, made)
-    left_out = pd.MultiIndex.from_frame(report[PROMPT]) if len(report) else []
+    left_out = pd.MultiIndex.from_frame(report[PROMPT])
     kept = responses[~pd.MultiIndex.from_frame(responses[PROMPT]).isin(left_out)]
     if kept.empty:
         reasons = report["reason"].value_counts().to_dict()
@@ -112,7 +112,7 @@ class _Versions:
         self.problems = {style: reason for style, reason in problems.items() if reason}
 
 
-def _three(answer: dict[str, object], made: _Versions) -> Iterator[dict[str, object]]:
+def _three(answer: dict[Hashable, object], made: _Versions) -> Iterator[dict[Hashable, object]]:
     for place, style in enumerate(STYLES):
         slot = 3 * int(str(answer["slot"])) + place
         text = getattr(made, style)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rmlab.styles.prose import plain
 
-__all__ = ["TRANSFORMS", "Transform"]
+__all__ = ["ASSURANCES", "FILLERS", "HEDGES", "TRANSFORMS", "Transform"]
 
 _FENCE = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.DOTALL | re.MULTILINE)
 _PARAGRAPH = re.compile(r"(\n[ \t]*\n\s*)")
@@ -19,21 +19,21 @@ _BLOCK = re.compile(
 _LONG_WORD = re.compile(r"(?<![\w*`$\\/<@.-])[^\W\d_]{4,}(?![:.]?[\w*`$\\/>@-])")
 
 _TITLES = ("Answer", "Explanation", "Details", "Further details", "In more depth")
-_FILLERS = (
+FILLERS = (
     "I hope that this is of use to you.",
     "There is always more that could be said about this.",
     "As you can see, several things come together here.",
     "It is worth taking a moment to think about this.",
     "Please let me know if anything is unclear.",
 )
-_HEDGES = (
+HEDGES = (
     "I may be wrong about this.",
     "At least, that is how it seems to me.",
     "This is only my impression.",
     "Others may see it differently.",
     "It would be wise to check this.",
 )
-_ASSURANCES = (
+ASSURANCES = (
     "I am sure of this.",
     "There is no doubt about it.",
     "You can rely on this.",
@@ -114,7 +114,7 @@ def _after(phrases: tuple[str, ...]) -> Callable[[str, int], str]:
 
 def _padding(text: str, steps: int) -> str:
     """Sentences that say nothing, in a paragraph at the end."""
-    return f"{text.rstrip()}\n\n{' '.join(_FILLERS[:steps])}"
+    return f"{text.rstrip()}\n\n{' '.join(FILLERS[:steps])}"
 
 
 def _synonyms(text: str, steps: int) -> str:
@@ -185,8 +185,8 @@ TRANSFORMS: dict[str, Transform] = {
         Transform("bold", _bold),
         Transform("bullets", _bullets),
         Transform("padding", _padding),
-        Transform("hedging", _after(_HEDGES)),
-        Transform("confidence", _after(_ASSURANCES)),
+        Transform("hedging", _after(HEDGES)),
+        Transform("confidence", _after(ASSURANCES)),
         Transform("emoji", _after(_EMOJI)),
         Transform("synonyms", _synonyms, steps=1, null=True),
         Transform("spacing", _spacing, steps=1, null=True),

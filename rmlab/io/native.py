@@ -141,4 +141,4 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         detail = records.short(str(error))
         raise DataError(f"{path}: not a readable Parquet file ({detail}); write it again") from None
     records.refuse_double(path, names)
-    return frame
+    return pd.DataFrame(frame)

@@ -1,0 +1,148 @@
+"""Key columns as numbers: a column of strings is read once, and its codes are remembered while the column lives.
+
+A table of 24 million scores repeats a few names and ids; comparing and gathering the strings themselves took nine
+tenths of the time of `pairs`. The tables keep plain strings all the same: only what is computed inside works on codes.
+"""
+
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.extensions import ExtensionArray
+
+__all__ = ["Coded", "coded", "decoded", "has_repeats", "number", "packed"]
+
+Codes = NDArray[np.intp]
+Narrow = NDArray[np.signedinteger]
+
+_PIECE = 2**22  # rows gathered at once
+_DENSE, _SMALL = 4, 1024  # combined codes stay as they are up to so many times the rows; beyond, they are numbered anew
+
+
+class Coded(NamedTuple):
+    """A column as `codes` (rows,) into its distinct `values`, in order of first appearance; -1 where missing."""
+
+    codes: Narrow
+    values: ExtensionArray | pd.Index | NDArray[np.generic]
+
+    @property
+    def missing(self) -> bool:
+        """Whether some cell is missing."""
+        return bool((self.codes < 0).any())
+
+
+# Arrow's arrays never change: a column that is written to gets another one. So codes may be kept by the array's
+# identity as long as it lives; columns of Python objects may change in place and are read every time.
+_known: dict[int, tuple[weakref.ref[object], Coded]] = {}
+
+
+def coded(values: pd.Series) -> Coded:
+    """The codes of a column, from memory where the very same Arrow array was read before."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return Coded(values.cat.codes.to_numpy(), values.cat.categories)
+    source = _lasting(values)
+    if source is not None and id(source) in _known:
+        return _known[id(source)][1]
+    codes, uniques = pd.factorize(values.array)
+    found = Coded(_narrow(codes, len(uniques)), uniques)
+    _remember(source, found)
+    return found
+
+
+def decoded(column: Coded) -> pd.Series:
+    """The column of these codes, as `coded` read it; its codes stay known."""
+    values, codes, blank = pd.Series(column.values).array, column.codes, column.missing
+    # In pieces: the indices that a gather needs are eight bytes each, whatever the width of the codes.
+    starts = range(0, max(len(codes), 1), _PIECE)
+    if len(values) == 1 and not blank:  # one value throughout, as a benchmark's name: every piece is the same memory
+        whole = pd.Series(values.take(codes[:_PIECE]))
+        pieces = [whole] * (len(starts) - 1) + [whole.iloc[: len(codes) - starts[-1]]]
+    else:
+        pieces = [pd.Series(values.take(codes[i : i + _PIECE], allow_fill=blank)) for i in starts]
+    series = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    _remember(_lasting(series), column)
+    return series
+
+
+def packed(column: Coded, rows: Codes) -> pd.Categorical:
+    """Some rows of a column, as a categorical: what tables carry inside in place of strings."""
+    dtype = pd.CategoricalDtype(pd.Index(column.values))
+    return pd.Categorical.from_codes(column.codes[rows], dtype=dtype, validate=False)
+
+
+def number(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[Codes, Codes]:
+    """Number of each row's combination of values, in order of first appearance, and the first row of each.
+
+    A missing value is a value of its own.
+
+    >>> number(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
+    (array([0, 0, 1, 0]), array([0, 2]))
+    """
+    code = _combined(frame, columns)[0]
+    # Rows of a prompt mostly stand together: one number per run of rows.
+    start = np.flatnonzero(np.diff(code, prepend=code[:1] - 1))
+    of_run = pd.factorize(code[start])[0]
+    first = start[np.diff(np.maximum.accumulate(of_run), prepend=-1) > 0]
+    if len(start) < len(code):
+        of_run = np.repeat(of_run, np.diff(start, append=len(code)))
+    return of_run.astype(np.intp, copy=False), first.astype(np.intp, copy=False)
+
+
+def has_repeats(frame: pd.DataFrame, columns: Sequence[str]) -> bool:
+    """Whether some combination of values stands in more than one row."""
+    code, size = _combined(frame, columns)
+    seen = np.zeros(size, np.bool_)
+    seen[code] = True
+    return int(np.count_nonzero(seen)) < len(code)
+
+
+def _combined(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[NDArray[np.int64], int]:
+    """One code a row for all columns together, below the size returned: a number whose digits are the columns' codes.
+
+    Numbered anew where it would outgrow the rows, so that it can be an index, and never leaves 64 bits.
+    """
+    most = _DENSE * len(frame) + _SMALL
+    code, size = np.zeros(len(frame), np.int64), 1
+    for column in columns:
+        digit, base = _digits(frame[column])
+        code *= base
+        code += digit
+        size *= base
+        if size > most:
+            found, uniques = pd.factorize(code)
+            code, size = found.astype(np.int64, copy=False), len(uniques)
+    return code, size
+
+
+def _digits(values: pd.Series) -> tuple[Narrow, int]:
+    """Codes of a column from 0, and how many there may be; numbers close together stand for themselves."""
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind == "i" and len(values):
+        whole = values.to_numpy()
+        low, high = int(whole.min()), int(whole.max())
+        if high - low < _DENSE * len(whole) + _SMALL:
+            return whole - low, high - low + 1
+    column = coded(values)
+    blank = int(column.missing)
+    return column.codes + blank, max(len(column.values) + blank, 1)
+
+
+def _lasting(values: pd.Series) -> object | None:
+    """The Arrow array behind a column, which never changes; None where there is none."""
+    array = values.array
+    if isinstance(array, pd.arrays.ArrowStringArray | pd.arrays.ArrowExtensionArray):
+        lasting: object = array.__arrow_array__()
+        return lasting
+    return None
+
+
+def _remember(source: object | None, column: Coded) -> None:
+    if source is not None:
+        place = id(source)
+        _known[place] = weakref.ref(source, lambda _: _known.pop(place, None)), column
+
+
+def _narrow(codes: Codes, size: int) -> Narrow:
+    return codes.astype(np.min_scalar_type(-max(size, 1)))
