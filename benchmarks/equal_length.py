@@ -4,14 +4,15 @@ Planted scores on drawn lengths and on the texts of RM-Bench, where these are at
 a style that is worth more on right answers than on wrong ones. The truth is the probability of a win where lengths (or
 styles) are equal. `caveat`: share of draws in which the row says that its form does not fit.
 
-    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--out benchmarks/results/equal_length.csv]
+    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--texts safety] [--tastes none]
+        [--forms spline] [--out benchmarks/results/equal_length.csv]
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from scipy.special import ndtr
 
 from rmlab import bias
 
-BATCH = 40
+BATCH = 100
+EVERY = worlds.TASTES + worlds.HELD_OUT
 STYLES = ("concise", "plain", "markdown")
 Row = dict[str, object]
 
@@ -55,8 +57,10 @@ def summary(parts: list[pd.DataFrame], **names: object) -> Row:
     }  # fmt: skip
 
 
-def length(name: str, lengths: Callable[[np.random.Generator], np.ndarray], draws: int, forms: dict) -> Iterator[Row]:
-    for taste in worlds.TASTES:
+def length(
+    name: str, lengths: Callable[[np.random.Generator], np.ndarray], draws: int, forms: dict, tastes: Sequence[str]
+) -> Iterator[Row]:
+    for taste in tastes:
         found: dict[str, list[pd.DataFrame]] = {form: [] for form in forms}
         rng = np.random.default_rng(len(name))
         for rows in batches(draws):
@@ -90,28 +94,37 @@ def style(n: int, draws: int) -> Iterator[Row]:
             yield summary(parts, what="equal style", texts=f"{n} prompts of 9", world=world, form=form)
 
 
-def rows(draws: int, data: Path) -> Iterator[Row]:
-    forms = {"spline": {}, "tanh": {"form": "tanh"}}
-    with_cv = forms | {"spline, penalty by cross-validation": {"penalty": "cv"}}
-    yield from length("60 prompts, drawn", lambda rng: worlds.drawn_lengths(60, rng), draws, forms)
-    yield from length("400 prompts, drawn", lambda rng: worlds.drawn_lengths(400, rng), draws, with_cv)
-    yield from length("1,327 prompts, drawn", lambda rng: worlds.drawn_lengths(1327, rng), draws, forms)
+TEXTS = ("chat", "code", "safety-refuse", "safety-response")
+FORMS: dict[str, dict[str, str]] = {
+    "spline": {}, "tanh": {"form": "tanh"}, "spline, penalty by cross-validation": {"penalty": "cv"}
+}  # fmt: skip
+
+
+def rows(draws: int, data: Path, texts: str, tastes: Sequence[str], names: Sequence[str]) -> Iterator[Row]:
+    forms = {name: FORMS[name] for name in names}
+    lengths = {f"{n:,} prompts, drawn": lambda rng, n=n: worlds.drawn_lengths(n, rng) for n in (60, 400, 1327)}
     if data.is_dir():
-        for name in ("chat", "code", "safety-refuse", "safety-response"):
-            of = real_lengths(data, name)
-            yield from length(f"RM-Bench {name}", lambda rng, of=of: of, draws, forms)
-    yield from style(130, draws)
-    yield from style(441, draws)
+        real = {name: real_lengths(data, name) for name in TEXTS}
+        lengths |= {f"RM-Bench {name}": lambda rng, of=of: of for name, of in real.items()}
+    for name, of in lengths.items():
+        if texts in name:
+            yield from length(name, of, draws, forms, tastes)
+    for n in (130, 441):
+        if texts in f"{n} prompts of 9" and "spline" in names:
+            yield from style(n, draws)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--texts", default="", help="only texts whose name holds this, such as 'safety'")
+    parser.add_argument("--tastes", nargs="+", default=EVERY, choices=EVERY)
+    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=list(FORMS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     start, made = time.perf_counter(), []
-    for row in rows(options.draws, options.data):
+    for row in rows(options.draws, options.data, options.texts, options.tastes, options.forms):
         made.append(row)
         print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()), flush=True)
     table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")

@@ -26,7 +26,7 @@ from rmlab import toy
 from rmlab.inference.budget import of_model
 from rmlab.inference.forward import alone, hidden, packing_support, plan
 from rmlab.inference.kernels import kernels, serves
-from rmlab.scorers import backbone as backbones
+from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
 
 MODELS = {

@@ -2,17 +2,21 @@
 
 Random scores in the real benchmarks' sizes: RM-Bench 1,327 prompts x 6 answers, RewardBench 1 2,985 pairs,
 RewardBench 2 1,763 prompts x 4 answers and 51 pairs of Ties prompts. Reports seconds by part, median of the runs.
+With --opening: seconds until Chromium has opened a page of 2,000 RM-Bench prompts from a file, without a network, until
+a number's prompts are listed, and until an answer is shown (each in a fresh page).
 
-    python benchmarks/report.py [--models 200] [--repeats 3] [--out benchmarks/results/report.csv]
+    python benchmarks/report.py [--models 200] [--repeats 3] [--out benchmarks/results/report.csv] [--opening]
 """
 
 import argparse
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import matplotlib
 
@@ -89,12 +93,52 @@ def measure(tables: list[pd.DataFrame], folder: Path) -> dict[str, tuple[float, 
     return parts | {"whole report": timed(lambda: write_report(whole, folder / "report.html"))}
 
 
+def opening(path: Path, model: str) -> dict[str, float]:
+    """Seconds of one page in Chromium: opened, the prompts behind a number listed, one prompt shown."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as run:
+        browser = run.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_context(offline=True).new_page()
+        start = time.perf_counter()
+        tab.goto(path.as_uri())
+        opened = time.perf_counter()
+        tab.evaluate("address => { location.hash = address }", f"b=rm-bench&model={quote(model, safe='')}&column=hard")
+        tab.wait_for_selector("#list td a")
+        listed = time.perf_counter()
+        tab.locator("#list td a").first.click()
+        tab.wait_for_selector("#detail h3")
+        shown = time.perf_counter()
+        browser.close()
+    return {"page opened": opened - start, "prompts listed": listed - opened, "prompt shown": shown - listed}
+
+
+def measure_opening(models: int, repeats: int) -> pd.DataFrame:
+    """A page of `models` models and 2,000 prompts, written once and opened `repeats` times."""
+    items = rm_bench()
+    times = -(-2000 // items["id"].nunique())
+    more = pd.concat([items.assign(id=items["id"] + f"-{k}") for k in range(times)], ignore_index=True)
+    kept = more["id"].isin(more["id"].drop_duplicates().sample(2000, random_state=0))
+    table = scored(more[kept], models, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_report(table, Path(folder) / "report.html")
+        runs = [opening(path, str(table["model"].iloc[0])) for _ in range(repeats)]
+        size = path.stat().st_size / 2**20
+    return pd.DataFrame(
+        {"part": list(runs[0]), "seconds": [round(statistics.median(r[p] for r in runs), 2) for p in runs[0]]}
+    ).assign(models=models, prompts=2000, runs=repeats, report_mib=round(size, 1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/report.csv"))
+    parser.add_argument("--opening", action="store_true", help="how fast Chromium opens a page, nothing else")
     options = parser.parse_args()
+    if options.opening:
+        print(measure_opening(options.models, options.repeats).to_string(index=False))
+        return
     tables = [
         scored(items(), options.models, seed) for seed, items in enumerate((rm_bench, reward_bench, reward_bench_2))
     ]

@@ -1,8 +1,9 @@
 """Scoring speed: rmlab beside the ways people score today, in one run, interleaved, median of several.
 
 The texts are RM-Bench's; the tokenizer is a byte-level BPE trained on them; the models have random weights (speed does
-not depend on their values). On a CPU every timed run is a fork of this process, so that no way finds the memory that
-another one left behind. The other ways are written plainly below from the public behaviour of the runners:
+not depend on their values). On a CPU every way has a process of its own, so that none finds the memory that another one
+left behind, and is timed by the clock, on one thread and on all. The other ways are written plainly below from the
+public behaviour of the runners:
 
   rewardbench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
@@ -15,7 +16,9 @@ another one left behind. The other ways are written plainly below from the publi
     python benchmarks/scoring.py --dtype bfloat16 --architecture qwen3
     python benchmarks/scoring.py --device cuda --size 8b --dtype bfloat16 --prompts 0
 
-`--skip` leaves out ways by name; CrossEncoder needs sentence-transformers (the extra `bench`).
+"share of peak": operations of the weights on the tokens that a way forwards (2 a weight and token), over what a large
+matrix product reaches on the same threads. `--ways` names ways; CrossEncoder needs sentence-transformers (the extra
+`bench`). On a machine with other work take `--clock process`.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,16 @@ SIZES = {
     "8b": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
 }
 ENCODERS = ("modernbert", "bert")
+WAYS = (
+    "rewardbench 2, batches of 64",
+    "RM-Bench, batches of 8",
+    "CrossEncoder, batch 32",
+    "pipeline, batch 8",
+    "pipeline, batch 1",
+    "rmlab",
+    "forward alone",
+)
+Run = Callable[[], object]
 
 
 def load(data: Path, prompts: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -60,14 +73,17 @@ def load(data: Path, prompts: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return everything, everything.merge(picked, on=["subset", "id"])
 
 
+def shape_of(architecture: str, size: str) -> dict[str, int]:
+    """The settings of a model of this size."""
+    shape = SIZES[size] | {"max_position_embeddings": 16384}
+    if architecture in ENCODERS:
+        return shape | {"local_attention": 128, "global_attn_every_n_layers": 3}
+    heads = shape["num_attention_heads"]
+    return shape | {"num_key_value_heads": max(heads // 2, 2), "head_dim": shape["hidden_size"] // heads}
+
+
 def build(folder: Path, options: argparse.Namespace, words: Any) -> Path:
-    shape = dict(SIZES[options.size])
-    if options.architecture not in ENCODERS:
-        shape |= {"num_key_value_heads": shape["num_attention_heads"] // 2 if options.size != "tiny" else 2}
-        shape |= {"head_dim": shape["hidden_size"] // shape["num_attention_heads"]}
-        shape |= {"max_position_embeddings": 8192}
-    else:
-        shape |= {"max_position_embeddings": 8192, "local_attention": 128, "global_attn_every_n_layers": 3}
+    shape = shape_of(options.architecture, options.size)
     toy.save_model(folder, options.architecture, words=words, initializer_range=0.02, **shape)
     return folder
 
@@ -135,22 +151,43 @@ def cross_encoder(folder: Path, responses: pd.DataFrame, options: argparse.Names
     return lambda: model.predict(pairs, batch_size=32, activation_fn=identity, show_progress_bar=False)
 
 
-def forward_alone(scorer: Any, prepared: Any) -> Callable[[], None]:
+def forward_alone(scorer: Any, prepared: Any) -> Run:
     """The forward passes by themselves: token ids and reads are ready."""
     sequences, reads = scorer.places(prepared, np.arange(len(prepared.keys)))
-    groups = prepared.encoded.groups
+    groups, budget = prepared.encoded.groups, scorer.run_options["budget"]
 
     def run() -> None:
-        for batch in hidden(scorer.backbone, sequences, reads, groups=groups, budget=scorer.budget):
+        for batch in hidden(scorer.backbone, sequences, reads, groups=groups, budget=budget):
             batch.rows.sum().item()
 
     return run
 
 
-def seconds(run: Callable[[], object], device: str) -> float:
-    """Wall-clock seconds on a GPU; on a CPU the processor time of a fork, which other programs do not stretch."""
-    if device == "cpu":
-        return in_fork(run)
+def make(name: str, options: argparse.Namespace, folder: Path) -> Run:
+    """What runs one way, with all that it needs loaded."""
+    sample = load(options.data, options.prompts)[1]
+    if name == "CrossEncoder, batch 32":
+        return cross_encoder(folder, sample, options)
+    if name in ("rmlab", "forward alone"):
+        scorer = classifier(folder, dtype=options.dtype, device=options.device, budget=options.budget)
+        packing_support(scorer.backbone)  # loads the weights
+        given = sample["prompt"].tolist(), sample["response"].tolist()
+        return (lambda: scorer(*given)) if name == "rmlab" else forward_alone(scorer, scorer.prepare(*given))
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(folder)
+    dtype = getattr(torch, options.dtype)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).to(options.device).eval()
+    texts = render(words, sample)
+    if name.startswith("pipeline"):
+        return pipeline(model, words, texts, int(name.split()[-1]))
+    return Padded(
+        model, words, texts, by_style(sample, 8) if "RM-Bench" in name else batches_of([*range(len(texts))], 64)
+    )
+
+
+def seconds(run: Run, device: str) -> float:
+    """Wall-clock seconds on a GPU."""
     wait(device)
     start = time.perf_counter()
     run()
@@ -166,85 +203,125 @@ def wait(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def in_fork(run: Callable[[], object]) -> float:
-    """Processor seconds of `run` in a child process that starts with all that is loaded here."""
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe(duplex=False)
+class Worker:
+    """A process of its own for one way, so that it finds no memory that another left behind; started, not forked.
 
-    def child() -> None:
-        start = time.process_time()
-        run()
-        theirs.send(time.process_time() - start)
+    `make(*given)` loads what is needed there and returns what is timed. A fork would hang: it has none of the threads
+    that torch's pool believes in.
+    """
 
-    process = fork.Process(target=child)
-    process.start()
-    theirs.close()
-    taken: float = ours.recv()
-    process.join()
-    return taken
+    def __init__(self, make: Callable[..., Callable[..., object]], *given: object) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._ours, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=serve, args=(theirs, make, given), daemon=True)
+        self._process.start()
+        theirs.close()
 
+    def run(self, threads: int, *given: object, core: int | None = None) -> dict[str, float]:
+        """Seconds of one run on so many threads: "wall" by the clock, "process" of the processor.
 
-def ways_of(
-    options: argparse.Namespace, folder: Path, sample: pd.DataFrame
-) -> tuple[dict[str, Callable[[], object]], int, int]:
-    """The ways by name, the tokens that rmlab forwards, and the weights that each token is multiplied with."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        `core`: the only one to run on, None: any.
+        """
+        self._ours.send((threads, core, given))
+        taken: dict[str, float] = self._ours.recv()
+        return taken
 
-    words = AutoTokenizer.from_pretrained(folder)
-    kind = getattr(torch, options.dtype)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=kind).to(options.device).eval()
-    texts = render(words, sample)
-    numbers = list(range(len(texts)))
-    scorer = classifier(folder, dtype=options.dtype, device=options.device, budget=options.budget)
-    packing = packing_support(scorer.backbone)  # loads the weights
-    prompts, answers = sample["prompt"].tolist(), sample["response"].tolist()
-    prepared = scorer.prepare(prompts, answers)
-    ways: dict[str, Callable[[], object]] = {
-        "rewardbench 2, batches of 64": Padded(model, words, texts, batches_of(numbers, 64)),
-        "RM-Bench, batches of 8": Padded(model, words, texts, by_style(sample, 8)),
-        "pipeline, batch 8": pipeline(model, words, texts, 8),
-        "pipeline, batch 1": pipeline(model, words, texts, 1),
-        "rmlab": lambda: scorer(prompts, answers),
-        "forward alone": forward_alone(scorer, prepared),
-    }
-    if "CrossEncoder, batch 32" not in options.skip:
-        ways["CrossEncoder, batch 32"] = cross_encoder(folder, sample, options)
-    forwarded = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing).tokens
-    weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
-    return {name: run for name, run in ways.items() if name not in options.skip}, forwarded, weights
+    def close(self) -> None:
+        self._ours.send(None)
+        self._process.join()
 
 
-def token_table(options: argparse.Namespace, folder: Path, everything: pd.DataFrame) -> pd.DataFrame:
-    """Tokens forwarded on all texts at hand: exact, the same on every machine."""
+def serve(connection: Any, make: Callable[..., Callable[..., object]], given: tuple[object, ...]) -> None:
+    """What a worker's process does: load, then time one run for each message."""
+    run = make(*given)
+    while (message := connection.recv()) is not None:
+        threads, core, asked = message
+        torch.set_num_threads(threads)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, range(os.cpu_count() or 1) if core is None else [core])
+        wall, process = time.perf_counter(), time.process_time()
+        run(*asked)
+        connection.send({"wall": time.perf_counter() - wall, "process": time.process_time() - process})
+
+
+def tokens_of(options: argparse.Namespace, folder: Path, frame: pd.DataFrame) -> dict[str, int]:
+    """Tokens that each way forwards: exact, the same on every machine."""
     scorer = classifier(folder, device="cpu")
-    prepared = scorer.prepare(everything["prompt"].tolist(), everything["response"].tolist())
-    ids, groups = prepared.encoded.ids, prepared.encoded.groups
-    lengths = np.array([len(i) for i in ids])
-    packing = packing_support(scorer.backbone)
-    start = time.perf_counter()
-    made = plan(ids, groups, packing=packing)
-    planned = time.perf_counter() - start
-    numbers = list(range(len(ids)))
-    by_characters = sorted(numbers, key=lambda i: -len(everything["prompt"].iloc[i] + everything["response"].iloc[i]))
-    tokens = {
-        "rewardbench 2, batches of 64": padded_tokens(lengths, batches_of(numbers, 64)),
-        "RM-Bench, batches of 8": padded_tokens(lengths, by_style(everything, 8)),
-        "pipeline, batch 8": padded_tokens(lengths, batches_of(numbers, 8)),
-        "pipeline, batch 1": int(lengths.sum()),
-        "CrossEncoder, batch 32": padded_tokens(lengths, batches_of(by_characters, 32)),
-        "rmlab": made.tokens,
+    prepared = scorer.prepare(frame["prompt"].tolist(), frame["response"].tolist())
+    lengths, numbers = prepared.lengths, list(range(len(frame)))
+    made = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing_support(scorer.backbone))
+    by_characters = sorted(numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i]))
+    return {
+        WAYS[0]: padded_tokens(lengths, batches_of(numbers, 64)),
+        WAYS[1]: padded_tokens(lengths, by_style(frame, 8)),
+        WAYS[2]: padded_tokens(lengths, batches_of(by_characters, 32)),
+        WAYS[3]: padded_tokens(lengths, batches_of(numbers, 8)),
+        WAYS[4]: int(lengths.sum()),
+        WAYS[5]: made.tokens,
+        WAYS[6]: made.tokens,
         "fewest possible": made.minimum,
     }
-    print(f"{len(ids)} texts planned in {planned:.2f} s")
-    return pd.DataFrame({"tokens, all texts": tokens}).assign(ratio=lambda f: f["tokens, all texts"] / made.tokens)
 
 
-def matmul_rate(options: argparse.Namespace) -> float:
-    """Floating-point operations per second of a large matrix product: the ceiling of this device."""
-    size = 8192 if options.device != "cpu" else 2048
-    a = torch.randn(size, size, device=options.device, dtype=getattr(torch, options.dtype))
-    best = min(seconds(lambda: [a @ a for _ in range(4)], options.device) for _ in range(3))
-    return 4 * 2 * size**3 / best
+def product(options: argparse.Namespace) -> Run:
+    """A large matrix product: the ceiling of this device."""
+    a = torch.randn(SIDE, SIDE, device=options.device, dtype=getattr(torch, options.dtype))
+    return lambda: a @ a
+
+
+SIDE = 4096
+PEAK = 2 * SIDE**3
+
+
+def timed(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, dict[str, list[float]]]]:
+    """Threads, and seconds of every way and of the product, round by round, so that a noisy moment hits all alike."""
+    if options.device != "cpu":
+        ways = {name: make(name, options, folder) for name in options.ways} | {"product": product(options)}
+        for run in ways.values():
+            run()  # compilation
+        yield 0, {name: [seconds(run, options.device) for _ in range(options.rounds)] for name, run in ways.items()}
+        return
+    workers = {name: Worker(make, name, options, folder) for name in options.ways} | {
+        "product": Worker(product, options)
+    }
+    for threads in options.threads:
+        times: dict[str, list[float]] = {name: [] for name in workers}
+        for _ in range(options.rounds):
+            for name, worker in workers.items():
+                times[name].append(worker.run(threads)[options.clock])
+        yield threads, times
+    for worker in workers.values():
+        worker.close()
+
+
+def table_of(options: argparse.Namespace, everything: pd.DataFrame, sample: pd.DataFrame, words: Any) -> pd.DataFrame:
+    """A row for each way: tokens on all texts over rmlab's, and for each number of threads seconds and two ratios."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = build(Path(place) / "model", options, words)
+        weights = sum(np.prod(shape) for name, shape in shapes(folder) if "embed" not in name)
+        whole, some = (tokens_of(options, folder, frame) for frame in (everything, sample))
+        table = pd.DataFrame({"tokens, all texts": whole}).loc[[*options.ways, "fewest possible"]]
+        table["times rmlab's"] = table["tokens, all texts"] / whole["rmlab"]
+        for threads, times in timed(options, folder):
+            peak = PEAK / min(times.pop("product"))
+            on = f"{threads} threads" if threads > 1 else "1 thread" if threads else options.device
+            for name, taken in times.items():
+                best = statistics.median(taken)
+                table.loc[name, f"s, {on}"] = best
+                table.loc[name, f"times rmlab, {on}"] = statistics.median(np.divide(taken, times["rmlab"]))
+                table.loc[name, f"share of peak, {on}"] = 2 * weights * some[name] / best / peak
+            rate = some["rmlab"] / statistics.median(times["rmlab"])
+            print(f"{on}: rmlab {rate:,.0f} tokens/s, matrix product {peak / 1e9:,.0f} GFLOP/s")
+    return table
+
+
+def shapes(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of a checkpoint's weights."""
+    from safetensors import safe_open
+
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as held:
+            yield from ((name, tuple(held.get_slice(name).get_shape())) for name in held.keys())  # noqa: SIM118
 
 
 def main() -> None:
@@ -253,59 +330,27 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="32m")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--prompts", type=int, default=20, help="0: all")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--prompts", type=int, default=12, help="0: all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, nargs="*", default=sorted({1, os.cpu_count() or 1}))
+    parser.add_argument("--clock", choices=("wall", "process"), default="wall")
     parser.add_argument("--budget", type=int)
-    parser.add_argument("--skip", nargs="*", default=[], help="names of ways to leave out")
+    parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data" / "rm-bench")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    everything, sample = load(options.data, options.prompts)
+    everything, _ = load(options.data, options.prompts)
     words = toy.tokenizer([*everything["prompt"].unique(), *everything["response"]], vocab_size=16384)
-    with tempfile.TemporaryDirectory() as place:
-        folder = build(Path(place) / "model", options, words)
-        tokens = token_table(options, folder, everything)
-        ways, forwarded, weights = ways_of(options, folder, sample)
-        times = measure(options, ways)
-    table = summary(options, tokens, times)
-    keep(options, table)
-    report_rate(options, forwarded, weights, statistics.median(times["rmlab"]))
-
-
-def measure(options: argparse.Namespace, ways: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Seconds of every way, repeat by repeat, so that a noisy moment hits all alike."""
-    if options.device != "cpu":
-        for name in ("rmlab", "forward alone"):
-            ways[name]()  # compilation
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(options.repeats):
-        for name, run in ways.items():
-            times[name].append(seconds(run, options.device))
-    return times
-
-
-def summary(options: argparse.Namespace, tokens: pd.DataFrame, times: dict[str, list[float]]) -> pd.DataFrame:
-    ratio = {name: statistics.median(np.divide(run, times["rmlab"])) for name, run in times.items()}
-    timed = pd.DataFrame({"seconds": {n: statistics.median(t) for n, t in times.items()}, "times rmlab": ratio})
-    return tokens.join(timed, how="outer").loc[[*timed.index, "fewest possible"]].round(3)
+    keep(options, table_of(options, everything, load(options.data, options.prompts)[1], words))
 
 
 def keep(options: argparse.Namespace, table: pd.DataFrame) -> None:
     name = f"scoring_{options.architecture}_{options.size}_{options.dtype}_{options.device.split(':')[0]}"
     options.out.mkdir(parents=True, exist_ok=True)
-    table.rename_axis("way").to_csv(options.out / f"{name}.csv")
-    print(table.to_string())
+    table.round(3).rename_axis("way").to_csv(options.out / f"{name}.csv")
+    print(table.round(2).to_string(), flush=True)
     draw(table, options.out / f"{name}.png", name)
-
-
-def report_rate(options: argparse.Namespace, forwarded: int, weights: int, taken: float) -> None:
-    """Tokens per second, and which share of the device's matrix products they use (2 operations a weight and token)."""
-    ceiling = matmul_rate(options)
-    share = 2 * weights * forwarded / taken / ceiling
-    print(f"rmlab: {forwarded / taken:,.0f} tokens/s, {share:.0%} of {ceiling / 1e12:.2f} TFLOP/s (matrix product)")
 
 
 def draw(table: pd.DataFrame, path: Path, title: str) -> None:
@@ -314,13 +359,13 @@ def draw(table: pd.DataFrame, path: Path, title: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = table["times rmlab"].dropna()[::-1]
-    figure, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-    bars = ax.barh(
-        shown.index, shown, color=["#2166ac" if n in ("rmlab", "forward alone") else "#bbbbbb" for n in shown.index]
-    )
-    ax.bar_label(bars, fmt="%.2f", padding=3)
-    ax.set(xlabel="time, relative to rmlab", title=title.replace("_", " "))
+    shown = table.filter(like="times rmlab, ").dropna()[::-1]
+    shown.columns = shown.columns.str.removeprefix("times rmlab, ")
+    figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    shown.plot.barh(ax=ax, color=["#2166ac", "#92c5de"][: shown.shape[1]], width=0.8)
+    for bars in ax.containers:
+        ax.bar_label(bars, fmt="%.2f", padding=3)
+    ax.set(xlabel="time, relative to rmlab", ylabel="", title=title.replace("_", " "))
     ax.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
 
