@@ -1,26 +1,40 @@
 """Sphinx configuration; `make docs` builds the pages into docs/_build/html."""
 
 import re
+import sys
 from importlib.metadata import version as installed
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
 
-from rmlab.scorers.heads import HEADS
+sys.path.insert(0, str(Path(__file__).parent))
+import gallery
+import lessons
+
+from rmlab.scorers.models.heads import HEADS
+
+logger = logging.getLogger(__name__)
 
 project = "rmlab"
 author = "the rmlab authors"
 copyright = "the rmlab authors, Apache-2.0"
 version = release = installed("rmlab")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "rmlab"
 html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath", "substitution"]
-myst_heading_anchors = 2
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # the outputs that the notebooks keep; their own tests run them
+nb_ipywidgets_js = {}  # widgets need a kernel, and their scripts a network: their text or picture stands in
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 autodoc_member_order = "alphabetical"
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
@@ -36,7 +50,8 @@ def _heads() -> str:
     return "\n".join(["| head | models | weights | read |", "|---|---|---|---|", *rows])
 
 
-myst_substitutions = {"heads": _heads()}
+gallery.refresh()
+myst_substitutions = {"heads": _heads(), **lessons.tables()}
 
 
 def _plain(app, what, name, obj, options, lines):
@@ -55,7 +70,11 @@ def _formula(writer, node):
     """Formulas as MathML, which browsers draw by themselves, without a script from the network."""
     block = isinstance(node, nodes.math_block)
     text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext())  # sizes of brackets: MathML stretches them itself
-    mathml = tex2mathml(text, as_block=block)
+    try:
+        mathml = tex2mathml(text, as_block=block)
+    except Exception as error:  # of many kinds, and without the place
+        logger.warning("cannot read the formula %r (%s)", text, error, location=node)
+        raise nodes.SkipNode from None
     writer.body.append(f"<div class='math'>{mathml}</div>" if block else mathml)
     raise nodes.SkipNode
 

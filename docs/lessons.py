@@ -1,0 +1,86 @@
+"""The notebooks as pages: copied into the sources when the site is built, and listed with their time and links.
+
+Nothing here runs a notebook: the pages show the outputs that it keeps.
+"""
+
+import json
+import re
+import shutil
+from importlib.metadata import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "notebooks"
+PAGES = Path(__file__).parent
+SETS = {"lessons": NOTEBOOKS, "course": NOTEBOOKS / "course" / "solutions"}  # folder of pages -> where they come from
+_TIME = re.compile(r"\*\*(?:How long|Time)[^*]*\*\*\s*(.*?)(?=\s*\*\*|\n\n|$)", re.DOTALL)
+
+
+def tables() -> dict[str, str]:
+    """The lists of lessons and of labs as Markdown, after copying the notebooks beside the pages."""
+    address = repository()
+    return {name: _table(name, source, address) for name, source in SETS.items()} | {"opening": _opening(address)}
+
+
+def _opening(address: str | None) -> str:
+    """How to open a notebook without an installation, or why the tables have no links for it."""
+    if address:
+        return "In a browser, without installing anything: the links to Binder and Colab."
+    return (
+        "This build knows no address of the code on GitHub. Once `[project.urls]` in `pyproject.toml` names one, each "
+        "notebook below has its links to Binder and Colab."
+    )
+
+
+def _table(name: str, source: Path, address: str | None) -> str:
+    """A table of the notebooks in `source`, and the entry of each in the site's contents."""
+    pages = _copied(name, source)
+    rows = [_listed(page, name, source, address) for page in pages]
+    if not rows:
+        return "There are none in this version."
+    contents = ["```{toctree}", ":hidden:", "", *(f"{name}/{page.stem}" for page in pages), "```"]
+    return "\n".join(
+        ["| notebook | time | " + ("open" if address else "file") + " |", "|---|---|---|", *rows, "", *contents]
+    )
+
+
+def repository() -> str | None:
+    """Where the code is on GitHub, from the package's own `[project.urls]`; None where it names none."""
+    for entry in metadata("rmlab").get_all("Project-URL") or []:
+        address = entry.split(",", 1)[1].strip().removesuffix("/").removesuffix(".git")
+        if re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", address):
+            return address
+    return None
+
+
+def links(path: str, address: str | None) -> str:
+    """Links that open a notebook in Binder and Colab; where no address is known, its file's name."""
+    if address is None:
+        return f"`{path.rsplit('/', 1)[-1]}`"
+    place = address.removeprefix("https://github.com/")
+    binder = f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/{path}"
+    colab = f"https://colab.research.google.com/github/{place}/blob/HEAD/{path}"
+    return f"[Binder]({binder}), [Colab]({colab})"
+
+
+def _copied(name: str, source: Path) -> list[Path]:
+    """Copies of the notebooks in `source`; copies of others are removed."""
+    target = PAGES / name
+    target.mkdir(exist_ok=True)
+    wanted = sorted(source.glob("*.ipynb"))
+    for old in {*target.glob("*.ipynb")} - {target / notebook.name for notebook in wanted}:
+        old.unlink()
+    for notebook in wanted:
+        copy = target / notebook.name
+        if not copy.is_file() or copy.read_bytes() != notebook.read_bytes():
+            shutil.copyfile(notebook, copy)
+    return [target / notebook.name for notebook in wanted]
+
+
+def _listed(page: Path, name: str, source: Path, address: str | None) -> str:
+    """One row of the table: title, time, links."""
+    first = "".join(json.loads(page.read_text(encoding="utf-8"))["cells"][0]["source"])
+    title = first.splitlines()[0].lstrip("# ").strip()
+    time = _TIME.search(first)
+    path = (source / page.name).relative_to(ROOT).as_posix()
+    return f"| [{title}]({name}/{page.name}) | {' '.join(time[1].split()) if time else ''} | {links(path, address)} |"
