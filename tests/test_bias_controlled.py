@@ -112,6 +112,21 @@ def test_separation_is_found_exactly():
     assert not _separated(np.array([0.0, 1, 1, 0]), plane)
 
 
+def test_separation_by_one_column_is_what_the_linear_programme_says():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        n = int(rng.integers(3, 9))
+        column = rng.integers(-2, 3, n).astype(float)
+        y = rng.choice([0.0, 0.5, 1.0], n, p=[0.45, 0.1, 0.45]) if rng.random() < 0.5 else (column > 0) * 1.0
+        if not np.ptp(y):
+            continue
+        line = np.column_stack([np.ones(n), column])
+        found.append(_separated(y, line))
+        assert found[-1] == _separated(y, np.column_stack([line, np.zeros(n)]))  # the column of zeros changes the way
+    assert 50 < sum(found) < len(found) - 50
+
+
 def test_nothing_to_fit_is_said():
     scores, features = world(30, seed=4)
     pairs = metrics.pairs(scores.assign(score=1.0))

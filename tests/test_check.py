@@ -5,7 +5,7 @@ import pytest
 from fakes import Difference, Streaming, Term, responses, truth
 
 from rmlab.scoring import score
-from rmlab.scoring.check import LONG, apart
+from rmlab.scoring.self_check import LONG, apart
 from rmlab.tables import DataError
 
 

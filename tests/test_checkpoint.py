@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rmlab import toy
-from rmlab.scorers import digest
-from rmlab.scorers.checkpoint import find
+from rmlab.scorers.checkpoints import digest
+from rmlab.scorers.checkpoints.checkpoint import find
 
 torch.set_num_threads(1)
 

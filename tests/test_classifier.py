@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 
 from rmlab import toy
 from rmlab.inference.forward import packing_support
-from rmlab.scorers import backbone, checkpoint
+from rmlab.scorers.checkpoints import checkpoint
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.models import backbone
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 

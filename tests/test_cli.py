@@ -244,7 +244,7 @@ def test_options_of_texts_reach_the_model(main, tmp_path):
 
 def test_what_is_not_installed_is_named_with_the_command(main, monkeypatch, tmp_path):
     from rmlab import toy
-    from rmlab.scorers import extras
+    from rmlab.scorers.checkpoints import loading as extras
 
     model = toy.save_model(tmp_path / "m")
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "torch" else object())

@@ -78,7 +78,10 @@ main()
 """
 
 
-@pytest.mark.parametrize(("name", "extra"), [("torch", "score"), ("transformers", "score"), ("voila", "lab")])
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("torch", "score"), ("transformers", "score"), ("voila", "lab"), ("httpx", "judge"), ("tritonclient", "triton")],
+)
 def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra, tmp_path):
     folder = str(toy.save_model(tmp_path / "m"))
     words = ["score", "mini", folder, "-q"]
@@ -87,6 +90,11 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
         from rmlab.scoring import score
 
         words = ["explore", str(io.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv"))]
+    address = ["--url", "http://127.0.0.1:9", "-q"]
+    words = {
+        "judge": ["judge", "mini", "a/b", *address],
+        "triton": ["score", "mini", "a/b", "--kind", "triton", *address],
+    }.get(extra, words)
     code = BLOCKED.format(name=name, words=words)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -96,9 +104,11 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
 
 def test_every_package_of_an_extra_is_known_to_the_command_line():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra in ("score", "lab"):
+    for extra in ("score", "judge", "triton", "lab"):
         for requirement in extras[extra]:
-            name = requirement.split(">=")[0]
+            name = requirement.split(">=")[0].split("[")[0]
+            if name == "rmlab":
+                continue
             said = wording.missing_package(ImportError("gone", name=name))
             assert said == f"this needs {name}, which is not installed: pip install 'rmlab[{extra}]'"
 

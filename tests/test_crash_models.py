@@ -1,4 +1,7 @@
-"""Kill -9 of real models: forwarded again is one batch of a policy, of a reference or of comparisons in one order."""
+"""Kill -9 of real models: forwarded again is one batch of a policy, of a reference or of comparisons in one order.
+
+Of a prompt that goes through in several packs, that is the answers that were not done yet.
+"""
 
 import os
 

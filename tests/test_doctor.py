@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
-from rmlab.checks import STATUS, doctor, memory, numbers, texts
+from rmlab.checks import STATUS, doctor, findings, texts
+from rmlab.checks import scores as checks
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError
@@ -210,7 +211,7 @@ def test_nan_weights(tmp_path, responses):
 
 def test_nan_is_named():
     rows = pd.DataFrame({"domain": ["chat"] * 2, "id": "7", "label": ["chosen", "rejected"], "slot": 0})
-    row = numbers.finite(numbers.Sample(rows, np.array([0.0, np.nan]), np.zeros(2)))
+    row = checks.finite(checks.Sample(rows, np.array([0.0, np.nan]), np.zeros(2)))
     assert row.status == "fail"
     assert "id 7, label rejected" in row.found
 
@@ -230,27 +231,27 @@ def sample(*scores, prompts=2):
         {"benchmark": "b", "domain": "d", "id": np.repeat(np.arange(prompts), n).astype(str)}
         | {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * prompts, "slot": [0, 1, 0, 1] * prompts}
     )
-    return numbers.Sample(rows, np.array(scores, float), np.array(scores, float))
+    return checks.Sample(rows, np.array(scores, float), np.array(scores, float))
 
 
 def test_flips_ties_and_distances():
     same = sample(4, 3, 2, 1, 8, 7, 6, 5)
     assert same.flips(same.alone, same.alone) == (0, 8)
     assert same.flips(same.alone, -same.alone) == (8, 8)
-    assert numbers.packing(same, 1e-4).status == "pass"
-    assert numbers.packing(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
-    assert numbers.packing(same._replace(together=-same.alone), 1e-4).status == "fail"
-    assert numbers.precision(same, same.alone, "bfloat16").status == "pass"
+    assert checks.packing(same, 1e-4).status == "pass"
+    assert checks.packing(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
+    assert checks.packing(same._replace(together=-same.alone), 1e-4).status == "fail"
+    assert checks.precision(same, same.alone, "bfloat16").status == "pass"
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
-    assert numbers.precision(same, one_flip, "bfloat16").status == "warn"
-    assert "1 of 8" in numbers.precision(same, one_flip, "bfloat16").found
-    assert numbers.precision(same, -same.alone, "bfloat16").status == "fail"
+    assert checks.precision(same, one_flip, "bfloat16").status == "warn"
+    assert "1 of 8" in checks.precision(same, one_flip, "bfloat16").found
+    assert checks.precision(same, -same.alone, "bfloat16").status == "fail"
     keys = list("abcdefgh")
-    assert numbers.saturation(same, keys).status == "pass"
-    assert numbers.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
-    assert "2 tied comparisons" in numbers.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).found
-    assert numbers.saturation(sample(*[1] * 8), keys).status == "fail"
-    assert numbers.saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
+    assert checks.saturation(same, keys).status == "pass"
+    assert checks.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
+    assert "2 tied comparisons" in checks.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).found
+    assert checks.saturation(sample(*[1] * 8), keys).status == "fail"
+    assert checks.saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
 
 
 def test_a_head_that_always_says_the_same(tmp_path, responses):
@@ -267,14 +268,14 @@ def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
 
 def test_memory(healthy, monkeypatch):
     scorer = classifier(healthy)
-    weights, activations = memory.need(scorer)
+    weights, activations = findings.memory_need(scorer)
     held = sum(tensor.numel() for tensor in load_file(healthy / "model.safetensors").values())
     assert weights == 4 * held
-    assert memory.need(classifier(healthy, budget=8192))[1] == 2 * activations
-    assert memory.need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
+    assert findings.memory_need(classifier(healthy, budget=8192))[1] == 2 * activations
+    assert findings.memory_need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
     for have, status in [(1e12, "pass"), ((weights + activations) * 1.05, "warn"), (1e3, "fail"), (None, "warn")]:
-        monkeypatch.setattr(memory, "_have", lambda place, have=have: have)
-        assert memory.row(scorer).status == status
+        monkeypatch.setattr(findings, "_have", lambda place, have=have: have)
+        assert findings.memory(scorer).status == status
 
 
 def test_implicit_rewards(tmp_path, responses):
@@ -282,8 +283,8 @@ def test_implicit_rewards(tmp_path, responses):
     report = doctor(implicit_reward(policy, reference), responses)
     assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
     assert "policy and reference" in found(report, "head")["found"]
-    both = memory.need(implicit_reward(policy, reference, together=True))[0]
-    assert both == 2 * memory.need(implicit_reward(policy, reference, together=False))[0]
+    both = findings.memory_need(implicit_reward(policy, reference, together=True))[0]
+    assert both == 2 * findings.memory_need(implicit_reward(policy, reference, together=False))[0]
     half = doctor(implicit_reward(policy, dtype="bfloat16"), responses)
     assert found(half, "dtype")["found"].startswith("bfloat16")
 

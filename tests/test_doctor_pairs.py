@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
-from rmlab.checks import comparisons, doctor, numbers
+from rmlab.checks import doctor
+from rmlab.checks import pairwise as checked
+from rmlab.checks import scores as checks
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
@@ -75,13 +77,13 @@ def test_position_bias_is_the_share_of_winners_that_change_sides(models, respons
 def test_position_statuses():
     there = np.array([1.0, -2.0, 0.5, 1.0, -1.0, 3.0, -1.0, 1.0, 2.0, 1.0])
     back = -there
-    assert comparisons.position(there, back).status == "pass"
-    assert "0 of 10" in comparisons.position(there, back).found
-    assert "wins 50%" in comparisons.position(there, back).found
+    assert checked.position(there, back).status == "pass"
+    assert "0 of 10" in checked.position(there, back).found
+    assert "wins 50%" in checked.position(there, back).found
     back[:2] = there[:2]
-    assert comparisons.position(there, back).status == "warn"
-    assert "2 of 10 comparisons (20%)" in comparisons.position(there, back).found
-    row = comparisons.position(np.ones(10), np.full(10, 0.5))
+    assert checked.position(there, back).status == "warn"
+    assert "2 of 10 comparisons (20%)" in checked.position(there, back).found
+    row = checked.position(np.ones(10), np.full(10, 0.5))
     assert row.status == "fail"
     assert "10 of 10 comparisons (100%)" in row.found
     assert "wins 100%" in row.found
@@ -155,7 +157,7 @@ def test_nan_is_named(tmp_path, responses):
     weights = load_file(path) | {"model.norm.weight": torch.full((32,), float("nan"))}
     save_file(weights, path, metadata={"format": "pt"})
     rows = pd.DataFrame({"domain": ["chat"], "id": "7", "chosen_slot": 0, "rejected_slot": 1})
-    row = numbers.finite(numbers.Sample(rows, np.array([np.nan]), np.zeros(1)))
+    row = checks.finite(checks.Sample(rows, np.array([np.nan]), np.zeros(1)))
     assert "domain chat, id 7, chosen_slot 0, rejected_slot 1" in row.found
     with pytest.raises(
         DataError, match=r"not finite in float32; .* download them again"

@@ -1,5 +1,7 @@
 """Intervals: equal to the metrics they belong to, exact against loops, honest at the edges and in simulation."""
 
+import cProfile
+import pstats
 from dataclasses import replace
 
 import designs
@@ -228,3 +230,33 @@ def test_a_prompt_in_two_subsets_is_one_cluster():
     assert one.se.item() == pytest.approx(np.sqrt((both**2).sum() * 20 / 19))
     assert len(set(one.stratum)) == 1
     assert one.freedom.item() == pytest.approx(19)
+
+
+def many_domains(count):
+    """Pairs of one model, four to a domain."""
+    rng, prompts = np.random.default_rng(0), 4 * count
+    keys = {"model": "m", "benchmark": "own", "id": [str(i) for i in range(prompts)]}
+    frame = pd.DataFrame(keys | {"domain": [f"d{i // 4}" for i in range(prompts)], "slot": 0})
+    sides = [frame.assign(label=label, score=rng.normal(size=prompts)) for label in ("chosen", "rejected")]
+    return metrics.pairs(pd.concat(sides, ignore_index=True))
+
+
+@pytest.mark.parametrize("make", [rmlab.leaderboard, rmlab.estimates, rmlab.summary])
+def test_twice_as_many_domains_are_at_most_twice_the_work(make):
+    """Counted in calls, which no other load on the machine changes."""
+    counts = []
+    for domains in (40, 80, 160):
+        table, profile = many_domains(domains), cProfile.Profile()
+        make(table)
+        profile.runcall(make, table)
+        counts.append(pstats.Stats(profile).total_calls)
+    first, second = np.diff(counts)
+    assert second <= 2.2 * first
+
+
+def test_two_thousand_domains():
+    table = many_domains(2000)
+    won = table["outcome"] == "win"
+    board = rmlab.leaderboard(table).query("model == 'm'")
+    assert board["overall"].tolist() == pytest.approx([won.mean()])
+    assert board["n_prompts"].tolist() == [8000]

@@ -15,7 +15,7 @@ from rmlab.plots.tokens import plot_token_rewards
 from rmlab.scorers.classifier import classifier
 from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError
-from rmlab.widgets import Selection, explore, playground, token_rewards
+from rmlab.widgets import Selection, detail, explore, playground, token_rewards
 from rmlab.widgets.debounce import Debounced
 from rmlab.widgets.index import build
 from rmlab.widgets.page import page, read, serve
@@ -171,15 +171,15 @@ def test_a_selection_survives_its_link_and_its_code(scores, responses):
 def test_controls_and_code_tell_the_same_story(view):
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view._controls.domain.value == "math"
-    assert view._matrices[0].value == 1
-    view._matrices[0].value = 2
+    assert view._matrices.grids[0].value == 1
+    view._matrices.grids[0].value = 2
     assert view.selection.cell == ("concise", "markdown")
     view._controls.other.value = "fair"
     view._controls.text.value = "triangle"
     assert view.selection.models == ("fond", "fair")
     assert view.selection.text == "triangle"
-    assert len(view._list.items) == min(len(view.frame), 20)
-    view._matrices[1].value = -1
+    assert len(view._list.buttons.items) == min(len(view.frame), 20)
+    view._matrices.grids[1].value = -1
     assert view.selection.cell is None
 
 
@@ -191,30 +191,67 @@ def test_changing_the_model_forgets_the_margin_of_the_other(view):
 
 
 def test_paging_and_opening(view):
-    assert view._before.disabled
-    assert not view._after.disabled
-    view._after.click()
-    assert "21–40 of 64" in view._count.value
-    view._list.value = 3
+    assert view._list.before.disabled
+    assert not view._list.after.disabled
+    view._list.after.click()
+    assert "21–40 of 64" in view._list.count.value
+    view._list.buttons.value = 3
     assert view.selection.prompt == tuple(view.frame.loc[23, ["benchmark", "domain", "id"]])
     key = tuple(view.frame.loc[63, ["benchmark", "domain", "id"]])
     view.select(prompt=key)
-    assert "61–64 of 64" in view._count.value
-    assert view._list.value == 3
+    assert "61–64 of 64" in view._list.count.value
+    assert view._list.buttons.value == 3
+
+
+def test_next_and_previous_prompt_go_through_all_pages(view):
+    keys = view.frame[["benchmark", "domain", "id"]].itertuples(index=False, name=None)
+    assert view._panel.previous.disabled
+    for place, key in enumerate(keys):
+        assert view.selection.prompt == key
+        assert f"{place + 1} of 64" in view._panel.place.value
+        assert view._list.buttons.value == place % 20
+        view._panel.next.click()
+    assert view._panel.next.disabled
+    view._step(1)
+    assert "64 of 64" in view._panel.place.value
+    view._panel.previous.click()
+    assert "63 of 64" in view._panel.place.value
+    assert "61–64 of 64" in view._list.count.value
+    view.select(domain="math", prompt=("mini", "chat", "1"))
+    assert "not in this selection" in view._panel.place.value
+    view._panel.next.click()
+    assert "1 of 16" in view._panel.place.value
+
+
+def test_all_takes_a_filter_away_as_on_the_page(view):
+    view.select(outcome="loss", domain="math", subset="math")
+    view.select(outcome="all")
+    assert view.selection.outcome is None
+    assert view.selection.domain == "math"
+    view.select(domain="all", subset="all")
+    assert len(view.frame) == 64
+    assert view._controls.outcome.value == ""
+    assert view.selection == view.select(outcome="all").selection
+
+
+def test_all_is_a_domain_where_data_has_one(responses):
+    renamed = responses.assign(domain="all", id=responses["domain"].astype(str) + responses["id"].astype(str))
+    view = explore(score(renamed.assign(benchmark="own"), baselines.longest), renamed.assign(benchmark="own"))
+    assert view.select(domain="all").selection.domain == "all"
 
 
 def test_an_empty_list_says_so(view):
     view.select(text="no such text anywhere")
     assert view.frame.empty
-    assert "No prompt fits" in view._heading.value
+    assert "No prompt fits" in view._panel.heading.value
     view.select(text="")
     assert len(view.frame) == 64
 
 
 @pytest.mark.parametrize("show", ["Rendered", "Raw", "Differences", "Style"])
 def test_each_way_of_showing_holds_every_answer(view, show):
-    view._shows.value = show
-    html = view._answers.value
+    view._panel.shows.value = show
+    html = view._panel.answers.value
     for style in STYLES:
         assert style in html
     assert "margins" in html
@@ -224,22 +261,22 @@ def test_each_way_of_showing_holds_every_answer(view, show):
 def test_the_note_on_what_is_wrong_is_shown(view, responses):
     row = responses[responses["note"].notna()].iloc[0]
     view.select(prompt=(row["benchmark"], row["domain"], row["id"]))
-    assert "What is wrong" in view._heading.value
+    assert "What is wrong" in view._panel.heading.value
 
 
 def test_tokens_in_the_explorer_and_a_scorer_that_raises(scores, responses, tiny):
     view = explore(scores, responses, scorer=tiny)
-    view._shows.value = "Tokens"
-    assert "change after each token" in view._answers.value
+    view._panel.shows.value = "Tokens"
+    assert "change after each token" in view._panel.answers.value
 
     def broken(prompts, texts):
         raise RuntimeError("<b>no</b> memory")
 
     view = explore(scores, responses, scorer=broken)
-    view._shows.value = "Tokens"
-    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt; memory" in view._answers.value
-    view._shows.value = "Rendered"
-    assert "no memory" not in view._answers.value
+    view._panel.shows.value = "Tokens"
+    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt; memory" in view._panel.answers.value
+    view._panel.shows.value = "Rendered"
+    assert "no memory" not in view._panel.answers.value
 
 
 def test_the_state_in_text_is_stable(view):
@@ -257,15 +294,15 @@ def test_one_model_only(scores, responses):
 def test_no_styles_no_matrix(responses):
     plain = responses.drop(columns="style")
     view = explore(score(plain, baselines.longest), plain)
-    assert "no styles" in view._titles[0].value
-    assert view._matrices[0] not in view.widget.children[2].children[0].children
-    view._shows.value = "Differences"
-    assert "answer 0" in view._answers.value
+    assert "no styles" in view._matrices.titles[0].value
+    assert view._matrices.grids[0] not in view.widget.children[2].children[0].children
+    view._panel.shows.value = "Differences"
+    assert "answer 0" in view._panel.answers.value
     with pytest.raises(DataError, match="styles"):
         view.select(cell=("concise", "plain"))
     both = explore(score(plain, [baselines.longest, baselines.shortest]), plain).select(models=("longest", "shortest"))
     side = both.widget.children[2].children[0].children
-    assert [title in side and "comparisons" in title.value for title in both._titles] == [True, True]
+    assert [title in side and "comparisons" in title.value for title in both._matrices.titles] == [True, True]
 
 
 @pytest.mark.parametrize("chosen", [1, 3])
@@ -275,7 +312,7 @@ def test_answers_of_any_number(chosen):
     responses = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
     view = explore(score(responses, baselines.random), responses)
     assert view.frame["n_pairs"].tolist() == [5 * chosen]
-    assert view._answers.value.count("wrong ") == 5
+    assert view._panel.answers.value.count("wrong ") == 5
 
 
 def test_responses_deleted_after_scoring(scores, responses):
@@ -332,8 +369,8 @@ def test_margins_that_are_all_the_same_leave_the_slider_a_range(responses, value
 
 
 def test_rows_and_columns_of_the_matrices_say_which_is_which(view):
-    assert "rejected →" in view._matrices[0].corner
-    assert "<td>chosen ↓ rejected →</td>" in view._answers.value
+    assert view._matrices.grids[0].corner == detail.CORNER
+    assert f"<td>{detail.CORNER}</td>" in view._panel.answers.value
 
 
 def test_bad_tables_are_refused(scores, responses):
@@ -369,7 +406,7 @@ def test_try_on_is_the_probe_of_the_same_change(responses):
     table = play.try_on(10)
     assert table["change"].iloc[0] == len("\n\nI hope that this is of use to you.")
     assert table["n_prompts"].iloc[0] == 10
-    assert "mean change" in play._tried.value
+    assert "mean change" in play._trial.result.value
 
 
 def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
@@ -388,6 +425,51 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
     play._prompt.value = "once more"
     assert play._problem.value == ""
     assert "4.00" in play._lines[1].value
+
+
+def test_an_error_takes_every_old_number_away(responses):
+    moods = iter(["good"] * 2 + ["good"] * 4 + ["bad", "good", "good", "bad"])
+
+    def moody(prompts, texts):
+        if next(moods, "good") == "bad":
+            raise RuntimeError("out of memory")
+        return [float(len(text)) for text in texts]
+
+    play = playground(moody, responses=responses)
+    play.set(bold=1)
+    play.try_on(5)
+    assert all((play._preview.value, play._chart.value, play._trial.result.value, play._lines[0].value))
+    play._prompt.value = "another"
+    assert "out of memory" in play._problem.value
+    assert not any((play._preview.value, play._chart.value, play._trial.result.value))
+    assert not any(line.value for line in play._lines)
+    play._prompt.value = "once more"
+    assert play._problem.value == ""
+    assert all((play._preview.value, play._chart.value, play._lines[1].value))
+    play._try(5)
+    assert "out of memory" in play._trial.result.value
+    assert play._lines[1].value, "what stands in the boxes was scored"
+
+
+def test_long_texts_are_cut_as_chosen_and_the_scorer_stays_as_it_is(tmp_path):
+    import torch
+
+    torch.set_num_threads(1)
+    model = classifier(toy.save_model(tmp_path, "qwen3"), dtype="float32", max_length=48)
+    cutting = classifier(tmp_path, dtype="float32", max_length=48, truncate="left")
+    answers = ["word after word " * 30, "No."]
+    play = playground(model, prompt="Why?", answers=answers)
+    assert 'choose "cut the prompt" (keeps the answer) under "Long texts"' in play._problem.value.replace("&quot;", '"')
+    assert "truncate" not in play._problem.value
+    play._long.widget.value = "cut the prompt"
+    assert play._problem.value == ""
+    np.testing.assert_allclose(play.frame["score"][:2], cutting(["Why?"] * 2, answers), atol=1e-6)
+    assert play._long.scorer.backbone is model.backbone
+    assert model.encode_options["truncate"] is None
+    play._long.widget.value = "refuse"
+    assert "Long texts" in play._problem.value
+    assert playground(cutting)._long.widget.value == "cut the prompt"
+    assert playground(baselines.longest)._long.widget.layout.display == "none"
 
 
 @pytest.mark.parametrize("change", [{"bold": 9}, {"bold": -1}, {"restyle": 7}, {"bald": 1}])

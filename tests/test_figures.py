@@ -1,5 +1,7 @@
 """Figures on disk: every format, the numbers beside them, the same bytes twice."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -25,7 +27,7 @@ def test_formats_and_numbers_beside(ax, tmp_path):
 
 
 def test_the_same_figure_gives_the_same_file(ax, tmp_path):
-    for name in ("png", "pdf"):
+    for name in ("png", "pdf", "svg"):
         (one,), (two,) = (save_figure(ax, tmp_path / f"{n}.{name}") for n in "ab")
         assert one.read_bytes() == two.read_bytes()
 
@@ -39,3 +41,28 @@ def test_other_things_are_refused(ax, tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(TypeError, match="NoneType"):
         save_figure(None, tmp_path / "x")
+
+
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.25), ("text", 6.75)])
+def test_a_printed_width_is_the_width_of_every_file(ax, tmp_path, width, inches):
+    import matplotlib.image
+
+    ax.set_title("a title")
+    size = tuple(ax.figure.get_size_inches())
+    png, pdf, svg = save_figure(ax, tmp_path / "one", formats=("png", "pdf", "svg"), width=width)
+    assert matplotlib.image.imread(png).shape[1] == round(300 * inches)
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf.read_bytes())
+    assert float(box[1]) == pytest.approx(72 * inches, abs=0.01)
+    assert float(re.search(r'width="([\d.]+)pt"', svg.read_text())[1]) == pytest.approx(72 * inches, abs=0.01)
+    assert tuple(ax.figure.get_size_inches()) == size
+
+
+def test_fonts_are_in_the_files(ax, tmp_path):
+    ax.set_title("a title")
+    pdf, svg = save_figure(ax, tmp_path / "one", formats=("pdf", "svg"))
+    assert b"/FontFile2" in pdf.read_bytes(), "TrueType, whole"
+    assert b"/Type3" not in pdf.read_bytes()
+    assert "<text" not in svg.read_text(), "outlines need no font"
+    import matplotlib as mpl
+
+    assert mpl.rcParams["pdf.fonttype"] == 3

@@ -150,7 +150,7 @@ ALLOWED = {
     "savefig": {"report/figures.py", "report/page.py"},
     "write_text": {"widgets/page.py"},
     "write_bytes": set(),
-    "to_parquet": {"io/own.py"},
+    "to_parquet": {"io/native.py"},
     "to_json": set(),
     "to_latex": set(),
     "to_markdown": set(),

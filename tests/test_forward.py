@@ -1,17 +1,21 @@
 """Hidden states: what comes out of packs and batches is what each text alone gives."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from threading import get_ident
 from time import sleep
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from rmlab.inference import attention, flex, kernels, runs
 from rmlab.inference.forward import Packing, alone, hidden, packing_support, plan
+from rmlab.inference.kept import Kept
 from rmlab.inference.passes import packed_rows, position_scales
+from rmlab.inference.probe import goes_on
 from rmlab.inference.transfers import upload
 from rmlab.inference.trie import lay_out, pack
 
@@ -81,6 +85,145 @@ def test_packs_give_what_each_text_alone_gives(load_backbone, world, architectur
         assert_same(scores(backbone, texts, groups, budget=budget), reference)
     moved = scores(backbone, [texts[i] for i in order], groups[order], budget=500)
     assert np.abs(moved - reference[order]).max() <= 1e-5 * reference.std()
+
+
+@pytest.fixture(scope="module")
+def long_world():
+    """A prompt of 700 tokens with five answers, one of them the beginning of another, and a few short texts."""
+    rng = np.random.default_rng(3)
+    prompt, opening = rng.integers(8, 490, 700), rng.integers(8, 490, 40)
+    long = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 5, 90)]
+    long += [np.r_[prompt, opening], np.r_[prompt, opening, rng.integers(8, 490, 60)]]
+    short = [rng.integers(8, 490, n) for n in (20, 40)]
+    return [*long, *short, long[4].copy()], np.array([0, 0, 0, 0, 0, 1, 2, 0])
+
+
+LONG = {"gpt2": {"n_positions": 1024}}
+
+
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_a_prompt_larger_than_the_budget_is_forwarded_once(load_backbone, long_world, architecture):
+    """Whole and in pieces; the rows that go through the model are the trie's, however small the packs."""
+    texts, groups = long_world
+    backbone = load_backbone(architecture, **LONG.get(architecture, {}))
+    packing = packing_support(backbone)
+    assert goes_on(backbone)
+    reference = scores_alone(backbone, texts)
+    sizes = []
+    backbone.get_input_embeddings().register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
+    for budget in (64, 300, 701):
+        sizes.clear()
+        assert_same(scores(backbone, texts, groups, budget=budget), reference)
+        made = plan(texts, groups, budget=budget, packing=packing)
+        assert sum(sizes) == made.tokens == made.minimum <= 700 + 30 + 5 + 90 + 100 + 60
+        assert max(sizes) <= budget
+        assert 700 <= made.kept <= 800
+
+
+@pytest.mark.parametrize("budget", [64, 300])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, architecture, budget):
+    """Positions all over the texts, as implicit rewards read them: in the prompt, in answers that are cut."""
+    texts, groups = long_world
+    backbone = load_backbone(architecture, **LONG.get(architecture, {}))
+    rng = np.random.default_rng(0)
+    reads = [np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False)) for ids in texts]
+    seen = []
+    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+        assert len(batch.texts)
+        seen += batch.texts.tolist()
+        for text, where in zip(batch.texts, batch.where, strict=True):
+            expected = alone(backbone, texts[text], reads[text])
+            torch.testing.assert_close(batch.rows[where], expected, rtol=1e-4, atol=1e-4)
+    assert sorted(seen) == list(range(len(texts)))
+
+
+@pytest.mark.parametrize("window", [16, 64, 4096])
+@pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
+def test_windows_reach_back_into_earlier_packs(load_backbone, long_world, architecture, window):
+    texts, groups = long_world
+    backbone = load_backbone(architecture, sliding_window=window)
+    reference = scores_alone(backbone, texts)
+    for budget in (50, 300):
+        assert_same(scores(backbone, texts, groups, budget=budget), reference)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_half_precision_in_pieces_is_as_quiet_as_whole(load_backbone, long_world, architecture):
+    texts, groups = long_world
+    backbone = load_backbone(architecture, torch.bfloat16)
+    assert goes_on(backbone)
+    single = scores_alone(backbone, texts)
+    padded = padded_scores(backbone, texts, -1)
+    for budget in (300, 5000):
+        found = scores(backbone, texts, groups, budget=budget)
+        assert np.abs(found - single).max() <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
+
+
+def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, monkeypatch):
+    texts, groups = long_world
+    held = []
+
+    class Noted(Kept):
+        def __init__(self):
+            super().__init__()
+            held.append(ref(self))
+
+    backbone = load_backbone("llama")
+    monkeypatch.setattr("rmlab.inference.forward.Kept", Noted)
+    steps = hidden(backbone, texts, [np.array([len(ids) - 1]) for ids in texts], groups=groups, budget=300)
+    held.clear()
+    for batch in steps:
+        tokens = [len(keys[0][0, 0]) for one in held if one() is not None for keys in one()._layers.values()]
+        assert len(tokens) <= backbone.config.num_hidden_layers
+        if len(batch.texts) and max(groups[batch.texts]) > 0:
+            assert not tokens, "the long prompt came first, and is done"
+    assert len(held) > 1
+
+
+def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world, monkeypatch):
+    """Here one that counts its positions from the first row of a pass: found out by trying, and right all the same."""
+    texts, groups = long_world
+    backbone = load_backbone("llama")
+    forward = type(backbone).forward
+
+    def counted(self, input_ids, position_ids=None, **options):
+        first = 0 if position_ids is None else position_ids[:, :1]
+        return forward(
+            self, input_ids=input_ids, position_ids=None if position_ids is None else position_ids - first, **options
+        )
+
+    monkeypatch.setattr(type(backbone), "forward", counted)
+    assert packing_support(backbone).packed
+    assert not goes_on(backbone)
+    sizes = []
+    backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
+    made = plan(texts, groups, budget=300, packing=replace(packing_support(backbone), keeps=False))
+    assert made.tokens > 2 * made.minimum
+    assert made.kept == 0
+    found = scores(backbone, texts, groups, budget=300)
+    assert sum(sizes) == made.tokens
+    assert_same(found, scores_alone(backbone, texts))
+
+
+def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog, monkeypatch):
+    """What is done stays done; the rest begins anew with half the budget."""
+    texts, groups = long_world
+    backbone = load_backbone("llama")
+    assert goes_on(backbone)
+    reference = scores_alone(backbone, texts)
+    whole, sizes = type(backbone).forward, []
+
+    def forward(self, input_ids, **options):
+        sizes.append(input_ids.numel())
+        if len(sizes) == 4:
+            raise torch.OutOfMemoryError
+        return whole(self, input_ids=input_ids, **options)
+
+    monkeypatch.setattr(type(backbone), "forward", forward)
+    assert_same(scores(backbone, texts, groups, budget=200), reference)
+    assert caplog.text.count("out of memory at 200 tokens") == 1
+    assert max(sizes[4:]) == 100
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "bert"])

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from rmlab import toy
-from rmlab.checks.packing import row as packing_row
+from rmlab.checks.findings import packs
 from rmlab.inference import flex, kernels, transfers
 from rmlab.inference.batches import Padded
-from rmlab.inference.budget import activation_bytes, default_budget
+from rmlab.inference.budget import activation_bytes, default_budget, kept_bytes
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.flex import View
 from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
 from rmlab.inference.passes import Shape
+from rmlab.inference.runs import Kind
 from rmlab.inference.transfers import read_late, upload
-from rmlab.scorers import backbone as backbones
+from rmlab.inference.trie import lay_out, pack
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.pairwise import pairwise
 
 torch = pytest.importorskip("torch")
@@ -138,6 +140,22 @@ def test_packs_that_are_nearly_full_go_through_the_model_full(load_backbone, as_
         assert np.abs(found - reference).max() <= 1e-4 * reference.std()
 
 
+@pytest.mark.parametrize(("architecture", "options"), [("llama", {}), ("mistral", {"sliding_window": 50})])
+def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, options):
+    """A prompt that is larger than the budget, forwarded once; kept keys get a kernel of their own."""
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(8, 490, 700)
+    texts = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 200, 5)] + [rng.integers(8, 490, 50)]
+    world = texts, np.array([0, 0, 0, 1])
+    backbone = load_backbone(architecture, **options)
+    made = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
+    assert (made.tokens, sum(part.kept > 0 for part in made.parts)) == (made.minimum, 3)
+    assert_as_alone(backbone, world, budget=300)
+    held = kernels.kernels(backbone)
+    assert str(held) == "flex attention"
+    assert {(shape.rows, shape.kept) for shape in held._made} == {(1024, 0), (1024, 1024)}
+
+
 # bfloat16 and Apple's GPU
 
 
@@ -210,9 +228,9 @@ class Compiler:
     def __init__(self, refuses):
         self.refuses, self.asked = refuses, []
 
-    def __call__(self, kind, rows, options):
+    def __call__(self, kind, rows, options, kept):
         self.asked.append((rows, bool(options)))
-        whole = COMPILED(kind, rows, {})
+        whole = COMPILED(kind, rows, {}, kept)
 
         def run(*tensors):
             if self.refuses(rows, options):
@@ -256,15 +274,15 @@ def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
     backbone = load_backbone("llama")
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 1100)
-    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), budget=1000)
+    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), budget=2000)
     assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
     assert str(kernels.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
     assert sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
 
 
 def test_kernels_that_compute_something_else_are_not_used(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
-    def wrong(kind, rows, options):
-        whole = COMPILED(kind, rows, {})
+    def wrong(kind, rows, options, kept):
+        whole = COMPILED(kind, rows, {}, kept)
         return lambda *tensors: whole(*tensors).roll(1, dims=2)
 
     monkeypatch.setattr(kernels, "compiled", wrong)
@@ -288,8 +306,8 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_
     reference = scores_alone(backbone, world[0])
     fails = [RuntimeError("Triton Error [CUDA]: out of memory")]
 
-    def compiled(kind, rows, options):
-        whole = COMPILED(kind, rows, {})
+    def compiled(kind, rows, options, kept):
+        whole = COMPILED(kind, rows, {}, kept)
 
         def run(*tensors):
             if fails:
@@ -328,8 +346,8 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
     """Torch compiles anew when a global setting changes; past its limit it raises, as `fullgraph` asks it to."""
     made = []
 
-    def compiled(kind, rows, options):
-        made.append(COMPILED(kind, rows, options))
+    def compiled(kind, rows, options, kept):
+        made.append(COMPILED(kind, rows, options, kept))
         return made[-1]
 
     monkeypatch.setattr(kernels, "compiled", compiled)
@@ -344,6 +362,27 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
     assert len(made) == 2
     assert not noted(caplog)
     assert str(kernels.kernels(backbone)) == "flex attention"
+
+
+def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, monkeypatch):
+    """What a kernel is compiled for is asked before it is chosen: tensors of another shape would go through as well."""
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    monkeypatch.setattr(kernels, "BACKEND", counter)
+    texts = [np.arange(900)]
+    sent = upload(flex.tables(lay_out(pack(texts, [0], 1024)[0], texts), View(None, True)), torch.device("cpu"))
+    run = kernels.compiled(Kind(None, None, None), 1024, {})
+    with torch.inference_mode():
+        for heads in (2, 4, 2):
+            run(*(torch.ones(1, heads, 1024, 8) for _ in range(3)), *flex.tables_of(sent, View(None, True)))
+        assert counter.frame_count == 1
+        torch.use_deterministic_algorithms(True)
+        try:
+            run(*(torch.ones(1, 2, 1024, 8) for _ in range(3)), *flex.tables_of(sent, View(None, True)))
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert counter.frame_count == 2
 
 
 def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch):
@@ -385,6 +424,13 @@ def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, b
     assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
+
+
+@pytest.mark.parametrize(("billions", "bytes_a_token"), [(8, 131072), (70, 327680)])
+def test_what_is_kept_of_a_long_prompt(billions, bytes_a_token):
+    """32 layers x 8 heads of 128 numbers, keys and values, 2 bytes each; 80 layers for 70 B."""
+    assert kept_bytes(llama_config(billions), torch.bfloat16) == bytes_a_token
+    assert kept_bytes(llama_config(billions), torch.float32) == 2 * bytes_a_token
 
 
 def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
@@ -438,7 +484,7 @@ BEHIND = ("self_attn.o_proj", "post_attention_layernorm", "mlp")
 def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, monkeypatch, billions):
     """On the meta device, which knows shapes and devices but no numbers: nothing is copied inside the layers."""
 
-    def compiled(kind, rows, options):
+    def compiled(kind, rows, options, kept):
         def run(query, key, value, *tables):
             assert query.shape[2] == key.shape[2] == value.shape[2] == rows == len(tables[0])
             assert all(table.device.type == "meta" for table in tables)
@@ -465,6 +511,17 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, 
     assert sorted(seen) == list(range(len(texts)))
     assert len(copies.noted) == len(made.parts), copies.noted
     assert len(made.parts) == 3
+
+
+def test_nothing_is_made_for_a_backward_pass(load_backbone, as_on_a_gpu):
+    """Neither a graph, nor the half of a block mask that only gradients read."""
+    backbone = load_backbone("llama")
+    text = np.arange(8, 40)
+    batch = next(hidden(backbone, [text], [np.array([31])], groups=[0]))
+    assert batch.rows.is_inference()
+    ones = (torch.ones(shape, dtype=torch.int32) for shape in ((1, 1, 1), (1, 1, 1, 1)))
+    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **kernels._only_forward())
+    assert mask.q_num_blocks is None
 
 
 def test_means_are_taken_with_one_copy_for_all_texts():
@@ -612,10 +669,10 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, 
 
 def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
     scorer = SimpleNamespace(backbone=load_backbone("llama"))
-    assert packing_row(scorer) == ("packs", "pass", "texts with shared beginnings; flex attention", "")
+    assert packs(scorer) == ("packs", "pass", "texts with shared beginnings; flex attention", "")
     monkeypatch.setattr(kernels, "compiled", Compiler(lambda rows, options: True))
     scorer.backbone = load_backbone("llama", torch.bfloat16)
-    _, status, found, remedy = packing_row(scorer)
+    _, status, found, remedy = packs(scorer)
     assert status == "warn"
     assert found == (
         "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
@@ -624,7 +681,7 @@ def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, 
     assert "install a C compiler" in remedy
     assert backbones.forwarded(scorer.backbone)["packs"] == found, "the provenance says it too"
     scorer.backbone = load_backbone("deberta-v2")
-    assert packing_row(scorer).found.startswith("batches of similar length, no packs: its attention does not go")
+    assert packs(scorer).found.startswith("batches of similar length, no packs: its attention does not go")
 
 
 def test_the_check_for_a_users_gpu(capsys):

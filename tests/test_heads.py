@@ -10,7 +10,7 @@ from torch import nn
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.heads import HEADS, choose
+from rmlab.scorers.models.heads import HEADS, choose
 from rmlab.tables import DataError
 
 HIDDEN = 32

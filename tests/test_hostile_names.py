@@ -6,13 +6,16 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores
 from fakes import BothOrders, Streaming
+from faulty_server import FaultyServer
 from markdown_it import MarkdownIt
 from test_escapes import runs_no_formula, sends_nothing
 
@@ -102,8 +105,8 @@ def explored(world):
 
     view = rmlab.explore(world.scores, world.responses)
     view.complain(ValueError(PAYLOAD))
-    for show in view._shows.options:
-        view._shows.value = show
+    for show in view._panel.shows.options:
+        view._panel.shows.value = show
         yield from _html_values(view.widget, ipywidgets.HTML)
 
 
@@ -180,6 +183,20 @@ def cli_report(world):
     yield world.run("report", world.folder / "in", "-o", world.folder / "r.html")
 
 
+def cli_card(world):
+    files.write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
+    yield world.run("card", world.folder / "in", world.scores["model"].iloc[-1], "-o", world.folder / SHORT)
+    yield world.run("card", world.folder / "in", PAYLOAD, "-o", world.folder / "card")
+
+
+def cli_judge(world):
+    """A judge with a hostile name, behind a server that refuses in hostile words."""
+    asked = world.folder / "asked.jsonl"
+    asked.write_text('{"prompt": "p", "chosen": "a", "rejected": "b"}\n' * 2)
+    with FaultyServer(lambda *_: (400, {}, {"error": PAYLOAD})) as server:
+        yield world.run("judge", asked, "m", "--url", server.url, "--name", PAYLOAD, "-q", "-o", world.folder / "j.csv")
+
+
 def cli_explore(world):
     yield world.run("explore", world.folder / SHORT)
     files.write_scores(world.scores, world.folder / "x.csv")
@@ -219,13 +236,22 @@ def cli_usage(world):
 def progress_bar(world):
     import sys
 
-    from rmlab.scoring.run import _bar
+    from rmlab.scoring.progress import Progress
 
     error = io.StringIO()
     world.monkeypatch.setattr(sys, "stderr", error)
-    with _bar(3, PAYLOAD, True) as bar:
-        bar.update(1)
+    with Progress(PAYLOAD, np.arange(3), None, True, lambda: None) as progress:
+        progress.add([1])
     yield error.getvalue().replace("\r", "\n")
+
+
+def carded(world):
+    """The tables of a card, and its heading as one more: what else a card says has marks of its own."""
+    model = world.pairs["model"].iloc[0]
+    card = report.write_card(world.pairs, model, world.folder / "card")[0].read_text(encoding="utf-8")
+    heading = re.search(r"^# (.*)$", card, re.MULTILINE)[1]
+    yield f"| {heading} |\n| --- |\n"
+    yield from re.findall(r"(?:^\|.*\n)+", card, re.MULTILINE)
 
 
 # Kind -> the name of a function or command -> its texts.
@@ -238,7 +264,7 @@ WRITERS = {
         "tokens_html": told_tokens,
     },
     "svg": {"save_figure": drawn},
-    "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)]},
+    "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)], "write_card": carded},
     "latex": {"to_latex": lambda world: [report.to_latex(world.board, caption=PAYLOAD)]},
     "csv": {
         "to_csv": lambda world: [report.to_csv(world.board)],
@@ -260,6 +286,8 @@ WRITERS = {
         "merge": cli_merge,
         "doctor": cli_doctor,
         "report": cli_report,
+        "card": cli_card,
+        "judge": cli_judge,
         "explore": cli_explore,
         "demo": cli_demo,
         "usage": cli_usage,
@@ -274,7 +302,8 @@ def _read(path):
 
 MAY = {
     "alt", "aria-label", "charset", "class", "colspan", "content", "data-v", "download", "href", "http-equiv", "id",
-    "lang", "name", "role", "rowspan", "scope", "src", "style", "tabindex", "title", "type",
+    "aria-live", "dir", "data-benchmark", "data-said", "data-table", "data-title", "hidden",
+    "lang", "name", "rel", "role", "rowspan", "scope", "src", "style", "tabindex", "title", "type",
 }  # fmt: skip
 
 
@@ -289,11 +318,16 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.within.append(tag)
-        assert tag not in ("iframe", "object", "embed", "base", "form", "input", "a href=javascript:alert(4)")
+        assert tag not in ("iframe", "object", "embed", "base", "a href=javascript:alert(4)")
+        assert tag != "form" or attrs == [("id", "filters")]
+        assert tag != "input" or dict(attrs)["type"] in ("search", "checkbox")
         for name, value in attrs:
             assert name in MAY, (tag, name)
+            assert name != "dir" or value == "auto"
             if name in ("src", "href"):
-                assert value.startswith(("data:image/png;base64,", "data:text/csv;base64,", "#")), value[:60]
+                assert value.startswith(
+                    ("data:image/png;base64,", "data:text/csv;base64,", "#", "https://huggingface.co/")
+                ), value[:60]
             if name in ("style", "class", "id"):
                 assert "alert" not in value
 
@@ -312,9 +346,10 @@ class Page(HTMLParser):
 def check_html(text):
     assert sends_nothing(text.replace("\t", ""))
     page = Page(text)
-    from rmlab.report import page as ours
-
-    assert page.scripts in ([], [ours._SCRIPT])
+    data = [script for script in page.scripts if script.startswith("{")]
+    assert all(isinstance(json.loads(script), dict) for script in data)
+    ours = (Path(report.__file__).parent / "page.js").read_text(encoding="utf-8")
+    assert [script for script in page.scripts if script not in data] in ([], [ours])
 
 
 def check_markdown(text):

@@ -242,7 +242,7 @@ def test_load_pairs_from_the_hub(server):
 def test_a_downloaded_model_is_what_its_files_are(server, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from rmlab import toy
-    from rmlab.scorers.checkpoint import find
+    from rmlab.scorers.checkpoints.checkpoint import find
 
     folder = toy.save_model(tmp_path / "m")
     server.files = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -10,11 +10,12 @@ import torch
 from fakes import responses
 
 from rmlab import toy
-from rmlab.scorers import backbone, language_model
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.models import backbone, language_model
 from rmlab.scoring import score
 from rmlab.store import Store
 from rmlab.tables import DataError
+from rmlab.widgets import token_rewards
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
 RESPONSES = [
@@ -243,3 +244,21 @@ def test_fingerprint_and_provenance(models):
     assert about["truncated"] == 0
     assert about["template"] == "tokenizer"
     assert both.name == "policy"
+
+
+@pytest.mark.parametrize("mode", WAYS)
+def test_the_reward_after_each_token_is_that_of_the_answer_so_far(models, mode):
+    reward = implicit_reward(models[0], mode=mode)
+    prepared = reward.prepare(PROMPTS, RESPONSES)
+    for text, each in enumerate(log_probs(models[0], prepared)):
+        ids, found = reward.along(prepared, text)
+        assert ids.tolist() == prepared.encoded.ids[text][-len(each) :].tolist()
+        np.testing.assert_allclose(found, [WAYS[mode](each[:k]) for k in range(1, len(each) + 1)], atol=1e-4)
+
+
+def test_token_rewards_of_a_policy_less_its_reference(models):
+    reward = implicit_reward(*models)
+    table = token_rewards(reward, PROMPTS[0], RESPONSES[0])
+    assert table["reward"].iloc[-1] == pytest.approx(reward(PROMPTS[:1], RESPONSES[:1])[0], abs=1e-4)
+    assert "".join(table["text"]).startswith(RESPONSES[0])
+    assert set(table["method"]) == {"token"}

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from rmlab import metrics, tables
-from rmlab.items.columns import number
+from rmlab.keys import number
 from rmlab.metrics import errors
 from rmlab.tables import DataError
 

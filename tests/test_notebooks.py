@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("**/*.ipynb"))
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted([*FOLDER.glob("*.ipynb"), *FOLDER.glob("course/solutions/*.ipynb")])
+"""All that are kept with outputs; what students open is tested in test_course.py."""
 COMPARED = {"text/plain", "text/html"}
+DECIMAL = re.compile(r"(?<![\w.])(?<![A-Za-z]-)\d+\.\d+(?![\w]|\.\d)")
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -112,3 +115,19 @@ def test_named_files_are_there(notebook):
     for figure in re.findall(r"\.\./figures/([\w]+)", text):
         assert figure[:2] == notebook[0].name[:2], figure
         assert (notebook[0].parents[1] / "figures" / f"{figure}.png").is_file(), figure
+
+
+def test_numbers_in_prose_are_those_of_the_cells(notebook):
+    """Every decimal fraction in a lesson's prose stands in its code or its outputs, there perhaps with more digits."""
+    cells = notebook[1]["cells"]
+    outputs = [o for cell in code_cells(notebook[1]) for o in cell["outputs"]]
+    texts = [text for o in outputs for kind, text in o.get("data", {}).items() if kind in COMPARED]
+    code = "\n".join(map(source, code_cells(notebook[1])))
+    computed = set(DECIMAL.findall(code + "".join(map("".join, [*texts, *(o.get("text", "") for o in outputs)]))))
+    prose = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "markdown")
+    assert not [said for said in DECIMAL.findall(prose) if not any(rounds_to(number, said) for number in computed)]
+
+
+def rounds_to(number, said):
+    digits = len(said.split(".")[1])
+    return number == said or (len(number.split(".")[1]) > digits and f"{float(number):.{digits}f}" == said)

@@ -101,6 +101,32 @@ def test_texts_that_cannot_be_written_are_refused(column):
         tables.check_responses(pd.DataFrame([row | {"prompt": talk}], dtype=object))
 
 
+class Prefers:
+    name = HALF
+
+    def prefer(self, prompts, first, second):
+        return [1.0] * len(prompts)
+
+
+def test_names_given_as_arguments_are_refused_alike(tmp_path):
+    mini = rmlab.load("mini").head(12)
+    frame = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]})
+    scored = rmlab.score(mini, "longest")
+    path = rmlab.write_scores(scored, tmp_path / "x.csv")
+    plain = scored[["domain", "id", "label", "style", "score"]]
+    scorer = type("Scorer", (), {"name": HALF, "__call__": lambda self, p, r: [1.0] * len(p)})()
+    for call in (
+        lambda: rmlab.score(mini, scorer),
+        lambda: rmlab.prefer(mini, Prefers()),
+        lambda: rmlab.load_pairs(frame, name=HALF),
+        lambda: rmlab.read_scores(path, model=HALF),
+        lambda: rmlab.io.join(mini, plain, model=HALF),
+        lambda: rmlab.io.join(mini, plain.assign(id=pd.Series([HALF] * 12, dtype=object)), model="m"),
+    ):
+        with pytest.raises(DataError, match=r"not text that UTF-8 can hold.* half of a surrogate pair"):
+            call()
+
+
 def test_margins_beyond_all_floats_are_said():
     frame = pd.concat([scores(score=1.7e308), scores(score=-1.7e308, label="rejected")])
     with pytest.raises(DataError, match=r"1 margins are beyond 1.8e308, first .*divide all scores"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmlab import toy
-from rmlab.scorers.checkpoint import find
+from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.classifier import classifier
 from rmlab.tables import DataError
 

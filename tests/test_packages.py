@@ -2,10 +2,16 @@
 
 import fnmatch
 import os
+import subprocess
+import sys
 import tomllib
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
@@ -30,7 +36,7 @@ def test_the_wheel_has_the_code_its_styles_and_scripts_and_the_data():
     assert wheel["packages"] == ["rmlab"]
     assert wheel["force-include"] == {"data": "rmlab/data"}
     kinds = {Path(name).suffix for name in files("rmlab")}
-    assert kinds <= {".py", ".css", ".js", ".typed", ""}
+    assert kinds <= {".py", ".css", ".js", ".txt", ".typed", ""}
     for needed in (
         "data/mini/chat_filtered.json",
         "data/published/rm_bench_leaderboard.csv",
@@ -49,13 +55,85 @@ def test_the_sdist_has_every_file_that_a_test_reads():
     assert all(map(in_sdist, scripts))
 
 
-def test_the_built_wheel_holds_them(tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
     if not os.access(ROOT, os.W_OK):
         pytest.skip("hatchling writes beside the project")
-    import zipfile
+    (built,) = builder.build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
+    return built
 
-    (built,) = builder.build(directory=str(tmp_path), versions=["standard"])
-    held = {name for name in zipfile.ZipFile(built).namelist() if ".dist-info/" not in name}
+
+def test_the_built_wheel_holds_them(wheel):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     data = {f"rmlab/{name}" for name in files("data")}
     assert held == {name for name in files("rmlab") if not name.startswith("rmlab/data")} | data
+
+
+def brought(requirements: Iterable[str], found: set[str]) -> set[str]:
+    """Names of the packages that requirements bring, with all that these require in turn."""
+    for requirement in map(Requirement, requirements):
+        name = requirement.name.lower()
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        try:
+            there = distribution(name)
+        except PackageNotFoundError:  # an alternative that this environment does without
+            continue
+        found.add(name)
+        brought(there.requires or (), found)
+    return found
+
+
+ALONE = """
+import sys
+sys.path.insert(0, {site!r})
+from importlib.util import find_spec
+assert not any(map(find_spec, ("torch", "IPython", "httpx", "ipywidgets")))
+
+import rmlab
+assert rmlab.__file__.startswith({site!r}), rmlab.__file__
+scores = rmlab.score(rmlab.load("mini"), ["longest", "random"])
+assert len(rmlab.leaderboard(scores)) == 2
+ax = rmlab.plot_matrix(rmlab.matrix(scores.query("model == 'random'")))
+rmlab.save_figure(ax.figure, {out!r} + "/heatmap.png")
+rmlab.write_report(scores, {out!r} + "/report.html")
+rmlab.write_scores(scores, {out!r} + "/scores.csv")
+assert rmlab.read_scores({out!r} + "/scores.csv")["score"].tolist() == scores["score"].tolist()
+for make in (rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise):
+    try:
+        make("no/such-model")
+    except ImportError as error:
+        assert "pip install 'rmlab[score]'" in str(error), error
+    else:
+        raise AssertionError(make)
+from rmlab.cli import main
+sys.argv = ["rmlab", *{words!r}]
+main()
+"""
+
+COMMANDS = {
+    "score": ["score", "mini", "no/such-model"],
+    "judge": ["judge", "mini", "no/such-model", "--url", "http://127.0.0.1:9"],
+}
+
+
+def test_the_wheel_works_with_nothing_but_what_it_requires(wheel, tmp_path):
+    """A process that sees the unpacked wheel, the packages that it requires, and no other."""
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in brought(project["dependencies"], set()):
+        there = distribution(name)
+        for top in {file.parts[0] for file in there.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(there.locate_file(top))).resolve())
+    for extra, words in COMMANDS.items():
+        code = ALONE.format(site=str(site), out=str(tmp_path), words=words)
+        alone = [sys.executable, "-I", "-S", "-c", code]
+        done = subprocess.run(alone, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.splitlines()[-1].endswith(f"pip install 'rmlab[{extra}]'"), done.stderr
+        assert "Traceback" not in done.stderr
+    assert {"heatmap.png", "report.html", "scores.csv"} <= {path.name for path in tmp_path.iterdir()}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.comparisons import content_key
+from rmlab.scorers.forms import content_key
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 

@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 
 from rmlab import metrics, plots, tables
 from rmlab.tables import DataError
@@ -24,6 +25,11 @@ def responses(make_scores):
     return tables.check_responses(scores.drop(columns=["model", "score"]).assign(prompt="Why?", response=text))
 
 
+def test_a_matrix_of_which_nothing_is_known_is_drawn_without_a_warning(pairs):
+    matrix = metrics.matrix(pairs[pairs["model"] == "a"]) * np.nan
+    assert not plots.plot_matrix(matrix).patches
+
+
 def test_matrix_writes_every_share_and_its_level(pairs):
     matrix = metrics.matrix(pairs[pairs["model"] == "a"])
     ax = plots.plot_matrix(matrix)
@@ -31,11 +37,64 @@ def test_matrix_writes_every_share_and_its_level(pairs):
     for i in range(3):
         for j in range(3):
             level = "normal" if i == j else "hard" if i < j else "easy"
-            assert texts[i, j] == f"{matrix.iloc[i, j]:.2f}\n{level}"
+            assert texts[i, j].split("\n")[:2] == [f"{matrix.iloc[i, j]:.2f}", level]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["concise", "plain", "markdown"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("style of the rejected answer", "style of the chosen answer")
     mesh = ax.collections[0]
     assert (mesh.norm.vmin, mesh.norm.vcenter, mesh.norm.vmax) == (0, 0.5, 1)
+
+
+def test_ties_are_hatched_and_counted_in_their_cell(pairs):
+    one = pairs[pairs["model"] == "a"]
+    table = metrics.accuracy(one, by=["chosen_style", "rejected_style"])
+    assert table["n_ties"].sum() > 0
+    shown = metrics.matrix(one)
+    for source in (shown, shown.round(2), table):
+        ax = plots.plot_matrix(source)
+        hatched = {(round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height() for p in ax.patches}
+        texts = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in ax.texts}
+        for row in table.itertuples():
+            place = tuple(tables.STYLES.index(style) for style in (row.chosen_style, row.rejected_style))
+            assert hatched.get(place, 0) == pytest.approx(row.n_ties / row.n_pairs)
+            assert (f"{row.n_ties} tie" in texts[place]) == (row.n_ties > 0)
+    assert all(patch.get_hatch() for patch in ax.patches)
+    whole = plots.plot_matrices(pairs)
+    counts = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
+    assert sum(len(ax.patches) for ax in whole.axes[:2]) == (counts["n_ties"] > 0).sum()
+
+
+def test_notes_of_another_matrix_are_not_drawn(pairs):
+    one = metrics.matrix(pairs[pairs["model"] == "a"])
+    other = (one + metrics.matrix(pairs[pairs["model"] == "b"])) / 2
+    assert "cells" in other.attrs, "pandas hands the notes on"
+    assert not plots.plot_matrix(other).patches
+    with pytest.raises(DataError, match="intervals: this matrix has none"):
+        plots.plot_matrix(other, intervals=True)
+
+
+def test_intervals_and_a_title_stand_in_the_figure_where_asked(pairs, make_scores):
+    one = metrics.pairs(make_scores(dict.fromkeys(("chat", "math", "code", "safety"), 8), models=("a",)))
+    ax = plots.plot_matrix(metrics.matrix(one), intervals=True, title="model $a$")
+    table = metrics.accuracy(one, by=["chosen_style", "rejected_style"])
+    for text, row in zip(ax.texts, table.itertuples(), strict=True):
+        assert f"{row.low:.2f}–{row.high:.2f}" in text.get_text().split("\n")
+    assert ax.get_title() == r"model \$a\$"
+    with pytest.raises(DataError, match="several rows"):
+        plots.plot_matrix(metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"]))
+
+
+def test_every_number_of_a_heatmap_can_be_read_on_its_colour():
+    from rmlab.plots.cells import contrast
+
+    for start in np.linspace(0, 1, 40):
+        shares = (start + np.arange(9).reshape(3, 3) / 360) % 1
+        matrix = pd.DataFrame(shares, index=tables.STYLES, columns=tables.STYLES)
+        ax = plots.plot_matrix(matrix, colorbar=False)
+        colours = ax.collections[0].get_facecolors().reshape(3, 3, 4)
+        for text in ax.texts:
+            column, row = (int(at) for at in text.get_position())
+            assert contrast(mpl.colors.to_rgb(text.get_color()), colours[row, column]) >= 4.5
+        plt.close("all")
 
 
 def test_chance_is_the_neutral_colour(pairs):
@@ -75,15 +134,33 @@ def test_style_gap_takes_both_tables_and_sorts_by_hard(pairs):
     ax = plots.plot_style_gap(wide)
     expected = wide.sort_values("hard", kind="stable")
     assert [t.get_text() for t in ax.get_yticklabels()] == list(expected["model"])
-    drawn = {
-        c.get_label(): c.get_offsets()[:, 0] for c in ax.collections if c.get_label() in ("easy", "normal", "hard")
-    }
-    for level, values in drawn.items():
-        np.testing.assert_allclose(values, expected[level])
+    points = [c.get_offsets() for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    for level, drawn in zip(("easy", "normal", "hard"), points, strict=True):
+        np.testing.assert_allclose(drawn[:, 0], expected[level])
+    assert len({tuple(drawn[:, 1]) for drawn in points}) == 3, "no two levels lie on one line"
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["easy", "normal", "hard"]
+    assert "chance (0.5)" in [t.get_text() for t in ax.texts]
     long = plots.plot_style_gap(metrics.accuracy(pairs, by=["model", "level"]))
     assert len(long.collections) == len(ax.collections) + 3
     with pytest.raises(DataError, match=r"rmlab\.summary"):
         plots.plot_style_gap(pd.DataFrame({"model": ["a"]}))
+
+
+def test_ties_and_baselines_can_be_seen_in_the_style_gap(pairs):
+    blind = pairs[pairs["model"] == "b"].assign(model="constant", margin=0.0, outcome="tie")
+    both = tables.check_pairs(pd.concat([pairs[pairs["model"] == "a"], blind], ignore_index=True))
+    levels = metrics.accuracy(both, by=["model", "level"])
+    ax = plots.plot_style_gap(levels)
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    row = labels.index("constant")
+    assert ax.get_yticklabels()[row].get_style() == "italic"
+    ties = {text.xy[1]: text.get_text() for text in ax.texts if text.xy[0] == 1}
+    counts = levels.groupby("model")["n_ties"].sum()
+    assert ties[row] == f"{counts['constant']:,}"
+    points = [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    hollow = [mpl.colors.to_hex(c.get_facecolors()[row]) for c in points]
+    assert hollow == ["#ffffff"] * 3
+    assert "#ffffff" not in [mpl.colors.to_hex(c.get_facecolors()[1 - row]) for c in points]
 
 
 def test_lengths_are_means_per_subset_and_style(responses):

@@ -8,7 +8,8 @@ from benchmark_worlds import reward_bench_2_scores
 
 from rmlab import metrics
 from rmlab.benchmarks import known
-from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties
+from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_points
+from rmlab.plots.canvas import legend_columns
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.tables import DataError
 
@@ -37,6 +38,18 @@ def test_bars_are_the_subsets_scores_with_chance_lines(scores):
     assert all(segment[:, 1].tolist() == [0.25, 0.25] for line in dotted for segment in line.get_segments())
 
 
+def test_subsets_have_the_names_their_benchmark_gives_them(scores):
+    labels = [label.get_text() for label in plot_subsets(metrics.estimates(scores)).get_xticklabels()]
+    assert labels == ["Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties"]
+
+
+def test_a_legend_has_no_name_alone_in_its_last_row():
+    for n in range(1, 9):
+        columns = legend_columns(["abc"] * n)
+        assert n % columns != 1 or columns in (1, 2), n
+    assert legend_columns(["a" * 40] * 4) == 1
+
+
 def test_intervals_stand_on_the_bars(scores):
     table = metrics.estimates(scores)
     ax = plot_subsets(table)
@@ -50,7 +63,7 @@ def test_intervals_stand_on_the_bars(scores):
 def test_curves_are_the_tables_numbers_and_chance_is_one_over_n(scores):
     curve = metrics.best_of_curve(scores)
     figure = plot_best_of(curve)
-    panels = [ax for ax in figure.axes if ax.has_data()]
+    panels = list(figure.axes)
     assert [ax.get_title() for ax in panels] == list(dict.fromkeys(curve["domain"]))
     for ax in panels:
         here = curve[curve["domain"] == ax.get_title()]
@@ -63,13 +76,19 @@ def test_curves_are_the_tables_numbers_and_chance_is_one_over_n(scores):
 def test_every_tied_prompt_is_a_point_of_its_kind(scores):
     detail = metrics.ties_detail(scores)
     figure = plot_ties(detail)
+    table = tie_points(detail)
+    assert len({ax.get_xlim() + ax.get_ylim() for ax in figure.axes}) == 1, "all panels have the same axes"
     for ax, model in zip(figure.axes, ("a", "b"), strict=True):
         rows = detail[(detail["model"] == model) & (detail["kind"] == "tied")]
         points = {c.get_label(): c.get_offsets() for c in ax.collections}
         assert sum(map(len, points.values())) == len(rows)
         assert (points["gap above spread"][:, 1] > points["gap above spread"][:, 0]).all()
-        assert len(points["neither"]) == (rows["gap"] <= 0).sum()
-        assert model in ax.get_title()
+        assert len(points["a wrong answer above a right one"]) == (rows["gap"] <= 0).sum()
+        assert ax.get_title().startswith(model)
+        shown = table[table["model"] == model]
+        assert shown["spread"].mean() == pytest.approx(1)
+        np.testing.assert_allclose(shown["gap"] / shown["spread"], rows["gap"] / rows["spread"])
+        np.testing.assert_allclose(sorted(np.concatenate(list(points.values()))[:, 1]), sorted(shown["gap"]))
 
 
 def test_a_leaderboard_shows_the_best_and_all_baselines():
@@ -78,6 +97,7 @@ def test_a_leaderboard_shows_the_best_and_all_baselines():
     assert "3 models further down" in ax.get_xlabel()
     colours = [label.get_color() for label in ax.get_yticklabels()]
     assert colours[0] != colours[1] == colours[2]
+    assert "group" in [text.get_text() for text in ax.texts]
     assert not plot_leaderboard(board().assign(**dict.fromkeys(known()["reward-bench-2"].columns, 0.4))).lines
 
 

@@ -39,7 +39,7 @@ def test_effects_are_drawn_by_term_and_model(scores):
     spans = [segment[:, 0] for c in ax.collections for segment in c.get_segments()]
     ordered = pd.concat([table[table["term"] == term] for term in table["term"].unique()]).dropna(subset=["low"])
     np.testing.assert_allclose(spans, ordered[["low", "high"]])
-    assert sum("do not vary" in text.get_text() for text in ax.texts) == 3
+    assert sum("do not vary" in text.get_text().replace("\n", " ") for text in ax.texts) == 3
     assert ax.yaxis_inverted()
 
 
@@ -72,6 +72,18 @@ def test_preferences_by_pair_of_styles_and_in_one_number(scores):
     assert sorted(_dots(ax)) == pytest.approx(sorted(table["preference"]))
     assert ax.get_xlim() == (-0.02, 1.02)
     assert _ticks(plot_preference(style_preference(scores, "model"))) == ["a", "b", "flat"]
+
+
+def test_ties_are_counted_and_mostly_ties_are_hollow(scores):
+    table = style_preference(scores)
+    ax = plot_preference(table)
+    flat = table[table["model"] == "flat"]
+    assert (flat["n_ties"] == flat["n_pairs"]).all()
+    written = [text.get_text() for text in ax.texts]
+    assert written == ["ties", *(f"{n:,}" for n in table[table["n_ties"] > 0]["n_ties"])]
+    hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "white"]
+    assert len(hollow) == len(flat)
+    assert {line.get_xdata()[0] for line in hollow} == {0.5}
 
 
 def test_another_table_is_refused():

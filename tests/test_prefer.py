@@ -16,8 +16,8 @@ from rmlab.io import read_pairs, read_scores
 from rmlab.metrics import matrix
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer, score
-from rmlab.scoring.check import LONG
-from rmlab.scoring.texts import both_orders, comparisons
+from rmlab.scoring.distinct_texts import both_orders, comparisons
+from rmlab.scoring.self_check import LONG
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -234,7 +234,7 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
     folder, frame = save("letters", tmp_path / "m"), responses(2)
     model, ended = pairwise(folder, budget=150, device="cpu"), pairwise(folder, budget=150, device="cpu")
     asked = both_orders(comparisons(frame)[1])
-    keys = np.array(model.prepare(*asked.columns).keys)
+    keys = np.array(model.prepare(asked.prompts, *asked.answers).keys)
     logits, batches = ended._logits, []
 
     def interrupted(ids, reads, groups):

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmlab import baselines, toy
+from rmlab import baselines
 from rmlab.benchmarks import load
 from rmlab.bias.probe import probe, probe_changes
 from rmlab.styles import TRANSFORMS, Transform, features_of
 from rmlab.tables import DataError
+from rmlab.toy import dial
 
 TEXT = (
     "Dr. Smith walked to the large house. He bought 3.5 litres of milk, e.g. for tea. Often he sings.\n\n"
@@ -24,7 +25,7 @@ def responses():
 
 
 def luck(prompt, text):
-    return toy._luck(0, prompt, text)
+    return dial.luck(0, prompt, text)
 
 
 @pytest.mark.parametrize("made", TRANSFORMS.values(), ids=TRANSFORMS)
@@ -104,7 +105,7 @@ def test_controls_are_quiet_at_the_nominal_rate(responses):
     for seed in range(60):
 
         def scorer(prompts, texts, seed=seed):
-            return [toy._luck(seed, prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+            return [dial.luck(seed, prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
 
         p += probe(some, scorer, ["final_newline", "spacing", "synonyms"], by="transform")["p"].tolist()
     rate = np.mean(np.array(p) < 0.05)

@@ -19,16 +19,21 @@ def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+WORKING = ("score", "judge", "triton", "lab")
+
+
 def requirements() -> set[str]:
     """Everything pip would ask for with the dev extra, the package itself aside."""
     extras = project()["optional-dependencies"]
-    asked = project()["dependencies"] + extras["score"] + extras["lab"] + extras["dev"]
+    assert f"rmlab[{','.join(WORKING)}]" in extras["dev"]
+    asked = project()["dependencies"] + [r for extra in (*WORKING, "dev") for r in extras[extra]]
     return {r for r in asked if not r.startswith("rmlab")}
 
 
 def test_conda_and_pip_ask_for_the_same_packages():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    conda = {r for r in listed if isinstance(r, str)} - {"pip"}
+    pip = {r for part in listed if isinstance(part, dict) for r in part["pip"] if not r.startswith("--editable")}
+    conda = {r for r in listed if isinstance(r, str)} - {"pip"} | pip
     renamed = {re.sub(r"^[\w-]+", lambda m: CONDA_NAMES.get(m[0], m[0]), r) for r in conda}
     assert renamed == requirements() | {f"python{project()['requires-python']}"}
 
@@ -61,9 +66,10 @@ OPTIONAL = {"itables"}
 MODULES = {"markdown-it-py": "markdown_it"}
 
 
-def test_score_and_lab_install_all_that_the_package_imports():
+def test_the_extras_install_all_that_the_package_imports():
     extras = project()["optional-dependencies"]
-    asked = {re.split(r"[><=\[ ]", r)[0] for r in project()["dependencies"] + extras["score"] + extras["lab"]}
+    wanted = project()["dependencies"] + [r for extra in WORKING for r in extras[extra]]
+    asked = {re.split(r"[><=\[ ]", r)[0] for r in wanted}
     modules = {MODULES.get(name, name.replace("-", "_")) for name in asked}
     assert imported() - OPTIONAL - modules - set(BROUGHT) == set()
     assert {BROUGHT[name] for name in imported() & set(BROUGHT)} <= modules
@@ -119,3 +125,103 @@ def test_every_name_of_the_design_is_where_it_says():
     for home, names in homes.items():
         for name in names.split():
             assert callable(getattr(getattr(rmlab, home), name)), f"rmlab.{home}.{name}"
+
+
+def annotations(tree: ast.AST) -> tuple[int, list[str]]:
+    """How many functions there are, and all annotations of arguments, results and variables."""
+    functions, notes = 0, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions += 1
+            given = node.args
+            every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            notes += [arg.annotation for arg in every if arg is not None] + [node.returns]
+        elif isinstance(node, ast.AnnAssign):
+            notes.append(node.annotation)
+    return functions, [ast.unparse(note) for note in notes if note is not None]
+
+
+def test_types_say_something():
+    """`Any` only where a library forces it: in at most 5 annotations per 100 functions."""
+    found = [annotations(ast.parse(path.read_text("utf-8"))) for path in (ROOT / "rmlab").rglob("*.py")]
+    functions = sum(count for count, _ in found)
+    anything = [note for _, notes in found for note in notes if re.search(r"\bAny\b", note)]
+    assert functions > 1000
+    assert len(anything) <= 0.05 * functions, f"{len(anything)} annotations name Any, in {functions} functions"
+    assert (ROOT / "rmlab" / "py.typed").is_file()
+
+
+# Where a module's tests are, if neither in a file of its own name nor in one of its folder's.
+ELSEWHERE = {
+    "test_toy_dial": "__init__",
+    "test_numbers_and_texts": "cells records",
+    "test_bias_effects": "bias.designs bias.logistic bias.prompts",
+    "test_bias_controlled": "bias.regressors",
+    "test_bias_gap": "bias.preference",
+    "test_doctor": "checks.__init__ checks.findings checks.scores checks.texts",
+    "test_parity": "checks.numeric_causes checks.token_causes",
+    "test_forward": "inference.attention inference.passes inference.planning inference.runs inference.budget "
+    "inference.fitting",
+    "test_gpu": "inference.flex inference.kernels inference.transfers",
+    "test_template": "inference.ends inference.formats inference.rendering",
+    "test_score_files": "io.every_eval_ever io.native io.reading io.response_matrix io.writing",
+    "test_other_projects": "io.joining io.mapped",
+    "test_laws": "items.columns items.comparisons items.grid items.weighting",
+    "test_reward_bench": "items.best_of_n items.ties",
+    "test_judges_asking": "judges.chat judges.questions",
+    "test_judges_modes": "judges.votes",
+    "test_stats_judges": "judges.probes",
+    "test_reproduce": "papers.agreeing papers.reproduction",
+    "test_published": "papers.printed",
+    "test_results": "papers.outcomes",
+    "test_classifier": "scorers.models.backbone scorers.models.classification scorers.streaming",
+    "test_checkpoint": "scorers.checkpoints.digest scorers.checkpoints.metadata",
+    "test_real_model": "scorers.checkpoints.gguf",
+    "test_pairwise": "scorers.forms",
+    "test_protocol": "scorers.__init__ scorers.guards",
+    "test_implicit": "scorers.models.language_model scorers.models.vocabulary",
+    "test_remote": "scorers.served.acceptance scorers.served.connecting scorers.served.payloads",
+    "test_explore": (
+        "scorers.trace widgets.charts widgets.choices widgets.controls widgets.index widgets.matrices widgets.page "
+        "widgets.playground widgets.prompt_list widgets.prompt_panel widgets.selection widgets.tokens widgets.trial "
+        "widgets.view"
+    ),
+    "test_explore_frames": "widgets.frames widgets.style_sliders",
+    "test_explore_html": "widgets.detail widgets.long_texts widgets.maths widgets.render",
+    "test_ranking": "stats.best",
+    "test_stats_errors": "stats.chance_error",
+    "test_stats_comparing": "stats.resampling",
+    "test_toy_exercises": "toy.exercises_measure toy.exercises_use",
+    "test_toy_training": "toy.models",
+}
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: no blank ones, comments or docstrings."""
+    text = path.read_text("utf-8")
+    words = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    prose = {line for node in words for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") and n not in prose for n, line in lines)
+
+
+def test_the_tests_of_a_module_are_found_by_its_name():
+    """A file of its own name, its folder's and its own, its folder's, or the one that ELSEWHERE says."""
+    there = {path.stem for path in (ROOT / "tests").glob("test_*.py")}
+    package = ROOT / "rmlab"
+    modules = {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
+    told = {module: test for test, named in ELSEWHERE.items() for module in named.split()}
+    assert set(told) <= set(modules)
+    assert set(ELSEWHERE) <= there
+    lost = []
+    for module, path in modules.items():
+        folder, _, stem = module.rpartition(".")
+        folder = folder.rpartition(".")[2]
+        names = {f"test_{stem}", f"test_{folder}_{stem}", f"test_{folder}", told.get(module, "")}
+        if code_lines(path) > 40 and not names & there:
+            lost.append(module)
+    assert lost == [], "give the module a test of its name, or say in ELSEWHERE where it is tested"

@@ -13,7 +13,7 @@ from fakes import BothOrders, Difference, Streaming, responses
 
 import rmlab
 from rmlab import baselines, toy
-from rmlab.scorers import protocol
+from rmlab.scorers import guards
 from rmlab.scoring import score
 
 ROOT = Path(__file__).parents[1]
@@ -32,8 +32,8 @@ class Judge:
 
 def kinds(scorer):
     """The Protocols that a scorer satisfies, by the functions that ask."""
-    asked = [name for name in protocol.__all__ if name.startswith("is_")]
-    return {name.removeprefix("is_") for name in asked if getattr(protocol, name)(scorer)}
+    asked = [name for name in guards.__all__ if name.startswith("is_")]
+    return {name.removeprefix("is_") for name in asked if getattr(guards, name)(scorer)}
 
 
 def test_every_scorer_is_known_by_its_members(tmp_path):
@@ -42,7 +42,7 @@ def test_every_scorer_is_known_by_its_members(tmp_path):
     local = {"plain", "streaming", "checkable", "inspectable"}
     assert kinds(characters) == kinds(baselines.longest) == {"plain"}
     assert kinds(rmlab.classifier(folder)) == local | {"traceable"}
-    assert kinds(rmlab.implicit_reward(policy)) == local | {"sum"}
+    assert kinds(rmlab.implicit_reward(policy)) == local | {"sum", "cumulative"}
     pairwise = {"streaming", "pairwise", "streaming_pairwise", "checkable", "inspectable_pairwise"}
     assert kinds(rmlab.pairwise(policy)) == pairwise
     assert kinds(Judge()) == {"pairwise"}
@@ -58,7 +58,7 @@ def test_to_ask_for_a_member_loads_nothing(tmp_path):
     assert scorer.__dict__ == before
 
 
-def test_only_the_protocol_asks_scorers_for_their_members():
+def test_only_the_guards_ask_scorers_for_their_members():
     """Elsewhere a scorer has a type; getattr is left to configurations, modules and tokenizers."""
     rooms = ("checks", "scoring", "bias", "widgets", "cli")
     found = [
@@ -73,12 +73,12 @@ def test_only_the_protocol_asks_scorers_for_their_members():
 
 
 def test_names_and_fingerprints():
-    assert protocol.name_of(characters) == "characters"
-    assert protocol.name_of(baselines.longest) == "longest"
-    assert protocol.fingerprint_of(characters) is None
-    assert protocol.fingerprint_of(Streaming()) == "fake-1"
+    assert guards.name_of(characters) == "characters"
+    assert guards.name_of(baselines.longest) == "longest"
+    assert guards.fingerprint_of(characters) is None
+    assert guards.fingerprint_of(Streaming()) == "fake-1"
     with pytest.raises(TypeError, match="int 3 is not a scorer"):
-        protocol.name_of(3)
+        guards.name_of(3)
 
 
 def test_two_names_for_one_fingerprint_are_a_warning(tmp_path):

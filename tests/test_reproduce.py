@@ -12,7 +12,7 @@ from rmlab.benchmarks import known
 from rmlab.io import read_pairs
 from rmlab.papers import agreement, reproduce
 from rmlab.papers.printed import published
-from rmlab.papers.rules import counted
+from rmlab.papers.reproduction import counted
 from rmlab.tables import DataError
 
 

@@ -1,5 +1,6 @@
 """Real results that ship: the same as the published files, the same numbers as the printed ones."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,11 @@ import pytest
 
 import rmlab
 from rmlab import papers, tables
+from rmlab.scorers.forms import FORMS
 from rmlab.tables import DataError
 
+ROOT = Path(__file__).parents[1]
+PAIR = ["domain", "id", "chosen_slot", "rejected_slot"]
 SECTIONS = ["chat", "chat_hard", "safety", "reasoning"]
 
 
@@ -83,3 +87,55 @@ def test_equal_to_the_published_matrix(outcomes, shared_data):
     first, second = (table.sort_values(keys, ignore_index=True) for table in (outcomes, read))
     first.attrs = {}
     pd.testing.assert_frame_equal(first[tables.PAIRS], second[tables.PAIRS])
+
+
+@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench"])
+def test_likelihoods_are_scores_of_two_ways(name):
+    table = tables.check_scores(papers.results(name))
+    total, mean = (table[table["model"] == f"SmolLM2-135M {way}"]["score"].to_numpy() for way in ("sum", "mean"))
+    tokens = total / mean
+    np.testing.assert_allclose(tokens, tokens.round(), rtol=1e-9)
+    assert total.max() < 0
+    assert tokens.min() >= 2
+
+
+def test_margins_of_both_orders_are_those_of_the_model():
+    """`Pairwise.average` on the log-odds of the two orders; and no order is lost."""
+    from rmlab.scorers.pairwise import Pairwise
+
+    asked = papers.results("smollm2-letters").pivot(index=PAIR, columns="model", values="margin")
+    both, first, last = (asked[f"SmolLM2-135M letters{how}"] for how in ("", ", right one is A", ", right one is B"))
+    judge = Pairwise.__new__(Pairwise)
+    judge.form = next(form for form in FORMS if form.name == "letters")
+    np.testing.assert_allclose(judge.average(first.to_numpy(), -last.to_numpy()), both, atol=1e-9)
+    assert asked.notna().all(axis=None)
+    assert asked.groupby(["domain", "id"]).size().eq(9).all()
+
+
+def test_the_readme_says_what_the_tables_say():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    real = papers.results("smollm2-rm-bench").query("domain == 'chat' and model == 'SmolLM2-135M mean'")
+    levels = rmlab.accuracy(real, by=["domain", "level"]).set_index("level")
+    easy, hard = (
+        f"{row['accuracy']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        for row in (levels.loc["easy"], levels.loc["hard"])
+    )
+    grid = papers.published("rm-bench", "matrix")[list(tables.STYLES)].to_numpy()
+    counted = papers.published("rm-bench", "length-only").query("domain == 'chat'").iloc[0]
+    lower, upper = grid[np.tril_indices(3, -1)].mean(), grid[np.triu_indices(3, 1)].mean()
+    assert f"FsfairX {lower:.2f} and {upper:.2f}" in readme
+    assert f"SmolLM2 {easy} and {hard}" in readme
+    assert f"`longest` {counted['easy']:.2f} and {counted['hard']:.2f}" in readme
+    assert f"outcomes of {papers.results('reward-bench')['model'].nunique()} reward models" in readme
+    assert f"{['no', 'nine'][papers.results('math-prm')['model'].nunique() == 9]} models' scores" in readme
+
+
+@pytest.mark.parametrize(
+    ("script", "row"), [("RM-Bench's script", "RM-Bench's script"), ("RewardBench 2's runner",) * 2]
+)
+def test_the_readme_claims_the_smallest_measured_ratio(script, row):
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    claimed = float(re.search(rf"\*\*{script}\*\*[^*]*?([\d.]+) times faster", readme)[1])
+    table = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    ratios = [float(cell) for cell in re.search(rf"\| {script}[^|]*\|[^|]*\|([^\n]*)\|\n", table)[1].split("|")]
+    assert 0.9 * min(ratios) <= claimed <= min(ratios)

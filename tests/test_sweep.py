@@ -161,6 +161,9 @@ def test_scores_are_those_of_transformers_one_by_one(tmp_path, monkeypatch, arch
     assert np.abs(found - reference).max() <= TOLERANCE * reference.std()
     again = scorer(*(part[::-1] for part in conversations()))[::-1]
     assert np.abs(again - reference).max() <= TOLERANCE * reference.std(), "in another order"
+    scorer.run_options["budget"] = 50
+    pieces = scorer(*conversations())
+    assert np.abs(pieces - reference).max() <= TOLERANCE * reference.std(), "in packs smaller than a text"
 
 
 def test_the_sweep_is_wide():

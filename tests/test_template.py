@@ -1,10 +1,13 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 
 from rmlab import toy
 from rmlab.inference.formats import FORMATS
+from rmlab.inference.rendering import render
 from rmlab.inference.template import encode
 from rmlab.tables import DataError
 
@@ -385,6 +388,38 @@ def test_the_clock_is_pinned_however_a_template_reads_it():
     assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
 
 
+CLOCKS = {
+    "a literal": "{{ strftime_now('%Y-%m-%d') }}",
+    "a keyword": "{{ strftime_now(format='%A, %-d %B') }}",
+    "a variable": "{% set form = '%d %b ' + '%Y' %}{{ strftime_now(form) }}",
+    "a default": "{{ strftime_now(date_format | default('%d %B %Y')) }}",
+    "another name": "{% if strftime_now is defined %}{% set now = strftime_now %}{{ now('%y%m%d') }}{% endif %}",
+    "inside a macro": "{% macro day(form) %}{{ strftime_now(form) }}{% endmacro %}{{ day('%H:%M:%S.%f') }}",
+    "letters that are no codes": "{{ strftime_now('100%% %%d %d %% %Q') }}",
+    "a condition": "{% if strftime_now('%Y') | int > 2023 %}new{% else %}old{% endif %}",
+    "a line break first": "\n  {% if true %}{{ strftime_now('%j') }}\n{% endif %}",
+    "spaces first": "   {% if true %}\n   {{ strftime_now('%p') }}{% endif %}",
+    "a trimming block first": "{%- if true -%}\n {{ strftime_now('%x %X') }}\n\n{%- endif %}",
+    "words first": "  Today:\n{{ strftime_now('%c') }}\n",
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
+def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(clock, monkeypatch):
+    class ThatDay(datetime):
+        @classmethod
+        def now(cls):
+            return datetime(2024, 7, 26)
+
+    jinja = clock + toy.CHAT_TEMPLATES["chatml"]
+    words = toy.tokenizer(chat_template=jinja)
+    pinned = render(words, jinja, [CHAT], header=True)
+    assert pinned == render(words, jinja, [CHAT], header=True)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
+    assert pinned == [words.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)]
+    assert encode(words, ["Hi?"], ["Yes."]).date == "26 Jul 2024"
+
+
 @pytest.mark.parametrize("draw", ["{{ ['a', 'b'] | random }}", "{{ lipsum(n=1) }}"])
 def test_templates_that_draw_are_refused(draw):
     words = toy.tokenizer(chat_template=draw + toy.CHAT_TEMPLATES["chatml"])
@@ -443,6 +478,31 @@ def test_the_conventions_of_reward_bench():
     assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
     with pytest.raises(DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"):
         encode(words, ["Hi?"], ["Yes."], convention="rewardbench")
+
+
+DPO = {
+    "Llama 2, Tulu": ("<s>", "</s>"),
+    "Zephyr, Mistral": ("<s>", "</s>"),
+    "StableLM, OLMo": ("<|endoftext|>", "<|endoftext|>"),
+    "Llama 3": ("<|begin_of_text|>", "<|eot_id|>"),
+    "Qwen 1.5": (None, "<|im_end|>"),
+}
+"""Beginning and end tokens of published policies; RewardBench's runner takes the end token where there is no other."""
+
+
+@pytest.mark.parametrize("name", DPO)
+def test_published_policies_have_rows_of_reward_bench(name):
+    beginning, end = DPO[name]
+    words = toy.tokenizer(chat_template="chatml")
+    words.add_special_tokens({"additional_special_tokens": [token for token in DPO[name] if token]})
+    words.bos_token, words.eos_token = beginning, end
+    encoded = encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
+    assert encoded.ids[0][0] == words.convert_tokens_to_ids(beginning or end)
+    assert encoded.ids[0][-1] == words.eos_token_id
+    assert split(words, encoded)[1].startswith("<|im_start|>assistant")
+    words.eos_token = None
+    with pytest.raises(DataError, match="this tokenizer has none"):
+        encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
 
 
 # In the manner of published templates: what they declare, loop over, refuse, and where they look at the clock.

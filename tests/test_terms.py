@@ -8,7 +8,7 @@ from fakes import Difference, Term, responses
 import rmlab
 from rmlab.report import write_report
 from rmlab.scoring import score
-from rmlab.scoring.check import LONG
+from rmlab.scoring.self_check import LONG
 from rmlab.store import Store, merge
 from rmlab.tables import DataError
 

@@ -10,8 +10,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.inference.template import encode
-from rmlab.scorers import checkpoint, classifier
-from rmlab.scorers.tokenizer_file import PROBES, deviations, load_tokenizer, own_class
+from rmlab.scorers import classifier
+from rmlab.scorers.checkpoints import checkpoint
+from rmlab.scorers.checkpoints.tokenizer_file import PROBES, deviations, load_tokenizer, own_class
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3

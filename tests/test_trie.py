@@ -1,6 +1,7 @@
 """Tries and packs: every path spells its text, nothing is lost, the budget is kept, as few tokens as can be."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from rmlab.inference.budget import CPU_BUDGET
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
 from rmlab.inference.forward import Packing, plan
 from rmlab.inference.template import encode
-from rmlab.inference.trie import SHORTEST_SHARED, ancestors, distinct, lay_out, pack, trie_size
+from rmlab.inference.trie import Pack, ancestors, distinct, lay_out, pack, trie_size
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 
@@ -39,21 +40,35 @@ def trie_by_hand(texts, groups):
 
 
 @settings(deadline=None)
-@given(worlds(), st.integers(1, 400))
-def test_packs_hold_every_text_once_and_keep_the_budget(world, budget):
+@given(worlds(), st.integers(1, 400), st.booleans())
+def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, keeps):
     texts, groups = world
     kept = [texts[i] for i in distinct(texts)[0]]
     groups = groups[distinct(texts)[0]]
-    packs = pack(kept, groups, budget)
-    assert sorted(np.concatenate([part.texts for part in packs])) == list(range(len(kept)))
+    packs = pack(kept, groups, budget, keeps=keeps)
+    assert sorted(np.concatenate([part.finished for part in packs])) == list(range(len(kept)))
     for part in packs:
-        assert part.tokens <= budget or len(part.texts) == 1
-        assert part.tokens == sum(len(kept[i]) for i in part.texts) - part.shared.sum()
-        assert all(shared == 0 or shared >= SHORTEST_SHARED for shared in part.shared)
+        assert 0 < part.tokens <= budget or not (keeps or len(part.texts) > 1)
     assert packs[0].tokens == max(part.tokens for part in packs)
     for group in set(groups):
         turns = [turn for turn, part in enumerate(packs) if group in groups[part.texts]]
         assert turns == list(range(turns[0], turns[-1] + 1)), "a prompt's packs follow one another"
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 400))
+def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
+    """Together the packs forward the trie; a pack goes on exactly where the one before it stopped."""
+    texts, groups = world
+    packs = pack(texts, groups, budget)
+    assert sum(part.tokens for part in packs) == trie_size(texts, groups)
+    for before, part in pairwise([Pack(np.zeros(0, int), np.zeros(0, int), 0), *packs]):
+        assert part.kept == before.keep
+        if part.kept:
+            left = texts[before.texts[-1]][: before.keep]
+            assert left.tolist() == texts[part.texts[0]][: part.kept].tolist()
+            assert not before.cut or before.texts[-1] == part.texts[0]
+    assert packs[-1].keep == 0
 
 
 @settings(deadline=None)
@@ -68,13 +83,17 @@ def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
 @settings(deadline=None)
 @given(worlds(), st.integers(1, 400))
 def test_every_path_spells_its_text(world, budget):
+    """Up to where a text is cut."""
     texts, groups = world
     for part in pack(texts, groups, budget):
         layout = lay_out(part, texts)
-        assert len(layout.ids) == part.tokens
-        for text, path, run in zip(part.texts, layout.paths, layout.runs, strict=True):
-            assert layout.ids[path].tolist() == texts[text].tolist()
-            assert layout.positions[path].tolist() == list(range(len(texts[text])))
+        assert layout.forwarded == part.tokens
+        assert len(layout.ids) == part.tokens + part.kept
+        spelled = [texts[text] for text in part.texts]
+        spelled[-1] = spelled[-1][: part.keep] if part.cut else spelled[-1]
+        for ids, path, run in zip(spelled, layout.paths, layout.runs, strict=True):
+            assert layout.ids[path].tolist() == ids.tolist()
+            assert layout.positions[path].tolist() == list(range(len(ids)))
             rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
             assert rows.tolist() == path.tolist()
             assert run.offset == len(path) - (run.stop - run.start)
@@ -84,13 +103,30 @@ def test_every_path_spells_its_text(world, budget):
 @given(worlds())
 def test_a_row_sees_its_path_and_nothing_else(world):
     texts, groups = world
-    for part in pack(texts, groups, 200):
+    for part in pack(texts, groups, 9999):
         layout = lay_out(part, texts)
         seen = np.zeros((part.tokens, part.tokens), bool)
         for path in layout.paths:
             for at, row in enumerate(path):
                 seen[row, path[: at + 1]] = True
         assert (ancestors(layout) == seen).all()
+
+
+@settings(deadline=None)
+@given(worlds(), st.integers(1, 200))
+def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
+    """Each pair of rows once, so that nothing is summed twice."""
+    texts, groups = world
+    for part in pack(texts, groups, budget):
+        layout = lay_out(part, texts)
+        times = np.zeros((len(layout.ids), len(layout.ids)), int)
+        for start, stop, _ in layout.runs:
+            times[start:stop, start:stop] += np.tri(stop - start, dtype=int)
+        for segment in layout.segments:
+            times[segment.first : segment.end, segment.start : segment.stop] += 1
+        assert (times[part.kept :] == ancestors(layout)[part.kept :]).all()
+        left = np.concatenate([np.arange(*rows) for rows in layout.carried]) if part.keep else []
+        assert layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist() if part.keep else not len(left)
 
 
 @settings(deadline=None)
@@ -115,7 +151,7 @@ def test_the_order_of_the_texts_does_not_matter(world, random):
 def test_a_plan_covers_every_text(world, budget, packing):
     texts, groups = world
     made = plan(texts, groups, budget=budget, packing=packing)
-    covered = np.concatenate([made.copies[n] for part in made.parts for n in part.texts])
+    covered = np.concatenate([made.copies[n] for part in made.parts for n in part.finished])
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
         assert len({texts[i].tobytes() for i in copies}) == 1

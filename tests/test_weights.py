@@ -13,7 +13,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scorers.files import refuse_impossible
+from rmlab.scorers.checkpoints.metadata import refuse_impossible
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]
@@ -229,6 +229,13 @@ def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, set
     np.testing.assert_allclose(found, whole, atol=1e-5)
 
 
+@pytest.mark.parametrize("number", [10**6, 10**12])
+def test_labels_that_no_model_has_are_refused_before_they_are_named(tmp_path, number):
+    """Transformers writes a name for each of them."""
+    folder = configure(toy.save_model(tmp_path / "m"), num_labels=number)
+    assert f"num_labels={number}; allowed: 1 to 100000" in refused(folder)
+
+
 SIZES = {
     "Llama 3.1 405B": {"num_hidden_layers": 126, "num_attention_heads": 128},
     "DeepSeek V3": {"num_hidden_layers": 61, "n_routed_experts": 256, "num_attention_heads": 128},
@@ -237,6 +244,7 @@ SIZES = {
     "GPT-2 XL": {"n_layer": 48, "n_head": 25},
     "Gemma 3": {"text_config": {"num_hidden_layers": 62}, "vision_config": {"num_hidden_layers": 27}},
     "Qwen2, dense": {"num_hidden_layers": 80, "num_experts": 0},
+    "ImageNet-21k": {"num_labels": 21_843},
     "T5": {"num_layers": 24, "num_decoder_layers": 24},
 }
 

@@ -1,0 +1,199 @@
+"""Servers of reward models on loopback: what each kind answers to which request, wrong defaults included."""
+
+import json
+import math
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+from fakes import truth
+
+
+def number(ids):
+    """A score that depends on every token: any mix-up shows."""
+    return 3 * truth(*ids)
+
+
+def oracle(folder):
+    """Scores by transformers itself, one text at a time."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def score(ids):
+        with torch.inference_mode():
+            return model(torch.tensor([ids])).logits[0].double().tolist()
+
+    return score
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def rows(score, ids):
+    found = score(tuple(ids))
+    return list(found) if isinstance(found, list | tuple | np.ndarray) else [found]
+
+
+@dataclass
+class Vllm:
+    """vLLM 0.32 as measured: a sigmoid by default, unknown fields ignored, text gets a second beginning token.
+
+    `ignores`: does not know `use_activation`. `bos`: writes a beginning token before ids, too. `counts`: says how many
+    tokens it read. `softmax`: that instead of raw scores. `window`: longer texts are refused.
+    """
+
+    score: object
+    tokenizer: object
+    ignores: bool = False
+    bos: bool = False
+    counts: bool = True
+    softmax: bool = False
+    padded: bool = False
+    window: int = 2048
+
+    def __call__(self, path, body, headers):
+        if path == "/v1/models":
+            return {"data": [{"id": "org/tiny", "max_model_len": self.window}]}
+        if path == "/tokenize":
+            return {"tokens": self._ids(body["prompt"], body)}
+        assert path in ("/classify", "/pooling"), path
+        if "normalize" in body:
+            message = "Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)"
+            return 400, {}, {"error": {"message": message, "code": 400}}
+        if body.get("task") == "token_classify":
+            return 400, {}, {"error": {"message": "Try switching the model's pooling_task"}}
+        texts = [self._ids(one, body) for one in body["input"]]
+        if max(map(len, texts)) > self.window:
+            return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens"}}
+        if self.padded:
+            texts = [ids + [0] * (max(map(len, texts)) - len(ids)) for ids in texts]
+        values = [self._activated(rows(self.score, ids), body) for ids in texts]
+        key = "probs" if path == "/classify" else "data"
+        data = [{"index": i, key: row, "num_classes": len(row)} for i, row in enumerate(values)]
+        usage = {"prompt_tokens": sum(map(len, texts))}
+        return {"object": "list", "model": "org/tiny", "data": data} | ({"usage": usage} if self.counts else {})
+
+    def _ids(self, text, body):
+        if isinstance(text, str):
+            return self.tokenizer(text, add_special_tokens=body.get("add_special_tokens", True))["input_ids"]
+        return [self.tokenizer.bos_token_id, *text] if self.bos else text
+
+    def _activated(self, row, body):
+        if self.softmax:
+            powers = np.exp(np.array(row) - max(row))
+            return (powers / powers.sum()).tolist()
+        raw = body.get("use_activation", True) is False and not self.ignores
+        return row if raw else [sigmoid(x) for x in row]
+
+
+@dataclass
+class Sglang:
+    """SGLang's /classify: raw values in `embedding`, in the order of the texts; `hidden`: a hidden state instead."""
+
+    score: object
+    hidden: bool = False
+
+    def __call__(self, path, body, headers):
+        if path == "/get_model_info":
+            return {"model_path": "org/tiny"}
+        if path == "/v1/classify":
+            return {"data": [{"index": i, "probs": [1.0]} for i in range(len(body["input"]))]}
+        assert path == "/classify"
+        assert "model" not in body
+        width = 4096 if self.hidden else 1
+        return [
+            {"embedding": rows(self.score, ids) * width, "meta_info": {"prompt_tokens": len(ids)}}
+            for ids in body["input_ids"]
+        ]
+
+
+@dataclass
+class Tei:
+    """TEI's /predict: a list of texts is one pair, a sigmoid unless `raw_scores`, special tokens of its own."""
+
+    score: object
+    tokenizer: object
+
+    def __call__(self, path, body, headers):
+        if path == "/info":
+            return {"model_id": "org/tiny"}
+        assert path == "/predict"
+        assert all(isinstance(one, list) and len(one) == 1 for one in body["inputs"]), "a batch, not a pair"
+        assert body["truncate"] is False
+        ids = [self.tokenizer(one[0], add_special_tokens=True)["input_ids"] for one in body["inputs"]]
+        if len(ids) > 32:
+            return 413, {}, {"error": "batch size 33 > maximum allowed batch size 32"}
+        values = [rows(self.score, one) for one in ids]
+        if not body["raw_scores"]:
+            values = [[sigmoid(x) for x in row] for row in values]
+        named = [[{"label": f"LABEL_{i}", "score": x} for i, x in enumerate(row)] for row in values]
+        return [sorted(row, key=lambda one: -one["score"]) for row in named]
+
+
+@dataclass
+class OpenRlhf:
+    """OpenRLHF's /get_reward: text without special tokens of the server's, cut silently at `longest`."""
+
+    score: object
+    tokenizer: object
+    longest: int = 2048
+
+    def __call__(self, path, body, headers):
+        assert path == "/get_reward"
+        ids = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for text in body["query"]]
+        rewards = [rows(self.score, one[: self.longest])[0] for one in ids]
+        return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
+
+
+@dataclass
+class Triton:
+    """NeMo's reward server at the level of Triton's HTTP protocol, binary tensors included.
+
+    `rate(text, add_eos)`: the attributes of one text. `longest`: characters from which on a text is `exceeded`.
+    """
+
+    rate: object
+    longest: int = 10**6
+    seen: list = field(default_factory=list)
+
+    def __call__(self, path, body, headers):
+        assert path == "/v2/models/reward_model/infer", path
+        size = int(headers["inference-header-content-length"])
+        about, tensors, offset = json.loads(body[:size]), {}, size
+        for one in about["inputs"]:
+            end = offset + one["parameters"]["binary_data_size"]
+            tensors[one["name"]] = one["shape"], one["datatype"], body[offset:end]
+            offset = end
+        shape, kind, data = tensors["sentences"]
+        assert kind == "BYTES"
+        assert shape[1:] == [1]
+        texts = _strings(data)
+        assert tensors["add_EOS"][:2] == ([len(texts), 1], "BOOL")
+        add_eos = [bool(byte) for byte in tensors["add_EOS"][2]]
+        self.seen += texts
+        rewards = np.array([self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)], np.float32)
+        exceeded = np.array([[len(text) > self.longest] for text in texts])
+        return _reply({"rewards": ("FP32", rewards), "exceeded": ("BOOL", exceeded)})
+
+
+def _strings(data):
+    texts, offset = [], 0
+    while offset < len(data):
+        (length,) = struct.unpack_from("<I", data, offset)
+        texts.append(data[offset + 4 : offset + 4 + length].decode())
+        offset += 4 + length
+    return texts
+
+
+def _reply(tensors):
+    outputs = [
+        {"name": name, "datatype": kind, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
+        for name, (kind, values) in tensors.items()
+    ]
+    head = json.dumps({"model_name": "reward_model", "model_version": "1", "outputs": outputs}).encode()
+    content = head + b"".join(values.tobytes() for _, values in tensors.values())
+    headers = {"inference-header-content-length": len(head), "content-type": "application/octet-stream"}
+    return 200, headers, content

@@ -1,0 +1,61 @@
+"""The doctor on judges: each fault in its own row, with what to do about it."""
+
+import pytest
+from judge_fakes import Speaker, longer, pair_judge, responses
+
+import rmlab
+from rmlab.judges.answers import Answer
+from rmlab.judges.modes import AnswerJudge
+from rmlab.judges.templates import load_template
+
+
+def rows(judge, n=20):
+    return rmlab.doctor(judge, responses(n), sample=20).set_index("check")
+
+
+def test_a_sound_judge_passes():
+    found = rows(pair_judge(longer))
+    assert found.index.tolist() == ["answers", "model", "verdict", "length", "repeat", "position", "cost"]
+    assert set(found["status"]) == {"pass"}
+    assert "40 questions in all" in found.loc["cost", "found"]
+    assert "all 20 questions were answered" in found.loc["answers", "found"], "ten of twenty prompts, both orders"
+
+
+def some(share, bad):
+    """A rule that answers in the `bad` way to a share of the questions."""
+    return lambda first, second, question: bad if question.seed % 100 < 100 * share else longer(first, second)
+
+
+@pytest.mark.parametrize(
+    ("choose", "check", "status"),
+    [
+        (some(0.2, None), "answers", "warn"), (some(0.95, None), "answers", "fail"),
+        (some(0.2, "hm"), "verdict", "warn"),
+        (some(0.95, "hm"), "verdict", "fail"), (lambda *_: "[[A]]", "position", "fail"),
+        (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"), (some(0.5, "[[A>B]]"), "repeat", "warn"),
+        (lambda *_: Answer("[[A=B]]", model="another"), "model", "warn"),
+        (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_named(choose, check, status):
+    found = rows(pair_judge(choose))
+    assert found.loc[check, "status"] == status
+    assert found.loc[check, "remedy"]
+
+
+def test_nothing_more_is_said_of_a_judge_that_never_answers():
+    assert rows(pair_judge(lambda *_: None)).index.tolist() == ["answers"]
+
+
+def test_ratings_that_are_all_alike():
+    judge = AnswerJudge("rater", Speaker(lambda _: "[[8]]"), load_template("rating", "answer"))
+    found = rows(judge)
+    assert found.loc["spread", "status"] == "warn"
+    assert "position" not in found.index
+    varied = AnswerJudge("rater", Speaker(lambda q: f"[[{1 + q.number % 9}]]"), load_template("rating", "answer"))
+    assert rows(varied).loc["spread", "status"] == "pass"
+
+
+def test_a_judge_takes_no_options():
+    with pytest.raises(rmlab.DataError, match="give them to the scorer itself"):
+        rmlab.doctor(pair_judge(longer), responses(2), dtype="float32")

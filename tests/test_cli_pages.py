@@ -1,0 +1,61 @@
+"""What the shell shows of demo, help, doctor and explorer: whole lines, in words that fit the mistake."""
+
+import json
+import sys
+
+import pytest
+
+from rmlab import baselines
+from rmlab.widgets import page
+
+
+def test_the_demo_fits_a_terminal(main, tmp_path):
+    code, out, _ = main("demo", "--out", str(tmp_path))
+    assert code == 0
+    named = [line for line in out.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, named)) <= 80
+    assert "0.45 to 0.55" in out
+
+
+def test_no_summary_of_a_command_is_cut(main, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = main("--help")
+    assert code == 0
+    assert "..." not in out.split("Commands:")[1]
+    assert "explore  Serve the explorer as a page on this machine." in out
+
+
+@pytest.mark.parametrize("name", sorted(baselines.ALL))
+def test_the_doctor_of_a_baseline_suggests_no_download(main, name):
+    code, _, err = main("doctor", name)
+    assert code == 1
+    assert f"{name!r} is a content-blind baseline" in err
+    assert "hub" not in err
+    assert "download" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["explore", "{here}/nowhere/scores.csv"],
+            "{here}/nowhere/scores.csv: no such file or folder ({here} is there)",
+        ),
+        (["explore", "{here}"], "{here}: no score file"),
+        (["score", "{here}", "longest"], "{here}: a folder; name the benchmark that it holds"),
+        (["score", "{here}/nowhere", "longest"], "{here}/nowhere: no such file; give a file of pairs"),
+        (["doctor", "{here}/nowhere"], "{here}/nowhere': no such folder"),
+    ],
+)
+def test_a_wrong_path_is_said_to_be_what_it_is(main, tmp_path, words, message):
+    code, out, err = main(*(word.format(here=tmp_path) for word in words))
+    assert (code, out) == (1, "")
+    assert message.format(here=tmp_path) in err
+
+
+def test_the_page_has_a_title_and_runs_this_python(tmp_path):
+    file = page._notebook(tmp_path, tmp_path / "my scores", None)
+    metadata = json.loads(file.read_text())["metadata"]
+    assert metadata["title"] == "my scores: rmlab explorer"
+    kernel = json.loads((tmp_path / "kernels" / metadata["kernelspec"]["name"] / "kernel.json").read_text())
+    assert kernel["argv"][0] == sys.executable

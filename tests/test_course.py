@@ -1,0 +1,97 @@
+"""The course: labs are the solved notebooks without solutions, and stop only where a student has to write."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+COURSE = Path(__file__).parents[1] / "notebooks" / "course"
+LABS = sorted(path.name for path in COURSE.glob("*.ipynb"))
+
+
+def _read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def _make_labs():
+    spec = importlib.util.spec_from_file_location("make_labs", COURSE / "make_labs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_six_labs_and_as_many_solutions():
+    assert len(LABS) == 6
+    assert sorted(path.name for path in (COURSE / "solutions").glob("*.ipynb")) == LABS
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_is_its_solution_without_the_solutions(name):
+    assert _make_labs().lab(_read(COURSE / "solutions" / name)) == _read(COURSE / name)
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_every_exercise_of_a_lab_is_asked_once_and_checked(name):
+    from rmlab import toy
+
+    source = "\n".join(cell.source for cell in _read(COURSE / name).cells)
+    mine = [number for number in toy.EXERCISES if number.startswith(f"{int(name[:2])}.")]
+    assert len(mine) == 3
+    for number in mine:
+        assert source.count(f"**Exercise {number}") == 1
+        assert source.count(f'toy.check("{number}"') == 1
+    assert source.count("toy.todo(") == 3
+    assert "solution:" not in source
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_the_first_cell_says_what_to_expect_and_the_last_what_to_discuss(name):
+    cells = _read(COURSE / name).cells
+    for promise in ("**The question.**", "**What you will have.**", "**What you need.**", "**How long.**"):
+        assert promise in cells[0].source
+    assert "## To discuss" in cells[-1].source
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_all_answers_in_the_solution_are_right(name):
+    outputs = [
+        output["data"]["text/plain"]
+        for cell in _read(COURSE / "solutions" / name).cells
+        if "toy.check" in cell.source and cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "execute_result"
+    ]
+    assert len(outputs) == 3
+    assert all(": right. " in output for output in outputs)
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_an_unsolved_lab_stops_in_exercise_cells_only(name, tmp_path, monkeypatch):
+    """The code of a lab, cell by cell; models are not trained, which would take minutes."""
+    import matplotlib as mpl
+
+    from rmlab import toy
+
+    mpl.use("agg")
+    monkeypatch.chdir(tmp_path)
+    train = toy.train
+    monkeypatch.setattr(toy, "train", lambda pairs, folder, **more: train(pairs, folder, **(more | {"steps": 2})))
+    space = {}
+    for cell in _read(COURSE / name).cells:
+        if cell.cell_type != "code" or "raises" in cell.source:
+            continue
+        exercise = "exercise" in cell.metadata.get("tags", [])
+        source = cell.source
+        if not (exercise and _stops(source, name, space)):
+            exec(compile(source, name, "exec"), space)
+    mpl.pyplot.close("all")
+
+
+def _stops(source, name, space):
+    """Whether a cell ends with the stub's message."""
+    try:
+        exec(compile(source, name, "exec"), space)
+    except NotImplementedError as stub:
+        return "Your turn" in str(stub)
+    return True

@@ -1,0 +1,203 @@
+"""The site: the code on its pages runs, every plot is in the gallery, it builds without warnings, its links hold."""
+
+import importlib.util
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from faulty_server import FaultyServer
+from judge_fakes import both, completion, longer
+
+import rmlab
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+COPIES = {"lessons", "course", "gallery", "_build"}
+PAGES = sorted(p for p in DOCS.rglob("*.md") if not COPIES & {*p.relative_to(DOCS).parts})
+MOST_NOT_RUN = 4
+
+
+@pytest.fixture(scope="module")
+def docs():
+    """The site's own modules: what finds the code on a page, draws the gallery and lists the notebooks."""
+    sys.path.insert(0, str(DOCS))
+    yield {name: importlib.import_module(name) for name in ("samples", "gallery", "lessons")}
+    sys.path.remove(str(DOCS))
+
+
+def with_code():
+    spec = importlib.util.spec_from_file_location("samples_of_pages", DOCS / "samples.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return [page for page in PAGES if page.name != "gallery.md" and module.samples(page)]
+
+
+# Where a page names a model or a file of the reader's, a tiny one of that name stands in the folder it runs in.
+HUB = {"Skywork/Skywork-Reward-V2-Qwen3-0.6B": "classifier", "my-rm": "classifier", "smollm2": "causal"}
+FILES = {
+    "ab.csv": "prompt,left,right,winner\nName a prime.,7,8,a\nName a colour.,red,blue,tie\n",
+    "judge.jsonl": "".join(json.dumps({"uid": str(n), "out": {"w": n % 3, "l": 1}}) + "\n" for n in range(6)),
+    "rm.json": json.dumps([{"results": {"id": str(n), "rewards": [2.0, 1.0]}} for n in range(6)]),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a tiny model under each name."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, task in HUB.items():
+        rmlab.toy.save_model(folder / name, task=task, max_position_embeddings=4096)
+    return folder
+
+
+def answer(path, body, headers):
+    """What the servers of the pages say: a judge that likes length, and a scorer of lists."""
+    if path == "/score":
+        return {"scores": [float(len(text)) for text in body["responses"]]}
+    text = body["messages"][-1]["content"]
+    return completion(longer(*both(type("Asked", (), {"messages": body["messages"]}))) if "answer" in text else "[[A]]")
+
+
+@pytest.fixture
+def at_hand(models, tmp_path, monkeypatch):
+    """What pages take for granted: models and files in the working folder, and a benchmark, here of 25 prompts."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
+    mini = rmlab.load("mini")
+    few = mini[mini.groupby("subset")["id"].transform(lambda ids: ids.factorize()[0]) < 5].reset_index(drop=True)
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    scored = few[["domain", "id", "label", "slot"]].assign(score=few["response"].str.len())
+    scored.to_csv(tmp_path / "plain.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rmlab, "load", lambda name: {"mini": few, "rm-bench": few}[name].copy())
+    monkeypatch.setattr(rmlab.scorers, "smollm2", lambda: tmp_path / "smollm2")
+    return tmp_path
+
+
+@pytest.fixture
+def address(request, at_hand):
+    """A server at loopback for the address that a page names: a reward model where it speaks of one, else a judge."""
+    if request.getfixturevalue("page").name == "servers.md":
+        with rmlab.toy.serve(at_hand / "my-rm") as served:
+            yield served.url
+    else:
+        with FaultyServer(answer) as served:
+            yield served.url
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("page", with_code(), ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_the_code_on_a_page_runs(page, docs, address):
+    names = {}
+    for sample in docs["samples"].samples(page):
+        if sample.reason is None:
+            code = sample.code.replace("http://127.0.0.1:8000", address).replace("http://localhost:8000", address)
+            docs["samples"].run(page, docs["samples"].Sample(sample.section, sample.line, code, None), names)
+
+
+def test_few_blocks_do_not_run_and_say_why(docs):
+    skipped = [s for page in PAGES for s in docs["samples"].samples(page) if s.reason]
+    assert all(s.reason.startswith("needs ") for s in skipped)
+    assert len(skipped) <= MOST_NOT_RUN
+    for page in PAGES:
+        assert page.read_text().count("```python") == sum(
+            "HttpScorer:" not in s.code for s in docs["samples"].samples(page)
+        ), "a block that the tests do not see"
+
+
+def test_every_plot_is_in_the_gallery_with_code_that_draws_it(docs):
+    public = [name for name in rmlab.plots.__all__ if name.startswith("plot_")]
+    assert sorted(docs["gallery"].plots_shown()) == sorted(public)
+    by_section = {s.section.strip("`"): s.code for s in docs["samples"].samples(DOCS / "gallery.md")}
+    assert all(f"{name}(" in by_section[name] for name in public)
+    drawn = docs["gallery"].draw(docs["gallery"].PICTURES)  # where the site, built below, finds them new enough
+    assert {picture.stem for picture in drawn} == set(public)
+    page = (DOCS / "gallery.md").read_text()
+    assert all(f"](gallery/{name}.png)" in page for name in public)
+
+
+def test_notebooks_are_listed_with_title_time_and_links(docs):
+    lessons = docs["lessons"]
+    links = lessons.links("notebooks/00_quickstart.ipynb", "https://github.com/somebody/rmlab")
+    assert "https://colab.research.google.com/github/somebody/rmlab/blob/HEAD/notebooks/00_quickstart.ipynb" in links
+    assert "https://mybinder.org/v2/gh/somebody/rmlab/HEAD?urlpath=lab/tree/notebooks/00_quickstart.ipynb" in links
+    assert lessons.links("notebooks/a.ipynb", None) == "`a.ipynb`"
+    rows = [line.split(" | ") for line in lessons.tables()["lessons"].splitlines() if "](lessons/" in line]
+    assert len(rows) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    assert all(len(row) == 3 and "minute" in row[1] for row in rows)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site."""
+    for module in ("sphinx", "myst_nb", "furo"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install 'rmlab[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(folder)]
+    built = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return folder
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and what it refers to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
+        if tag == "a" and found.get("href"):
+            self.links.add(found["href"])
+        if tag in ("img", "script", "link", "iframe", "source") and (found.get("src") or found.get("href")):
+            self.loaded.add(found.get("src") or found["href"])
+
+
+def test_links_inside_the_site_lead_somewhere_and_nothing_is_fetched_from_elsewhere(site):
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+    assert len(pages) > 30
+    broken = []
+    for path, page in pages.items():
+        assert not [one for one in page.loaded if urlsplit(one).scheme in ("http", "https")], path
+        for link in page.links | page.loaded:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchors = pages[target].anchors if target in pages else set()
+            if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in anchors):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert not broken
+
+
+HOMES = [
+    "metrics", "stats", "bias", "styles", "plots", "scorers", "papers", "widgets", "report", "io", "judges", "toy",
+    "benchmarks", "inference",
+]  # fmt: skip
+
+
+def test_every_public_name_is_in_the_reference(site):
+    from sphinx.util.inventory import InventoryFile
+
+    with (site / "objects.inv").open("rb") as file:
+        shown = {name for kind in InventoryFile.load(file, "", lambda *parts: "").values() for name in kind}
+    wanted = {f"rmlab.{name}": getattr(rmlab, name) for name in rmlab.__all__}
+    for home in HOMES:
+        module = getattr(rmlab, home)
+        wanted |= {f"rmlab.{home}.{name}": getattr(module, name) for name in module.__all__}
+    wanted["rmlab.tables.DataError"] = rmlab.DataError
+    documented = {id(wanted[name]) for name in shown & set(wanted)}  # under one name or another
+    made = {name: thing for name, thing in wanted.items() if inspect.isclass(thing) or inspect.isroutine(thing)}
+    assert len(made) > 100
+    assert not [name for name, thing in made.items() if id(thing) not in documented]

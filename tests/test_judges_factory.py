@@ -1,0 +1,129 @@
+"""`rmlab.judge`: modes, conventions, what each request says, and what is refused before anything is asked."""
+
+import pytest
+from faulty_server import FaultyServer
+from judge_fakes import completion, responses
+
+import rmlab
+from rmlab.judges import CONVENTIONS, AnswerJudge, ListJudge, PairJudge
+from rmlab.tables import DataError
+
+URL = "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "template"),
+    [
+        ({}, PairJudge, "five"), ({"template": "three"}, PairJudge, "three"),
+        ({"mode": "logprob"}, PairJudge, "letter"),
+        ({"mode": "ranking"}, ListJudge, "ranking"), ({"mode": "rating"}, AnswerJudge, "rating"),
+        ({"convention": "reward-bench"}, PairJudge, "two"), ({"convention": "reward-bench-2"}, ListJudge, "ranking"),
+        ({"convention": "reward-bench-2-ratings"}, AnswerJudge, "rating"),
+    ],
+)  # fmt: skip
+def test_what_each_mode_makes(options, kind, template):
+    made = rmlab.judge("m", URL, **options)
+    assert type(made) is kind
+    assert made.template.name == template
+    assert made.name == "m"
+    assert made.lenient is ("convention" in options)
+    if kind is not PairJudge:
+        assert made.apart["Ties"].template.name == "rating-ties"
+        assert made.apart["Ties"].lenient is made.lenient
+        assert made.apart["Ties"].speaker is made.speaker
+    else:
+        assert made.one_order is ("convention" in options)
+
+
+def body(mode, said, url="", **options):
+    """The body of a judge's first request."""
+    with FaultyServer(lambda path, body, headers: said) as server:
+        made = rmlab.judge("m", server.url + url, mode=mode, **options)
+        go = rmlab.prefer if mode in ("pairwise", "logprob") else rmlab.score
+        go(responses(1), made, allow_missing=True, progress=False)
+        assert {seen.path for seen in server.log} == {f"{url}/chat/completions"}
+        return server.log[0].body
+
+
+def test_what_a_request_says():
+    sent = body(
+        "pairwise", completion("[[A]]"), "/v1", answer_tokens=99, seed=3, extra={"top_p": 0.9, "temperature": None}
+    )
+    assert {name: sent[name] for name in ("model", "max_tokens", "top_p")} == {
+        "model": "m",
+        "max_tokens": 99,
+        "top_p": 0.9,
+    }
+    assert "temperature" not in sent
+    assert "logprobs" not in sent
+    assert isinstance(sent["seed"], int)
+    assert body("rating", completion("[[4]]"))["temperature"] == 0.0
+    assert body("rating", completion("[[4]]"), samples=2)["temperature"] == 0.7
+
+
+def test_log_probabilities_from_a_server():
+    top = [{"token": "B", "logprob": -0.2}, {"token": " A", "logprob": -2.0}]
+    said = completion("B", "length", logprobs={"content": [{"token": "B", "logprob": -0.2, "top_logprobs": top}]})
+    sent = body("logprob", said)
+    assert (sent["max_tokens"], sent["logprobs"], sent["top_logprobs"]) == (1, True, 20)
+    with FaultyServer(lambda *_: said) as server:
+        pairs = rmlab.prefer(responses(2), rmlab.judge("m", server.url, mode="logprob"), progress=False)
+    assert pairs["margin"].abs().max() < 1e-12
+    assert set(pairs["verdict"]) == {"flip"}
+    with (
+        FaultyServer(lambda *_: completion("B")) as server,
+        pytest.raises(DataError, match="gives no log-probabilities"),
+    ):
+        rmlab.prefer(responses(2), rmlab.judge("m", server.url, mode="logprob"), progress=False)
+
+
+def test_replies_that_are_unlike_the_others():
+    parts = completion([{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}])
+    silent = completion(None, reasoning_content="I think [[A]]")
+    refused = completion(None, refusal="I cannot do that.")
+    for said, verdict in ((parts, "flip"), (silent, "unparsable"), (refused, "unparsable")):
+        with FaultyServer(lambda *_, said=said: said) as server:
+            pairs = rmlab.prefer(responses(1), rmlab.judge("m", server.url), allow_missing=True, progress=False)
+        assert pairs["verdict"].tolist() == [verdict]
+
+
+def test_keys_go_to_openai_by_themselves_and_to_others_by_name_only():
+    assert rmlab.judge("gpt", "https://api.openai.com/v1").speaker.client.key == "OPENAI_API_KEY"
+    assert rmlab.judge("gpt", "https://example.org/v1").speaker.client.key is None
+    assert rmlab.judge("gpt", "https://example.org/v1", key="MY_KEY").speaker.client.key == "MY_KEY"
+    assert "max_completion_tokens" in rmlab.judge("gpt", "https://api.openai.com/v1").speaker.sampling
+    assert "max_tokens" in rmlab.judge("gpt", "https://example.org/v1").speaker.sampling
+
+
+def test_the_fingerprint_knows_model_host_and_sampling_but_no_port():
+    def print_of(model="m", url=URL, **options):
+        return rmlab.judge(model, url, **options).fingerprint
+
+    assert print_of() == print_of(url="http://localhost:8000/v1") == print_of(concurrency=1, retries=0, max_requests=5)
+    others = [print_of("n"), print_of(url="http://host/v1"), print_of(version="2"), print_of(answer_tokens=5),
+              print_of(temperature=0.1), print_of(extra={"top_p": 1}), print_of(mode="rating")]  # fmt: skip
+    assert len({print_of(), *others}) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "pairs"}, "mode='pairs'; allowed: 'pairwise'"), ({"samples": 0}, "samples=0; allowed"),
+        ({"template": "fiv"}, "did you mean 'five'"),
+        ({"convention": "reward-bench-3"}, "did you mean 'reward-bench-2'"),
+        ({"convention": "reward-bench", "mode": "rating"}, "is mode='pairwise'"),
+        ({"temperature": -1}, "temperature=-1"),
+        ({"convention": "reward-bench", "samples": 3}, "leave these out"),
+        ({"url": None}, "for a model behind a server"),
+        ({"mode": "logprob", "samples": 2}, "the same each time"), ({"concurrency": 0}, "concurrency=0"),
+        ({"answer_tokens": 0}, "answer_tokens=0"), ({"url": "ftp://x"}, "not the address of a server"),
+        ({"url": None, "max_requests": 3}, "for servers only"), ({"template": "rating"}, r"lacks \{answer_a\}"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(options, says):
+    with pytest.raises(DataError, match=says):
+        rmlab.judge("m", **{"url": URL} | options)
+
+
+def test_conventions_are_named():
+    assert set(CONVENTIONS) == {"reward-bench", "reward-bench-2", "reward-bench-2-ratings"}

@@ -1,0 +1,102 @@
+"""A judge on this machine: greedy and drawn answers as transformers writes them, letters as its logits say."""
+
+import numpy as np
+import pytest
+from judge_fakes import responses
+
+import rmlab
+from rmlab import toy
+from rmlab.judges.questions import Asked
+from rmlab.tables import DataError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return toy.save_model(tmp_path_factory.mktemp("judge"), task="causal", max_position_embeddings=1024)
+
+
+def made(folder, **options):
+    return rmlab.judge(folder, device="cpu", dtype="float32", name="local", **options)
+
+
+def questions(n):
+    words = " ".join(toy.TEXTS).split()
+    return [Asked(i, [{"role": "user", "content": " ".join(words[: 3 + 5 * i])}], seed=i) for i in range(n)]
+
+
+def test_batches_say_what_each_question_gets_alone(folder):
+    speaker = made(folder, answer_tokens=12, batch=4).speaker
+    together = {said.number: said.answer for said in speaker.speak(questions(7))}
+    alone = made(folder, answer_tokens=12, batch=1).speaker
+    assert together == {said.number: said.answer for said in alone.speak(questions(7))}
+    assert all(0 < answer.answered <= 12 for answer in together.values())
+
+
+def test_a_drawn_answer_depends_on_its_seed_alone(folder):
+    def drawn(asked, **options):
+        speaker = made(folder, answer_tokens=12, temperature=1.5, **options).speaker
+        return {said.number: said.answer.text for said in speaker.speak(asked)}
+
+    asked = questions(6)
+    whole = drawn(asked, batch=3)
+    assert whole == drawn(asked[::-1], batch=2)
+    other = drawn([one._replace(seed=one.seed + 100) for one in asked])
+    assert sum(whole[i] != other[i] for i in whole) >= 5
+
+
+def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
+    import torch
+
+    speaker = made(folder, answer_tokens=1, temperature=0.8, batch=64).speaker
+    one = questions(2)[1]
+    texts = [said.answer.text for said in speaker.speak(one._replace(number=i, seed=i) for i in range(1500))]
+    ids = torch.tensor([speaker._ids(one)])
+    with torch.no_grad():
+        p = torch.softmax(speaker._model(ids).logits[0, -1] / 0.8, -1)
+    likely = int(p.argmax())
+    word = speaker._tokenizer.decode([likely], skip_special_tokens=True)
+    same = [i for i in range(len(p)) if speaker._tokenizer.decode([i], skip_special_tokens=True) == word]
+    expected = float(p[same].sum())
+    assert abs(texts.count(word) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
+
+
+def test_letters_are_the_logits_of_the_first_token(folder):
+    import torch
+
+    speaker = made(folder, mode="logprob", batch=3).speaker
+    asked = questions(5)
+    for said in speaker.speak(asked):
+        ids = torch.tensor([speaker._ids(asked[said.number])])
+        with torch.no_grad():
+            expected = torch.log_softmax(speaker._model(ids).logits[0, -1].float(), -1)
+        for token, number in ((text, number) for number, text in speaker._letter_tokens.items()):
+            assert said.answer.top[token] == pytest.approx(expected[number].item(), abs=1e-5)
+        assert {token.strip() for token in said.answer.top} >= {"A", "B"}
+
+
+def test_the_tables_of_a_local_judge(folder, tmp_path):
+    table = responses(2)
+    pairs = rmlab.prefer(table, made(folder, mode="logprob"), store=tmp_path, progress=False)
+    assert pairs["margin"].notna().all()
+    assert pairs.attrs["provenance"]["local"]["content"]
+    again = rmlab.prefer(table, made(folder, mode="logprob"), store=tmp_path, progress=False)
+    assert again.attrs["provenance"]["local"]["asked"] == 0
+    assert again["margin"].tolist() == pairs["margin"].tolist()
+    rated = rmlab.score(table, made(folder, mode="rating", answer_tokens=5), allow_missing=True, progress=False)
+    assert set(rated["verdict"]) <= {"rated", "unparsable"}
+
+
+def test_a_question_that_does_not_fit(folder):
+    long = Asked(0, [{"role": "user", "content": " ".join(toy.TEXTS) * 60}], seed=0)
+    with pytest.raises(DataError, match=r"do not fit into its window of 1024; lower answer_tokens="):
+        list(made(folder, answer_tokens=8).speaker.speak([long]))
+
+
+def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
+    other = toy.save_model(tmp_path / "other", task="causal", seed=3, max_position_embeddings=1024)
+    prints = [made(folder).fingerprint, made(other).fingerprint, made(folder, answer_tokens=9).fingerprint]
+    prints += [made(folder, temperature=1.0).fingerprint, made(folder, mode="logprob").fingerprint]
+    assert len(set(prints)) == 5
+    assert made(folder).fingerprint == made(folder, batch=1).fingerprint

@@ -1,0 +1,276 @@
+"""Judges' tables: outcomes and verdicts, votes, orders, best of four, ratings, and the published conventions."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from judge_fakes import Speaker, both, longer, pair_judge, responses
+
+import rmlab
+from rmlab.judges.answers import Answer
+from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
+from rmlab.judges.questions import shuffled
+from rmlab.judges.templates import load_template
+from rmlab.scorers import guards
+from rmlab.tables import DataError
+
+
+def prefer(judge, n=20, **options):
+    return rmlab.prefer(responses(n), judge, progress=False, **options)
+
+
+def test_a_judge_that_always_says_a():
+    pairs = prefer(pair_judge(lambda *_: "[[A>B]]"))
+    assert set(pairs["outcome"]) == {"tie"}
+    assert set(pairs["verdict"]) == {"flip"}
+    assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
+    assert ((pairs["vote_first"] - pairs["vote_second"]) / 2).mean() == 1.0
+    assert pairs["margin"].isna().all()
+
+
+def test_a_judge_that_looks_at_the_answers():
+    pairs = prefer(pair_judge(longer))
+    assert set(pairs["verdict"]) == set(pairs["outcome"]) == {"win"}
+    worst = prefer(pair_judge(lambda a, b, _: {"[[A>B]]": "[[B>>A]]", "[[B>A]]": "[[A]]"}[longer(a, b)]))
+    assert set(worst["verdict"]) == set(worst["outcome"]) == {"loss"}
+    drawn = prefer(pair_judge(lambda *_: "[[A=B]]"))
+    assert set(drawn["verdict"]) == set(drawn["outcome"]) == {"tie"}
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "verdict", "outcome"),
+    [
+        ("[[A]]", "[[B]]", "win", "win"), ("[[B]]", "[[A]]", "loss", "loss"), ("[[A]]", "[[A]]", "flip", "tie"),
+        ("[[A>>B]]", "[[A>B]]", "flip", "tie"), ("[[A=B]]", "[[A=B]]", "tie", "tie"),
+        ("[[A]]", "[[A=B]]", "win", "win"),
+        ("[[A=B]]", "[[A]]", "loss", "loss"), ("[[A]]", "what?", "unparsable", None),
+        ("what?", "[[A]]", "unparsable", None),
+        (None, "[[A]]", "failed", None), ("[[A]]", None, "failed", None), (None, "what?", "failed", None),
+    ],
+)  # fmt: skip
+def test_both_orders_together(there, back, verdict, outcome):
+    judge = pair_judge(lambda first, *_: there if first.startswith("chosen") else back)
+    row = prefer(judge, 1, allow_missing=True).iloc[0]
+    assert row["verdict"] == verdict
+    assert (row["outcome"] if isinstance(row["outcome"], str) else None) == outcome
+
+
+def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
+    answers = itertools.cycle(["[[A]]", "[[B]]", "nothing", "[[A]]", None, "[[A]]"])
+    judge = pair_judge(lambda *_: next(answers))
+    pairs = prefer(judge, 6, allow_missing=True)
+    about = pairs.attrs["provenance"]["judge"]
+    assert about["verdicts"] == {"win": 2, "unparsable": 2, "failed": 2}
+    assert (about["missing"], about["unparsable"], about["failed"]) == (4, 2, 2)
+    assert about["failures"] == {"status 500": 2}
+    assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
+    with pytest.raises(DataError, match=r"2 of 6 items got an answer without a verdict, 2 got none; status 500 \(2\)"):
+        prefer(pair_judge(lambda *_: next(answers)), 6)
+
+
+def test_most_votes_count():
+    said = iter(["[[A]]", "[[B]]", "[[B]]", "[[B]]", "huh", "[[A]]"])
+    pairs = prefer(pair_judge(lambda *_: next(said), samples=3), 1)
+    # Sample by sample in both orders: chosen first A, B, huh; rejected first B, B, A.
+    assert pairs["vote_first"].tolist() == [0.0]
+    assert pairs["vote_second"].tolist() == [pytest.approx(1 / 3)]
+    assert pairs["verdict"].tolist() == ["win"]
+
+
+def test_reasoning_and_cut_answers():
+    cut = Answer("I lean to [[A]] because of the long list of things", "length")
+    assert prefer(pair_judge(lambda *_: cut), 2, allow_missing=True)["verdict"].tolist() == ["unparsable"] * 2
+    assert set(prefer(pair_judge(lambda *_: Answer("So:\n[[A]]", "length")), 2)["verdict"]) == {"flip"}
+    assert set(prefer(pair_judge(lambda *_: "hm [[B]]</think>[[A]]"), 2)["verdict"]) == {"flip"}
+
+
+def odds(a, b):
+    return Answer("A", "length", top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0})
+
+
+def test_log_odds_of_the_letters():
+    judge = pair_judge(
+        lambda first, *_: odds(0.4, 0.1) if first.startswith("chosen") else odds(0.1, 0.3),
+        template="letter",
+        letters=True,
+    )
+    pairs = prefer(judge, 3)
+    # P(chosen) is 0.8 / 0.9 where it is shown first, 0.3 / 0.5 where it is shown second.
+    mean = (8 / 9 + 3 / 5) / 2
+    assert pairs["margin"].tolist() == [pytest.approx(np.log(mean / (1 - mean)))] * 3
+    assert pairs["outcome"].tolist() == pairs["verdict"].tolist() == ["win"] * 3
+    same = prefer(pair_judge(lambda *_: odds(0.4, 0.1), template="letter", letters=True), 3)
+    assert same["margin"].abs().max() < 1e-12
+    assert set(same["verdict"]) == {"flip"}
+
+
+def test_a_letter_that_the_server_does_not_name_is_the_least_likely_at_most():
+    only = pair_judge(
+        lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), template="letter", letters=True, one_order=True
+    )
+    assert np.abs(prefer(only, 1)["margin"].iloc[0]) == pytest.approx(2.9)
+    none = pair_judge(lambda *_: Answer("x", top={"x": -0.1}), template="letter", letters=True)
+    assert prefer(none, 1, allow_missing=True)["verdict"].tolist() == ["unparsable"]
+
+
+def test_both_orders_are_asked_and_equal_questions_once():
+    judge = pair_judge(longer)
+    prefer(judge, 5)
+    shown = [tuple(side.split()[0] for side in both(question)) for question in judge.speaker.asked]
+    assert sorted(shown) == [("chosen", "rejected")] * 5 + [("rejected", "chosen")] * 5
+    table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
+    again = pair_judge(longer)
+    assert len(rmlab.prefer(table, again, progress=False)) == 10
+    assert len(again.speaker.asked) == 10
+
+
+def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
+    judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two")
+    pairs = prefer(judge, 400)
+    assert len(judge.speaker.asked) == 400
+    assert 160 < (pairs["outcome"] == "win").sum() < 240
+    swapped = responses(400).assign(
+        label=lambda frame: frame["label"].map({"chosen": "rejected", "rejected": "chosen"})
+    )
+    other = rmlab.prefer(swapped, pair_judge(lambda *_: "[[A]]", one_order=True, template="two"), progress=False)
+    assert ((pairs["outcome"] == "win").to_numpy() == (other["outcome"] == "loss").to_numpy()).all()
+    reseeded = prefer(pair_judge(lambda *_: "[[A]]", one_order=True, template="two", seed=1), 400)
+    assert (reseeded["outcome"] != pairs["outcome"]).any()
+
+
+def four(n):
+    """One right and three wrong answers to each prompt, and a pair of Ties prompts."""
+    rows = [
+        ("reward-bench-2", "Focus", str(i), label, slot, "Focus", f"question {i}", f"{label} {slot} to {i}")
+        for i in range(n)
+        for label, slots in (("chosen", 1), ("rejected", 3))
+        for slot in range(slots)
+    ]
+    rows += [
+        ("reward-bench-2", "Ties", f"{kind}:0", label, slot, "Ties", "Name a colour.", f"{kind} {label} {slot}")
+        for kind, counts in (("ref", (1, 2)), ("tied", (3, 2)))
+        for label, count in zip(("chosen", "rejected"), counts, strict=True)
+        for slot in range(count)
+    ]
+    columns = ["benchmark", "domain", "id", "label", "slot", "subset", "prompt", "response"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def rate(question):
+    return "[[9]]" if "chosen" in question.messages[-1]["content"] else "[[2]]"
+
+
+def choose(question):
+    """The letter of the right answer; a rating where the question wants one."""
+    text = question.messages[-1]["content"]
+    if "<answer>" in text:
+        return rate(question)
+    place = next(letter for letter in "abcd" if f"<answer_{letter}>\nchosen" in text)
+    return f"[[{place.upper()}]]"
+
+
+def lister(answer, **options):
+    speaker = Speaker(answer)
+    ties = AnswerJudge("judge", speaker, load_template("rating-ties", "answer"), lenient=options.get("lenient", False))
+    return ListJudge("judge", speaker, load_template("ranking", "list"), apart={"Ties": ties}, **options)
+
+
+def test_best_of_four_and_ties_by_ratings():
+    judge = lister(choose)
+    scores = rmlab.score(four(8), judge, progress=False)
+    row = rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])
+    assert row["credit"].tolist() == [1.0] * 8
+    ties = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
+    assert ties["accuracy_tied"].tolist() == ties["accuracy_ref"].tolist() == [1.0]
+    assert set(scores["verdict"]) == {"ranked", "rated"}
+    asked = [question.messages[0]["content"] for question in judge.speaker.asked]
+    assert sum("several answers" in text for text in asked) == 8
+    assert sum("Several different answers may be fully right" in text for text in asked) == 8
+
+
+def test_a_fixed_letter_earns_a_quarter():
+    always_a = lambda question: "[[A]]" if "<answer_a>" in question.messages[-1]["content"] else "[[5]]"  # noqa: E731
+    scores = rmlab.score(four(400), lister(always_a), progress=False)
+    credit = rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"]
+    assert 0.18 < credit.mean() < 0.32
+
+
+def test_votes_share_and_doubles_get_the_same():
+    said = iter(["[[A]]", "[[A]]", "nothing"])
+    table = four(1).query("domain == 'Focus'").assign(response=["same", "same", "other", "more"])
+    judge = lister(lambda _: next(said), samples=3)
+    scores = rmlab.score(table, judge, progress=False)
+    assert scores["score"].iloc[0] == scores["score"].iloc[1]
+    chosen = [
+        question.messages[-1]["content"].split("<answer_a>\n")[1].split("\n")[0] for question in judge.speaker.asked
+    ]
+    expected = [sum(text == shown for shown in chosen[:2]) / 2 for text in ("same", "same", "other", "more")]
+    assert scores["score"].tolist() == expected
+
+
+def test_the_order_of_a_list_depends_on_its_texts_alone():
+    order = shuffled(0)
+    texts = ("a", "b", "c", "d")
+    (first,) = order("p", texts, 0)
+    (other,) = order("p", texts[::-1], 0)
+    assert [texts[i] for i in first] == [texts[::-1][i] for i in other]
+    firsts = [order(f"p{i}", texts, 0)[0][0] for i in range(400)]
+    assert min(np.bincount(firsts)) > 70
+
+
+def test_ratings_and_their_mean():
+    said = iter(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
+    judge = AnswerJudge("judge", Speaker(lambda _: next(said)), load_template("rating", "answer"), samples=2)
+    table = responses(3).query("label == 'chosen'")
+    scores = rmlab.score(table, judge, allow_missing=True, progress=False)
+    assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
+    assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
+    said = iter(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
+    with pytest.raises(DataError, match="1 of 3 items"):
+        rmlab.score(table, judge, progress=False)
+
+
+def test_what_cannot_be_read_counts_as_the_runners_count_it():
+    lenient = pair_judge(lambda *_: "no idea", one_order=True, lenient=True, template="two")
+    pairs = prefer(lenient, 10)
+    assert set(pairs["verdict"]) == {"unparsable"}
+    assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
+    scores = rmlab.score(four(5), lister(lambda _: "no idea", lenient=True), progress=False)
+    focus = scores[scores["domain"] == "Focus"]
+    assert rmlab.metrics.best_of(focus)["credit"].tolist() == [0.25] * 5
+    assert set(scores[scores["domain"] == "Ties"]["score"]) == {-1.0}
+    failed = pair_judge(lambda *_: None, one_order=True, lenient=True, template="two")
+    assert prefer(failed, 2, allow_missing=True)["outcome"].isna().all(), "no answer is asked for again, not counted"
+
+
+def test_judges_are_scorers():
+    pair, rater = pair_judge(longer), AnswerJudge("r", Speaker(rate), load_template("rating", "answer"))
+    assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
+    assert rater(["q"], ["chosen"]).tolist() == [9.0]
+    assert guards.is_pairwise(pair)
+    assert guards.is_judge(pair)
+    assert guards.is_plain(rater)
+    assert not guards.is_plain(pair)
+    with pytest.raises(TypeError, match=r"use rmlab\.prefer"):
+        rmlab.score(responses(1), pair)
+    with pytest.raises(TypeError, match=r"use rmlab\.score"):
+        rmlab.prefer(responses(1), rater)
+    assert isinstance(pair, PairJudge)
+
+
+def test_too_many_answers_for_letters():
+    table = pd.concat([four(1).query("domain == 'Focus'")] + [
+        four(1).query("domain == 'Focus' and label == 'rejected'").assign(slot=lambda f, k=k: f["slot"] + 3 * k)
+        for k in range(1, 9)
+    ])  # fmt: skip
+    with pytest.raises(DataError, match="28 answers, and a question shows at most 26"):
+        rmlab.score(table, lister(choose), progress=False)
+
+
+def test_other_words_other_samples_other_fingerprints():
+    prints = {
+        pair_judge(longer, **options).fingerprint
+        for options in ({}, {"template": "three"}, {"samples": 2}, {"seed": 1}, {"one_order": True}, {"lenient": True})
+    }
+    assert len(prints) == 6

@@ -1,0 +1,238 @@
+"""Two runs of one reward model: every cause that is injected is named, and none where there is none."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fakes import toy_responses
+from faulty_server import FaultyServer
+from served_models import Vllm, oracle
+
+import rmlab
+from rmlab import toy
+from rmlab.checks import parity_items
+from rmlab.checks.numeric_causes import half_precision
+from rmlab.tables import DataError
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return toy_responses(prompts=12, slots=2)
+
+
+class World:
+    """A tiny reward model, its right scores, and what any misreading of its texts gives by transformers itself."""
+
+    def __init__(self, folder, texts, **config):
+        self.folder, self.texts = toy.save_model(folder, **({"initializer_range": 0.4} | config)), texts
+        self.model = rmlab.classifier(self.folder, device="cpu")
+        self.right = rmlab.score(texts, self.model)
+        self.words = self.model.tokenizer
+        prepared = self.model.prepare(texts["prompt"].tolist(), texts["response"].tolist())
+        self.ids = [ids.tolist() for ids in prepared.encoded.ids]
+        self.one = oracle(self.folder)
+
+    def run(self, misread):
+        """Scores of a run that reads each text as `misread(ids)`."""
+        return self.table([self.one(misread(ids))[0] for ids in self.ids])
+
+    def table(self, scores):
+        return self.right.assign(score=np.asarray(scores, np.float64), model="served")
+
+    def cause(self, other, **options):
+        """The word that names the cause."""
+        rows = rmlab.parity(self.right, other, self.texts, model=self.model, **options).set_index("check")
+        return rows.loc["cause", "found"].partition(":")[0]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, texts, one_thread):
+    return World(tmp_path_factory.mktemp("parity") / "model", texts)
+
+
+@pytest.fixture(scope="module")
+def chatml(tmp_path_factory, texts, one_thread):
+    words = toy.tokenizer(chat_template="chatml")
+    return World(tmp_path_factory.mktemp("parity") / "chatml", texts, architecture="qwen2", words=words)
+
+
+def half(scores, dtype=torch.bfloat16):
+    return torch.tensor(np.asarray(scores)).to(dtype).double().numpy()
+
+
+MISREAD = {
+    "double bos": lambda ids, words: [words.bos_token_id, *ids],
+    "missing bos": lambda ids, words: ids[1:],
+    "eos, missing": lambda ids, words: ids[:-1],
+    "eos, added": lambda ids, words: [*ids, words.eos_token_id],
+    "truncation, end": lambda ids, words: ids[:64],
+    "truncation, beginning": lambda ids, words: ids[-64:],
+    "truncation, kept bos": lambda ids, words: [*ids[:1], *ids[1:][-31:]],
+    "none": lambda ids, words: ids,
+}
+
+
+@pytest.mark.parametrize("name", MISREAD)
+def test_a_misreading_of_the_tokens_is_named(world, name):
+    other = world.run(lambda ids: MISREAD[name](ids, world.words))
+    assert world.cause(other) == name.partition(",")[0]
+
+
+@pytest.mark.parametrize("name", ["truncation, end", "none"])
+def test_models_without_a_beginning_token_have_the_same_causes(chatml, name):
+    other = chatml.run(lambda ids: MISREAD[name](ids, chatml.words))
+    assert chatml.cause(other) == name.partition(",")[0]
+
+
+UNHEARD_OF = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+
+
+@pytest.mark.parametrize("template", ["chatml", "raw", "zephyr", UNHEARD_OF])
+def test_another_template_is_named(world, texts, template):
+    jinja = toy.CHAT_TEMPLATES.get(template, template)
+    other = rmlab.score(texts, rmlab.classifier(world.folder, template=jinja, device="cpu", name="served"))
+    found = world.cause(other)
+    # The last one is in no list: then no cause is named, and none is made up.
+    assert found == ("unknown" if template == UNHEARD_OF else "template")
+
+
+def test_activations_and_other_scales_are_named(world):
+    right = world.right["score"]
+    sigmoid = 1 / (1 + np.exp(-right))
+    assert world.cause(world.table(sigmoid)) == "sigmoid"
+    assert world.cause(world.table(half(sigmoid))) == "sigmoid"
+    assert world.cause(world.table(np.ones(len(right)))) == "softmax"
+    assert world.cause(world.table(2.5 * right - 1)) == "scale"
+    rows = rmlab.parity(world.table(sigmoid), world.right).set_index("check")
+    assert rows.loc["cause", "found"].startswith("sigmoid"), "whichever run is the wrong one"
+
+
+def test_a_softmax_over_several_labels_is_named(tmp_path, texts):
+    folder = toy.save_model(tmp_path / "model", num_labels=3, initializer_range=0.4)
+    weights = {"LABEL_0": 1.0, "LABEL_1": -1.0, "LABEL_2": 0.5}
+    model = rmlab.classifier(folder, weights=weights, device="cpu")
+    right, score = rmlab.score(texts, model), oracle(folder)
+    prepared = model.prepare(texts["prompt"].tolist(), texts["response"].tolist())
+    raw = torch.tensor([score(ids.tolist()) for ids in prepared.encoded.ids])
+    other = right.assign(score=raw.softmax(-1).numpy() @ np.array(list(weights.values())), model="served")
+    rows = rmlab.parity(right, other, texts, model=model).set_index("check")
+    assert rows.loc["cause", "found"].startswith("softmax: a softmax over the labels")
+
+
+def test_half_precision_of_the_head_is_named(world):
+    for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
+        # Far from 0 half precision is coarser.
+        right = world.table(20 + world.right["score"])
+        rows = rmlab.parity(right, world.table(half(right["score"], dtype))).set_index("check")
+        assert rows.loc["cause", "found"].startswith(f"half precision: all scores are {name} numbers")
+
+
+def test_half_precision_does_not_hide_another_cause(world):
+    twice = world.run(lambda ids: MISREAD["double bos"](ids, world.words))
+    assert world.cause(world.table(half(twice["score"]))) == "double bos"
+
+
+def padded_scores(world, masked):
+    """A server that pads a batch at the right and reads its last position."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(world.folder).eval()
+    pad, scores = world.words.pad_token_id, []
+    for start in range(0, len(world.ids), 4):
+        batch = world.ids[start : start + 4]
+        longest = max(map(len, batch))
+        ids = torch.tensor([one + [pad] * (longest - len(one)) for one in batch])
+        mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in batch])
+        with torch.inference_mode():
+            states = model.model(input_ids=ids, attention_mask=mask if masked else torch.ones_like(mask))
+            scores += model.score(states.last_hidden_state[:, -1])[:, 0].tolist()
+    return world.table(scores)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_padding_read_as_the_end_is_named(world, masked):
+    assert world.cause(padded_scores(world, masked)) == "padding"
+
+
+def test_an_end_token_taken_for_padding_is_named(tmp_path, texts):
+    words = toy.tokenizer()
+    words.pad_token = words.eos_token
+    world = World(tmp_path / "model", texts, words=words)
+    # transformers reads the last token that is not padding: the one before the end token.
+    assert world.cause(world.run(lambda ids: ids)) == "padding"
+
+
+def test_another_tokenizer_is_named(world, tmp_path, texts):
+    split = world.run(
+        lambda ids: world.words(world.words.decode(ids), split_special_tokens=True, add_special_tokens=True)[
+            "input_ids"
+        ]
+    )
+    assert world.cause(split) == "tokenizer"
+    other = toy.tokenizer(["Another text to learn other pieces from, with other words and numbers 1234."] * 3)
+    served = rmlab.classifier(toy.save_model(tmp_path / "model", words=other, vocab_size=len(world.words),
+                                             initializer_range=0.4), device="cpu", name="served")  # fmt: skip
+    scores = [world.one(ids.tolist())[0] for ids in served.prepare(texts["prompt"].tolist(),
+                                                                   texts["response"].tolist()).encoded.ids]  # fmt: skip
+    assert world.cause(world.table(scores)) == "unknown"
+    assert world.cause(world.table(scores), tokenizers=[other]) == "tokenizer"
+
+
+def test_other_weights_have_no_cause_among_these(world, tmp_path, texts):
+    other = toy.save_model(tmp_path / "other", seed=1, initializer_range=0.4)
+    assert world.cause(rmlab.score(texts, rmlab.classifier(other, device="cpu"))) == "unknown"
+
+
+def test_noise_is_no_cause(world):
+    rng = np.random.default_rng(0)
+    right = world.right["score"]
+    assert world.cause(world.table(right + 1e-5 * right.std() * rng.normal(size=len(right)))) == "none"
+    assert world.cause(world.table(right + 0.02 * right.std() * rng.normal(size=len(right)))) == "unknown"
+
+
+def test_a_served_model_and_a_local_one_are_compared(world, texts):
+    with FaultyServer(Vllm(world.one, world.words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=world.folder)
+        rows = rmlab.parity(world.model, remote, texts).set_index("check")
+        assert rows.loc["cause", "found"].startswith("none")
+        assert set(rows["status"]) <= {"pass", "warn"}
+        server.respond.bos, server.respond.counts = True, False
+        rows = rmlab.parity(world.model, remote, texts).set_index("check")
+    assert rows.loc["cause", "found"].startswith("double bos")
+
+
+def test_errors_flips_and_near_ties_are_counted(world):
+    right = world.right["score"].to_numpy()
+    wrong = right.copy()
+    wrong[0] += 100 * right.std()
+    rows = rmlab.parity(world.right, world.table(wrong)).set_index("check")
+    items = parity_items(world.right, world.table(wrong))
+    assert rows.loc["error", "value"] == pytest.approx(100)
+    assert items["error"].abs().round(9).tolist() == [100.0] + [0.0] * (len(right) - 1)
+    margins = [rmlab.pairs(table)["margin"] for table in (world.right, world.table(wrong))]
+    assert rows.loc["flips", "value"] == (np.sign(margins[0]) != np.sign(margins[1])).sum()
+    line = rmlab.parity(world.right, world.table(2 * right + 3)).set_index("check").loc["line"]
+    assert line["value"] == pytest.approx(2)
+    assert "offset 3" in line["found"]
+    assert rows.index.tolist() == ["texts", "error", "line", "flips", "near_ties", "cause"]
+    ties = rmlab.parity(world.right, world.table(np.round(right / (5 * right.std())))).set_index("check")
+    assert "become ties" in ties.loc["flips", "found"]
+    assert ties.loc["near_ties", "value"] > 0
+
+
+def test_tables_that_cannot_be_compared_are_refused(world, texts):
+    both = pd.concat([world.right, world.right.assign(model="other")])
+    with pytest.raises(DataError, match="a: has the models"):
+        rmlab.parity(both, world.right)
+    with pytest.raises(DataError, match="0 texts in common"):
+        rmlab.parity(world.right, world.right.assign(benchmark="other"))
+    with pytest.raises(DataError, match="responses: a scorer needs texts"):
+        rmlab.parity(world.model, world.right)
+    rows = rmlab.parity(world.right, world.right.iloc[:-3]).set_index("check")
+    assert rows.loc["texts", "status"] == "warn"
+    assert "3 only in a" in rows.loc["texts", "found"]
+
+
+def test_whole_numbers_do_not_look_like_half_precision():
+    assert half_precision(np.array([1.0, 2.0, 3.0, 4.5])) is None
+    assert half_precision(np.random.default_rng(0).normal(size=50)) is None

@@ -1,0 +1,506 @@
+"""Served reward models: every server that is not what it seems is refused, and no row is ever wrong."""
+
+import collections
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fakes import responses as fake_responses
+from fakes import toy_responses
+from faulty_server import FaultyServer
+from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle
+
+import rmlab
+from rmlab import scorers, toy
+from rmlab.scorers.served.acceptance import KNOWN, examine
+from rmlab.scorers.served.connecting import connect
+from rmlab.servers import steerlm
+from rmlab.tables import DataError
+
+RECORDED = json.loads((Path(__file__).parent / "recorded" / "vllm_0.32.json").read_text())
+KEY = "sk-planted-abcdef-0123456789"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, one_thread):
+    return toy.save_model(tmp_path_factory.mktemp("served"), words=toy.tokenizer(), initializer_range=0.5)
+
+
+@pytest.fixture(scope="module")
+def words(folder):
+    return scorers.classifier(folder, device="cpu").tokenizer
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return toy_responses(prompts=5, slots=2)
+
+
+def findings(server, **options):
+    trial = connect(server.url, **({"kind": "vllm", "retries": 1, "backoff": 0.001} | options))
+    return {finding.check: finding for finding in examine(trial)}
+
+
+def failing(server, **options):
+    return [check for check, finding in findings(server, **options).items() if finding.status == "fail"]
+
+
+# What vLLM answered when it was measured.
+
+
+@pytest.fixture(scope="module")
+def recorded_model(tmp_path_factory):
+    return toy.save_model(tmp_path_factory.mktemp("recorded"), **RECORDED["model"])
+
+
+def replay(path, body, headers):
+    """The recorded answer to just this request."""
+    if path == "/v1/models":
+        return {"data": [{"id": "tiny"}]}
+    for exchange in RECORDED["exchanges"].values():
+        if exchange["path"] == path and exchange["body"] == body:
+            return exchange["status"], {}, exchange["answer"]
+    return 404, {}, {"error": f"not recorded: {body}"}
+
+
+def recorded_scores(name):
+    exchange = RECORDED["exchanges"][name]
+    return [row.get("probs", row.get("data"))[0] for row in exchange["answer"]["data"]]
+
+
+def test_recorded_requests_with_ids_or_without_special_tokens_are_the_local_scores(recorded_model):
+    prompts = [RECORDED["prompt"]] * 3
+    local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
+    for right in ("raw ids", "raw text no special", "pooling classify ids"):
+        np.testing.assert_allclose(recorded_scores(right), local, atol=6e-6 * local.std())
+    np.testing.assert_allclose(recorded_scores("messages"), local[:1], atol=6e-6 * local.std())
+
+
+def test_recorded_defaults_are_a_sigmoid_a_double_bos_and_an_ignored_flag(recorded_model):
+    prompts = [RECORDED["prompt"]] * 3
+    local = rmlab.classifier(recorded_model, device="cpu")
+    scores = local(prompts, RECORDED["responses"])
+    for wrong in ("default ids", "softmax false"):
+        np.testing.assert_allclose(recorded_scores(wrong), 1 / (1 + np.exp(-scores)), atol=1e-6)
+    assert np.abs(np.array(recorded_scores("raw text")) - scores).max() > 0.05 * scores.std()
+    sent = sum(len(ids) for ids in local.prepare(prompts, RECORDED["responses"]).encoded.ids)
+    read = {name: one["answer"].get("usage", {}).get("prompt_tokens") for name, one in RECORDED["exchanges"].items()}
+    assert read["raw ids"] == read["raw text no special"] == sent
+    assert read["raw text"] == read["default text"] == sent + 3, "one beginning token more for each text"
+    assert RECORDED["exchanges"]["normalize"]["status"] == 400
+    assert "use_activation" in RECORDED["exchanges"]["normalize"]["answer"]["error"]["message"]
+    assert RECORDED["exchanges"]["pooling token_classify"]["status"] == 400
+
+
+def test_recorded_answers_replayed_give_the_local_scores(recorded_model):
+    prompts = [RECORDED["prompt"]] * 3
+    local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
+    # The replay knows one body: the one that the scorer must send.
+    asked = RECORDED["exchanges"]["raw ids"]["body"]
+    RECORDED["exchanges"]["sent"] = RECORDED["exchanges"]["raw ids"] | {"body": asked | {"add_special_tokens": False}}
+    with FaultyServer(replay) as server:
+        remote = connect(server.url, kind="vllm", tokenizer=recorded_model).remote
+        np.testing.assert_allclose(remote(prompts, RECORDED["responses"]), local, atol=6e-6 * local.std())
+    assert remote.name == "tiny"
+
+
+# Servers that are what they should be.
+
+
+def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts):
+    score = oracle(folder)
+    local = rmlab.score(texts, rmlab.classifier(folder, device="cpu"))["score"]
+    servers = {
+        "vllm": (Vllm(score, words), {}),
+        "vllm as text": (Vllm(score, words), {"send": "text"}),
+        "sglang": (Sglang(score), {}),
+        "tei": (Tei(score, words), {}),
+        "openrlhf": (OpenRlhf(score, words), {"max_length": 2048}),
+    }
+    for kind, (respond, options) in servers.items():
+        with FaultyServer(respond) as server:
+            remote = rmlab.remote(server.url, kind=kind.split()[0], weights=folder, batch=3, **options)
+            table = rmlab.score(texts, remote)
+        assert (table["score"] - local).abs().max() <= 1e-5 * local.std(), kind
+        assert table["model"].unique().tolist() == ["openrlhf" if kind == "openrlhf" else "tiny"]
+        assert list(table.columns) == rmlab.tables.SCORES
+
+
+def test_token_ids_are_sent_where_the_server_takes_them(folder, words, texts):
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, eos=True)
+        rmlab.score(texts, remote)
+    bodies = server.bodies("/classify")
+    assert all(isinstance(ids, list) for body in bodies for ids in body["input"])
+    assert {ids[-1] for body in bodies for ids in body["input"]} == {words.eos_token_id}
+    assert {sum(token == words.bos_token_id for token in ids) for body in bodies for ids in body["input"]} == {1}
+    assert {body["use_activation"] for body in bodies} == {False}
+    assert {body["model"] for body in bodies} == {"org/tiny"}
+
+
+def test_the_answers_columns_are_kept_where_a_model_has_several_outputs(tmp_path, texts):
+    folder = toy.save_model(tmp_path / "model", num_labels=3)
+    weights = {"LABEL_0": 1.0, "LABEL_2": -0.5}
+    local = rmlab.score(texts, rmlab.classifier(folder, weights=weights, device="cpu"))["score"]
+    tokenizer = rmlab.classifier(folder, weights=weights).tokenizer
+    for respond in (Vllm(oracle(folder), tokenizer), Tei(oracle(folder), tokenizer)):
+        kind = type(respond).__name__.lower()
+        with FaultyServer(respond) as server:
+            remote = rmlab.remote(server.url, kind=kind, weights=folder, label_weights=weights)
+            table = rmlab.score(texts, remote, store=tmp_path / kind)
+            again = rmlab.score(texts, remote, store=tmp_path / kind)
+        pd.testing.assert_frame_equal(table, again)
+        assert (table["score"] - local).abs().max() <= 1e-5 * local.std()
+        np.testing.assert_allclose(table["score"], table["LABEL_0"] - 0.5 * table["LABEL_2"])
+    with FaultyServer(Vllm(oracle(folder), tokenizer)) as server, pytest.raises(DataError, match="has 3 labels"):
+        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+
+
+# Servers that are not.
+
+
+def test_a_sigmoid_an_ignored_flag_and_a_softmax_are_refused(folder, words):
+    with FaultyServer(Vllm(number, words, ignores=True)) as server:
+        assert failing(server, tokenizer=folder) == ["activation"]
+        with pytest.raises(DataError, match=r"not accepted \(activation\): .*may be a sigmoid"):
+            rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+        assert failing(server, tokenizer=folder, bounded=True) == []
+    with FaultyServer(Vllm(number, words, softmax=True)) as server:
+        assert failing(server, tokenizer=folder) == ["spread"]
+    with FaultyServer(Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)) as server:
+        assert failing(server, tokenizer=folder, label_weights=[1, 0]) == ["activation"]
+
+
+def test_a_model_whose_own_scores_lie_in_the_unit_interval_is_accepted_by_what_its_switch_does(folder, words):
+    def small(ids):
+        return (number(ids) + 6) / 12
+
+    with FaultyServer(Vllm(small, words)) as server:
+        found = findings(server, tokenizer=folder)
+    assert found["activation"].status == "pass"
+    assert "sigmoid of them by its default" in found["activation"].found
+    with FaultyServer(OpenRlhf(small, words)) as server:
+        assert failing(server, kind="openrlhf", tokenizer=folder, max_length=99) == ["activation"]
+
+
+def test_a_second_beginning_token_is_refused(folder, words):
+    score = oracle(folder)
+    with FaultyServer(Vllm(score, words, bos=True)) as server:
+        assert failing(server, tokenizer=folder) == ["tokens"]
+        assert "a second beginning token" in findings(server, tokenizer=folder)["tokens"].found
+    with FaultyServer(Vllm(score, words, bos=True, counts=False)) as server:
+        assert failing(server, tokenizer=folder) == []
+        assert findings(server, tokenizer=folder)["tokens"].status == "warn"
+        found = findings(server, weights=folder)
+        assert found["weights"].status == "fail"
+
+
+def test_other_weights_padding_and_a_hidden_state_are_refused(folder, words, tmp_path):
+    other = toy.save_model(tmp_path / "other", seed=1, initializer_range=0.5)
+    with FaultyServer(Vllm(oracle(other), words)) as server:
+        assert failing(server, weights=folder) == ["weights"]
+    with FaultyServer(Vllm(number, words, padded=True, counts=False)) as server:
+        assert failing(server, tokenizer=folder) == ["alone"]
+    with FaultyServer(Sglang(number, hidden=True)) as server:
+        assert failing(server, kind="sglang", tokenizer=folder) == ["labels"]
+        assert "embedding" in findings(server, kind="sglang", tokenizer=folder)["labels"].remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "said"),
+    [
+        ("sglang", "/v1", "/v1/classify is refused: it always applies a softmax"),
+        ("sglang", "/v1/classify", "softmax"),
+        ("infinity", "", "refused: its /classify ignores raw_scores"),
+        ("vllm", "/v1", "give the server's address alone"),
+        ("vllm", "/classify", "give the server's address alone"),
+        ("vlm", "", "vllm"),
+    ],
+)
+def test_servers_that_give_no_raw_scores_are_refused_with_the_reason(kind, path, said):
+    with pytest.raises(DataError, match=said):
+        rmlab.remote(f"http://127.0.0.1:9{path}", kind=kind, tokenizer="x")
+
+
+def test_options_that_cannot_be_right_are_named(folder):
+    url = "http://127.0.0.1:9"
+    for options, said in [
+        ({"kind": "openrlhf", "tokenizer": folder}, "max_length: OpenRLHF's server cuts long texts silently"),
+        ({"kind": "vllm"}, "tokenizer: not given"),
+        ({"kind": "vllm", "tokenizer": folder / "nowhere"}, "no such folder"),
+        ({"kind": "vllm", "tokenizer": folder, "send": "words"}, "send='words'"),
+        ({"kind": "vllm", "tokenizer": folder, "batch": 0}, "batch=0"),
+        ({"kind": "vllm", "tokenizer": folder, "label_weights": "Nemotron"}, "names are for kind='triton'"),
+        ({"kind": "triton", "tokenizer": folder}, "tokenizer: not for kind='triton'"),
+    ]:
+        with pytest.raises(DataError, match=said):
+            rmlab.remote(url, retries=0, **options)
+    with pytest.raises(DataError, match="the connection failed"):
+        rmlab.remote(url, kind="vllm", tokenizer=folder, retries=0)
+
+
+def test_text_that_the_server_would_read_as_other_tokens_is_refused(folder, words):
+    class Lossy:
+        """A tokenizer that cannot write its tokens down."""
+
+        def __getattr__(self, name):
+            return getattr(words, name)
+
+        def __call__(self, *args, **kwargs):
+            return words(*args, **kwargs)
+
+        def decode(self, ids, **kwargs):
+            return words.decode(ids, **kwargs).replace("Question", "question")
+
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = connect(server.url, kind="vllm", tokenizer=Lossy(), send="text", model="m").remote
+        with pytest.raises(DataError, match=r"text 0 .*other tokens"):
+            remote.prepare(["Question 1?"], ["The capital"])
+
+
+# Long runs.
+
+
+def test_no_row_is_wrong_however_the_server_fails(folder, words):
+    frame = fake_responses(250)
+    faults = {"429": 0.1, "500": 0.1, "cut": 0.08, "garbage": 0.08, "hangup": 0.05}
+    with FaultyServer(Vllm(number, words), faults=faults) as server:
+        remote = rmlab.remote(
+            server.url, kind="vllm", tokenizer=folder, batch=2, backoff=0.001, retries=9, concurrency=32
+        )
+        table = rmlab.score(frame, remote)
+    prepared = remote.prepare(frame["prompt"].tolist(), frame["response"].tolist())
+    np.testing.assert_array_equal(table["score"], [number(tuple(ids)) for ids in prepared.texts])
+    assert len(server.log) > len(frame) / 2
+
+
+def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(folder, words, texts):
+    longest = int(texts["response"].str.len().idxmax())
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4)
+        lengths = remote.prepare(texts["prompt"].tolist(), texts["response"].tolist()).lengths
+        server.respond.window = int(lengths.max()) - 1
+        with pytest.warns(UserWarning, match="maximum context length"):
+            table = rmlab.score(texts, remote, allow_missing=True)
+        with pytest.warns(UserWarning, match="maximum context"), pytest.raises(DataError, match="not finite"):
+            rmlab.score(texts, remote)
+    assert table["score"].isna().tolist() == [i == longest for i in range(len(texts))]
+    about = table.attrs["provenance"]["tiny"]
+    assert about["missing"] == 1
+    assert sum(about["failed"].values()) == 1
+
+
+def test_a_server_that_reads_other_tokens_later_gives_no_scores(folder, words, texts):
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, retries=0)
+        server.respond.bos = True
+        with pytest.warns(UserWarning, match="tokens were read where"), pytest.raises(DataError, match="not finite"):
+            rmlab.score(texts, remote)
+
+
+def test_a_budget_ends_the_run_and_a_store_resumes_it(folder, words, tmp_path):
+    frame = fake_responses(40)
+    with FaultyServer(Vllm(number, words)) as server:
+        options = {"kind": "vllm", "tokenizer": folder, "version": "v1", "batch": 4}
+        capped = rmlab.remote(server.url, max_requests=30, **options)
+        with pytest.raises(DataError, match=r"max_requests=30 are spent.*run again"):
+            rmlab.score(frame, capped, store=tmp_path)
+        asked = len(server.log)
+        whole = rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
+    assert asked == 30
+    assert whole["score"].notna().all()
+    sent = {ids: n for ids, n in asked_of(server).items() if ids not in known_texts(folder)}
+    assert set(sent.values()) == {1}, "nothing is asked twice"
+    assert len(sent) == len(frame)
+
+
+def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
+    def print_of(**options):
+        options = {"kind": "vllm", "tokenizer": folder, "model": "m", "version": "1"} | options
+        return connect(options.pop("url", "http://127.0.0.1:8000"), **options).remote.fingerprint
+
+    assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of(url="http://127.0.0.1:9000")
+    different = [{}, {"version": "2"}, {"model": "n"}, {"eos": True}, {"template": "raw"}, {"kind": "sglang"},
+                 {"version": None}, {"version": None, "url": "http://127.0.0.1:9000"}]  # fmt: skip
+    assert len({print_of(**options) for options in different}) == len(different)
+
+
+# Children are forked from a process that has imported everything, so that they are killed while they score.
+KILLED = """
+import os, random, signal, sys, time
+sys.path.insert(0, {tests!r})
+from fakes import responses
+import rmlab
+from rmlab.scorers.served.connecting import connect
+from rmlab.scorers.served.acceptance import require_accepted
+options = dict(kind="vllm", tokenizer={folder!r}, version="1", model="m", batch=2, concurrency=4)
+trial = connect({url!r}, **options)
+chance, killed = random.Random(0), 0
+for _ in range(6):
+    child = os.fork()
+    if not child:
+        rmlab.score(responses(60), trial.remote, store={store!r})
+        os._exit(0)
+    time.sleep(chance.uniform(0.1, 0.6))
+    os.kill(child, signal.SIGKILL)
+    killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+require_accepted(trial)
+rmlab.score(responses(60), trial.remote, store={store!r})
+print(killed)
+"""
+
+
+def asked_of(server):
+    """How often each text was asked for."""
+    sent = collections.Counter(tuple(ids) for seen in server.log for ids in (seen.body or {}).get("input", []))
+    return dict(sent)
+
+
+def known_texts(folder):
+    remote = connect("http://127.0.0.1:9", kind="vllm", tokenizer=folder, model="m").remote
+    return {tuple(ids) for ids in remote.prepare(*map(list, zip(*KNOWN, strict=True))).texts}
+
+
+def test_kill_9_and_resume_asks_nothing_twice_that_was_answered(folder, words, tmp_path):
+    store = tmp_path / "store"
+    with FaultyServer(Vllm(number, words), delay=0.02) as server:
+        code = KILLED.format(tests=str(Path(__file__).parent), url=server.url, folder=str(folder), store=str(store))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    killed = int(done.stdout)
+    assert killed
+    sent = {ids: n for ids, n in asked_of(server).items() if ids not in known_texts(folder)}
+    assert len(sent) == 60 * 6
+    # At a kill at most two windows of four requests of two texts are open, or answered and on their way to the disk.
+    assert sum(n - 1 for n in sent.values()) <= killed * 2 * 4 * 2
+    lines = [line for path in store.glob("*/*.scores") for line in path.read_text().splitlines()[1:]]
+    keys = [line.split("\t")[0] for line in lines]
+    assert len(keys) == len(set(keys)) == 60 * 6
+
+
+def test_the_key_is_in_no_table_store_or_provenance(folder, words, texts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PLANTED", KEY)
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, key="PLANTED")
+        table = rmlab.score(texts, remote, store=tmp_path)
+        rmlab.write_scores(table, tmp_path / "scores.csv")
+        seen = [one.headers.get("authorization") for one in server.log]
+    assert set(seen) == {f"Bearer {KEY}"}
+    shown = [repr(remote), str(vars(remote)), str(table.attrs), table.to_csv(), *capsys.readouterr()]
+    shown += [path.read_text("utf-8", "replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(shown) > 6
+    assert not [text for text in shown if KEY in text]
+
+
+# SteerLM over Triton.
+
+
+def attributes(text, add_eos=False, n=5):
+    return [2 + number((i, add_eos, *text.encode())) / 3 for i in range(n)]
+
+
+def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tmp_path):
+    for form, weights in ((5, "Nemotron-4-340B-Reward"), (9, "Llama3-70B-SteerLM-RM")):
+        respond = Triton(lambda text, eos, form=form: attributes(text, eos, form))
+        with FaultyServer(respond, faults={"500": 0.1, "cut": 0.1}) as server:
+            remote = rmlab.remote(
+                server.url, kind="triton", label_weights=weights, batch=3, name="nemotron", backoff=0.001, retries=9
+            )
+            table = rmlab.score(texts, remote, store=tmp_path / str(form))
+            asked = len(server.log)
+            assert rmlab.score(texts, remote, store=tmp_path / str(form)).equals(table)
+            assert len(server.log) == asked
+        names = list(remote.columns)
+        assert names == [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
+        sent = [steerlm.conversation(p, r) for p, r in zip(texts["prompt"], texts["response"], strict=True)]
+        rated = np.array([attributes(text, False, form) for text in sent], np.float32)
+        np.testing.assert_array_equal(table[names], rated)
+        np.testing.assert_allclose(table["score"], rated[:, -5:] @ np.array(steerlm.WEIGHTS[weights]), rtol=1e-6)
+        rmlab.summary(table.assign(benchmark="toy"))
+
+
+def test_the_steerlm_conversation_has_the_published_form():
+    assert steerlm.conversation("What is 2 + 2?", "4") == (
+        "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
+        "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nWhat is 2 + 2?\n"
+        "<extra_id_1>Assistant\n4\n<extra_id_2>"
+    )
+    turns = [{"role": role, "content": role[0]} for role in ("system", "user", "assistant", "user")]
+    assert steerlm.conversation(turns, "r") == (
+        "<extra_id_0>System\ns\n<extra_id_1>User\nu\n<extra_id_1>Assistant\na\n<extra_id_1>User\nu\n"
+        "<extra_id_1>Assistant\nr\n<extra_id_2>"
+    )
+    with pytest.raises(DataError, match="a turn of 'tool'"):
+        steerlm.conversation([{"role": "tool", "content": "x"}], "r")
+
+
+def test_triton_options_and_texts_that_were_cut(texts):
+    respond = Triton(attributes)
+    with FaultyServer(respond) as server:
+        with pytest.raises(DataError, match="Nemotron-4-340B-Reward"):
+            rmlab.remote(server.url, kind="triton")
+        with pytest.raises(DataError, match="no label 'humour'"):
+            rmlab.remote(server.url, kind="triton", label_weights={"humour": 1})
+        remote = rmlab.remote(server.url, kind="triton", label_weights=[0, 1, 0, 0, 0], add_eos=True, retries=0)
+        one = remote(["Hi"], ["Hello"])
+        assert one[0] == np.float32(attributes(steerlm.conversation("Hi", "Hello"), True)[1])
+        respond.longest = 100
+        with pytest.warns(UserWarning, match="exceeded"):
+            assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
+    refusing = FaultyServer(lambda *_: (400, {}, {"error": "Request for unknown model"}))
+    with refusing, pytest.raises(DataError, match="unknown model"):
+        rmlab.remote(refusing.url, kind="triton", label_weights=[1] * 5)
+
+
+# The shell and the doctor.
+
+
+def test_the_doctor_shows_all_checks_of_a_server_and_of_the_texts(folder, words, texts):
+    with FaultyServer(Vllm(oracle(folder), words)) as server:
+        rows = rmlab.doctor(server.url, texts, kind="vllm", weights=folder)
+        made = rmlab.doctor(rmlab.remote(server.url, kind="vllm", weights=folder), texts)
+    names = ["answers", "labels", "tokens", "spread", "activation", "alone", "weights", "texts", "nan", "saturation"]
+    assert rows["check"].tolist() == names
+    assert set(rows["status"]) == {"pass"}
+    assert made["check"].tolist() == [name for name in names if name != "weights"]
+    with FaultyServer(Vllm(number, words, ignores=True)) as server:
+        rows = rmlab.doctor(server.url, texts, kind="vllm", tokenizer=folder)
+    assert rows.loc[rows["status"] == "fail", "check"].tolist() == ["activation"]
+    with FaultyServer(lambda *_: (404, {}, {"detail": "Not Found"})) as server:
+        rows = rmlab.doctor(server.url, texts, kind="vllm", tokenizer=folder, model="m", retries=0)
+    assert rows["check"].tolist() == ["answers"]
+    assert "404" in rows["found"][0]
+
+
+def test_the_shell_scores_and_examines_a_served_model(folder, words, main, tmp_path, monkeypatch):
+    monkeypatch.setenv("PLANTED", KEY)
+    out = tmp_path / "scores.csv"
+    with FaultyServer(Vllm(oracle(folder), words)) as server:
+        where = ("--url", server.url, "--kind", "vllm")
+        code, _, err = main(
+            "score", "mini", "org/tiny", *where, "--tokenizer", folder, "--key", "PLANTED", "-q", "-o", out
+        )
+        assert code == 0, err
+        assert {seen.headers.get("authorization") for seen in server.log} == {f"Bearer {KEY}"}
+        code, shown, _ = main("doctor", "org/tiny", *where, "--local-weights", folder)
+        assert code == 0, shown
+        assert "weights" in shown
+        for wrong, said in [
+            (("score", "mini", "a", "b", *where, "--tokenizer", folder), "one MODEL at a time"),
+            (("score", "mini", "a", "--url", server.url), "--kind"),
+            (("score", "mini", "a", *where, "--dtype", "float32"), "--dtype"),
+        ]:
+            code, _, err = main(*wrong)
+            assert code != 0
+            assert said in err
+    table = rmlab.read_scores(out)
+    local = rmlab.score(rmlab.load("mini"), rmlab.classifier(folder, device="cpu"))
+    assert table["model"].unique().tolist() == ["tiny"]
+    assert (table["score"] - local["score"]).abs().max() <= 1e-5 * local["score"].std()
+    beside = [path.read_text() for path in tmp_path.iterdir()]
+    assert len(beside) == 2
+    assert not [text for text in beside if KEY in text]
