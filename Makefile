@@ -13,10 +13,11 @@ test: .venv/docs .venv/chromium check  ## everything CI runs
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 --override-ini addopts= -n 2 --dist loadfile notebooks/*.ipynb notebooks/course/solutions/*.ipynb
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
-test-long: .venv/dev .venv/triton .venv/serving .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
+test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest tests/test_triton.py
 	PYTHONPATH=.venv/serving $(BIN)/python -m pytest tests/test_judges_serve.py
+	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest tests/test_store_s3.py
 	$(BIN)/python -m pytest tests/test_vllm.py
 
 gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
@@ -79,6 +80,11 @@ clean:
 # What `transformers serve` needs, apart: rmlab itself needs none of it.
 .venv/serving: .venv/bin/python Makefile
 	@$(PIP) --target $@ fastapi==0.165.0 uvicorn==0.54.0 openai==3.54.0 python-multipart==0.0.34
+	@touch $@
+
+# A server of object storage and its client, apart: rmlab takes whatever fsspec finds.
+.venv/s3: .venv/bin/python Makefile
+	@$(PIP) --target $@ 'moto[server]==5.2.5' s3fs==2026.9.0
 	@touch $@
 
 .venv/docs: .venv/dev

@@ -24,6 +24,7 @@ from rmlab import cli, escapes, report, scoring, tables
 from rmlab import io as files
 from rmlab.metrics import pairs
 from rmlab.scoring import finished
+from rmlab.store import Store
 from rmlab.widgets.tokens import tokens_html
 
 PAYLOAD = (
@@ -76,8 +77,8 @@ def save_table(world):
 
 def stored(world):
     shorter = {"model": {PAYLOAD: MEDIUM}, "benchmark": {PAYLOAD: MEDIUM}}
-    finished.keep(world.scores.replace(shorter), world.folder / "store")
-    finished.keep(world.pairs.replace(shorter), world.folder / "store")
+    finished.keep(world.scores.replace(shorter), Store(world.folder / "store"))
+    finished.keep(world.pairs.replace(shorter), Store(world.folder / "store"))
     found = sorted((world.folder / "store").glob("*.csv"))
     assert len(found) >= 6
     assert all(sends_nothing(path.name) for path in found)

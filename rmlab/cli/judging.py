@@ -129,7 +129,7 @@ def _check(made: "AnyJudge", responses: pd.DataFrame) -> None:
     show_checks(examine(made, responses))
 
 
-def _read(made: "AnyJudge", responses: pd.DataFrame, results: Path, store: Path | None) -> None:
+def _read(made: "AnyJudge", responses: pd.DataFrame, results: Path, store: str | None) -> None:
     from rmlab import judges
 
     if store is None:
@@ -142,7 +142,7 @@ def _read(made: "AnyJudge", responses: pd.DataFrame, results: Path, store: Path 
     )
 
 
-def _report(made: "AnyJudge", responses: pd.DataFrame, store: Path | None, out: Path | None, quiet: bool) -> None:
+def _report(made: "AnyJudge", responses: pd.DataFrame, store: str | None, out: Path | None, quiet: bool) -> None:
     from rmlab import judges
     from rmlab.stats import judge_report
 
@@ -157,7 +157,7 @@ def _report(made: "AnyJudge", responses: pd.DataFrame, store: Path | None, out: 
 
 
 def _judge(
-    made: "AnyJudge", responses: pd.DataFrame, store: Path | None, out: Path | None, shard: str | None, quiet: bool
+    made: "AnyJudge", responses: pd.DataFrame, store: str | None, out: Path | None, shard: str | None, quiet: bool
 ) -> None:
     from rmlab.scoring import prefer, score
 

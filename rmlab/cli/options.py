@@ -72,10 +72,10 @@ def _device(value: str | None) -> str | None:
     return value
 
 
-def _folder(value: str) -> Path:
+def _place(value: str) -> str:
     if not value.strip():
         raise typer.BadParameter("names no folder; give one, for example scores")
-    return Path(value)
+    return value
 
 
 def _meant(value: str, allowed: Sequence[str]) -> str:
@@ -121,8 +121,8 @@ TrustRemoteCode = Annotated[bool, typer.Option(help="Run code that comes with th
 AllowPickle = Annotated[bool, typer.Option(help="Load pickled weights, which can run code.")]
 Name = Annotated[list[str] | None, typer.Option(help="What MODEL is called in tables; repeat for each.")]
 Store = Annotated[
-    Path | None,
-    typer.Option(help="Folder that keeps every batch: rerun to resume.", parser=_folder, metavar="PATH"),
+    str | None,
+    typer.Option(help="Folder or URL that keeps every batch: rerun to resume.", parser=_place, metavar="PATH"),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")]
 Shard = Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")]

@@ -171,8 +171,8 @@ def prefer(
 
 
 def merge(
-    folders: Annotated[list[Path], typer.Argument(help="Stores to copy from.")],
-    into: Annotated[Path, typer.Option(help="Store to copy into; made if it is not there.")],
+    folders: Annotated[list[str], typer.Argument(help="Stores to copy from: folders or URLs.")],
+    into: Annotated[str, typer.Option(help="Store to copy into; made if it is not there.")],
 ) -> None:
     """Copy the scores of several stores, such as shards, into one.
 
@@ -181,6 +181,7 @@ def merge(
     \b
     Examples:
       rmlab merge scores-1 scores-2 scores-3 --into scores
+      rmlab merge s3://bucket/scores --into scores
       rmlab score rm-bench ./my-model --store scores -o scores.csv    # then forwards nothing
     """
     from rmlab.store import merge as merge_stores
@@ -219,7 +220,7 @@ def _names(names: list[str] | None, models: list[str]) -> list[str] | None:
 
 
 @contextmanager
-def interruptible(store: Path | None) -> Iterator[None]:
+def interruptible(store: str | None) -> Iterator[None]:
     """Ctrl+C says how to resume, and ends with exit code 130."""
     try:
         yield

@@ -80,7 +80,7 @@ def ask(
                 run.take(number, answer)
                 bar.update()
         else:
-            with store.answers(speaker.fingerprint, run.form) as ledger:
+            with store.answers(speaker.fingerprint, run.form, only=run.numbers) as ledger:
                 _resume(run, ledger, bar)
     return run.outcome
 
@@ -90,7 +90,7 @@ def unanswered(speaker: Speaker, questions: Questions, store: Store | None) -> l
     if store is None:
         return list(questions.leaders)
     form: Format[bool] = Format(ANSWERS.noun, ANSWERS.suffix, ANSWERS.magic, str, lambda key, text: True)
-    with store.answers(speaker.fingerprint, form) as ledger:
+    with store.answers(speaker.fingerprint, form, only=questions.keys) as ledger:
         known = ledger.refresh()
     return [number for number in questions.leaders if questions.keys[number] not in known]
 
@@ -156,7 +156,7 @@ def _resume(run: _Run[T], ledger: Ledger[T | None], bar: "tqdm[NoReturn]") -> No
             with ExitStack() as claims:
                 unsynced = time.monotonic()
                 for number, answer in run.answers(_claimed(run, ledger, claims, patient)):
-                    due = time.monotonic() - unsynced > _SYNC
+                    due = time.monotonic() - unsynced > max(_SYNC, ledger.place.every)
                     # Each answer is written as it comes: a process that is killed has paid for it all the same.
                     ledger.append([keys[number]], [answer], wait=due)  # type: ignore[list-item]
                     unsynced = time.monotonic() if due else unsynced
@@ -176,8 +176,10 @@ def _claimed(run: _Run[T], ledger: Ledger[T | None], claims: ExitStack, patient:
     """Questions without an answer, of spans that are claimed as they are needed and held until the run ends."""
     keys, leaders = run.questions.keys, run.questions.leaders
     size = max(_SPAN, -(-len(leaders) // _SPANS))
-    for start in range(0, len(leaders), size):
-        span = leaders[start : start + size]
+    spans = [leaders[start : start + size] for start in range(0, len(leaders), size)]
+    # Processes that cannot claim begin at different places, so that they meet late.
+    first = ledger.place.turn % max(len(spans), 1)
+    for span in spans[first:] + spans[:first]:
         if not any(_open(run, ledger, keys[number]) for number in span):
             continue
         mine = claims.enter_context(ledger.claim([keys[number] for number in span]))
@@ -185,8 +187,8 @@ def _claimed(run: _Run[T], ledger: Ledger[T | None], claims: ExitStack, patient:
             continue
         if not mine:
             warnings.warn(
-                f"judge {run.name!r}: another process holds questions in {ledger.folder} and has written no answer for "
-                f"{PATIENCE:.0f} seconds; it may be stopped. They are asked here as well",
+                f"judge {run.name!r}: another process holds questions in {ledger.place.where} and has written no "
+                f"answer for {PATIENCE:.0f} seconds; it may be stopped. They are asked here as well",
                 stacklevel=5,
             )
         ledger.refresh()

@@ -41,9 +41,10 @@ def score(
     and a `name` (`rmlab.scorers.protocol`). `options` go to `rmlab.classifier` where a string names a model; `name` may
     be a list, one for each. Identical texts are scored once.
 
-    With `store`, a folder, every batch is kept as it comes: interrupted runs resume, a rerun forwards
-    nothing, and processes that share the folder share the work. A function needs an attribute `fingerprint`
-    for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the third of sixteen parts.
+    With `store`, a folder or a URL that fsspec knows (s3://bucket/scores), every batch is kept as it comes:
+    interrupted runs resume, a rerun forwards nothing, and processes that share the store share the work. A function
+    needs an attribute `fingerprint` for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the
+    third of sixteen parts.
     A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
     begin where that would replace the table of another model of the same name.
     A scorer that rates attributes (`rmlab.remote` with several outputs) has them as columns behind the score.
@@ -70,8 +71,8 @@ def score(
     parts, provenance = [], {}
     kept = _store(store)
     named = _scorers(model, _single, options)
-    if store is not None and shard is None:
-        finished.check(store, named, responses["benchmark"].unique())
+    if kept is not None and shard is None:
+        finished.check(kept, named, responses["benchmark"].unique())
     for name, scorer in named.items():
         if guards.is_judge(scorer) and scorer.takes != "pair":
             judged, provenance[name] = judged_scores(
@@ -89,8 +90,8 @@ def score(
         parts.append(scored.assign(**beside)[[*tables.SCORES, *beside]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
-    if store is not None and shard is None:
-        finished.keep(scores, store)
+    if kept is not None and shard is None:
+        finished.keep(scores, kept)
     return scores
 
 
@@ -126,8 +127,8 @@ def prefer(
     parts, provenance = [], {}
     kept = _store(store)
     named = _scorers(model, _comparing, options)
-    if store is not None and shard is None:
-        finished.check(store, named, frame["benchmark"].unique(), pairs=True)
+    if kept is not None and shard is None:
+        finished.check(kept, named, frame["benchmark"].unique(), pairs=True)
     for name, scorer in named.items():
         if not guards.is_pairwise(scorer):
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
@@ -143,8 +144,8 @@ def prefer(
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
-    if store is not None and shard is None:
-        finished.keep(pairs, store)
+    if kept is not None and shard is None:
+        finished.keep(pairs, kept)
     return pairs
 
 

@@ -9,8 +9,10 @@ bit lowest.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 
@@ -19,6 +21,7 @@ from rmlab.io import write_pairs, write_scores
 from rmlab.io.native import PAIRS, SIDECAR
 from rmlab.scorers.guards import provenance_of
 from rmlab.scorers.protocol import AnyScorer
+from rmlab.store import Bucket, Store
 from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
@@ -43,14 +46,12 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
     return f"{_in_file(model)}.{plain}{PAIRS if pairs else ''}.csv"
 
 
-def check(
-    folder: str | Path, scorers: Mapping[str, AnyScorer], benchmarks: Iterable[str], *, pairs: bool = False
-) -> None:
+def check(store: Store, scorers: Mapping[str, AnyScorer], benchmarks: Iterable[str], *, pairs: bool = False) -> None:
     """Raise DataError, before a long run, where a table could not be named or would replace another model's.
 
     `scorers`: by name. What stands in the folder is another's where its provenance tells of other weights.
     """
-    longest = _name_limit(Path(folder).expanduser())
+    longest = _LONGEST if store.folder is None else _name_limit(store.folder)
     for benchmark in benchmarks:
         for name, scorer in scorers.items():
             file = file_name(name, benchmark, pairs=pairs)
@@ -59,14 +60,40 @@ def check(
                     f"store: {name!r} on {benchmark!r} makes a file name of {len(file) + len(SIDECAR)} characters, and "
                     f"{longest} are allowed there; give the model a shorter name (name=, on the command line --name)"
                 )
-            _refuse_other(Path(folder).expanduser() / file, name, scorer)
+            if store.folder is not None:
+                _refuse_other(store.folder / file, name, scorer)
+            elif store.bucket is not None:
+                with _copied(store.bucket, [file, file + SIDECAR]) as folder:
+                    _refuse_other(folder / file, name, scorer)
 
 
-def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
-    """Write each model's scores or pairs of each benchmark into `folder`, replacing those of an earlier run.
+@contextmanager
+def _copied(bucket: Bucket, names: Sequence[str]) -> Iterator[Path]:
+    """Those of the files that are there, in a folder of this machine, until the block ends."""
+    with TemporaryDirectory() as place:
+        for name, data in bucket.read([name for name in names if name in bucket.found()]).items():
+            files.write(Path(place) / name, data)
+        yield Path(place)
+
+
+def keep(table: pd.DataFrame, store: Store) -> None:
+    """Write each model's scores or pairs of each benchmark into the store, replacing those of an earlier run.
 
     The ledgers hold scores by text, not by row, and lose nothing when a table is replaced.
     """
+    if store.folder is not None:
+        _write(table, store.folder)
+    elif store.bucket is not None:
+        with TemporaryDirectory() as place:
+            for path in _write(table, Path(place)):
+                # The provenance tells the table's checksum, and so comes after it.
+                for name in (path.name, path.name + SIDECAR):
+                    if path.with_name(name).exists():
+                        store.bucket.put(name, path.with_name(name).read_bytes())
+
+
+def _write(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """A file per model and benchmark."""
     written = []
     about = table.attrs.get("provenance", {})
     pairs = "score" not in table.columns
@@ -74,7 +101,7 @@ def keep(table: pd.DataFrame, folder: str | Path) -> list[Path]:
     for key, part in table.groupby(["model", "benchmark"], sort=False):
         model, benchmark = map(str, key)
         part.attrs = {"provenance": {model: about[model]}} if model in about else {}
-        written.append(write(part, Path(folder) / file_name(model, benchmark, pairs=pairs)))
+        written.append(write(part, folder / file_name(model, benchmark, pairs=pairs)))
     return written
 
 

@@ -98,7 +98,7 @@ def _score(work: Work, term: _Term, store: Store | None) -> tuple[dict[str, floa
     try:
         if store is None:
             return at_once(work), [], []
-        with store.ledger(str(guards.fingerprint_of(term.scorer))) as ledger:
+        with store.ledger(str(guards.fingerprint_of(term.scorer)), only=work.keys) as ledger:
             return resume(work, ledger), ledger.runs(), ledger.others()
     finally:
         term.leave()

@@ -67,11 +67,14 @@ def resume(work: Work, ledger: Ledger[float]) -> dict[str, float]:
     """
     ledger.refresh()
     pause, last = 0.02, time.monotonic()
+    spans = _spans(work)
+    # Processes that cannot claim begin at different places, so that they meet late.
+    first = ledger.place.turn % max(len(spans), 1)
     while True:
         before = _unknown(work, ledger, work.leaders).size
         if not before:
             return ledger.values
-        for span in _spans(work):
+        for span in spans[first:] + spans[:first]:
             if not _unknown(work, ledger, span).size:
                 continue
             with ledger.claim([work.keys[i] for i in span]) as mine:
@@ -98,9 +101,9 @@ def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, ob
 
 
 def _warn_of_stopped(work: Work, ledger: Ledger[float]) -> None:
-    writers = ", ".join(sorted(path.stem for path in ledger.folder.glob("*.scores"))) or "no scores so far"
+    writers = ", ".join(name.removesuffix(".scores") for name in ledger.place.names(".scores")) or "no scores so far"
     warnings.warn(
-        f"scorer {work.name!r}: another process holds texts in {ledger.folder} and has written no score for "
+        f"scorer {work.name!r}: another process holds texts in {ledger.place.where} and has written no score for "
         f"{PATIENCE:.0f} seconds; it may be stopped. They are scored here as well. Writers (time-host-process): "
         f"{writers}",
         stacklevel=4,
@@ -119,11 +122,14 @@ def _score_span(work: Work, ledger: Ledger[float], wanted: Numbers) -> None:
     work.progress.resume([text for text in work.leaders.tolist() if text not in left], ours=bool(work.scored))
     if not work.scored:
         ledger.note(_note(work) | {"seconds": None})
+    written = time.monotonic()
     try:
         for numbers, values in _batches(work, wanted):
             found = np.isfinite(values).all(axis=1)
             records = _records(work, numbers[found], values[found])
-            ledger.append(list(records), list(records.values()))
+            due = time.monotonic() - written >= ledger.place.every
+            ledger.append(list(records), list(records.values()), wait=due)
+            written = time.monotonic() if due else written
             _refuse_missing(work, numbers, values)
     finally:  # an interrupted run has scored what it has scored
         ledger.note(_note(work))

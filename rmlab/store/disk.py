@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmlab import files
 
-__all__ = ["append", "byte_lock", "create", "try_lock", "write"]
+__all__ = ["append", "byte_lock", "create", "has_locks", "try_lock", "write"]
 
 
 def write(file: int, data: bytes, *, wait: bool = True) -> None:
@@ -57,6 +57,28 @@ def try_lock(file: int) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
+    return True
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether the system locks files there, as far as it says: the nearest folder that exists is tried."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        file = os.open(there, os.O_RDONLY)
+    except OSError:
+        return True  # a folder that cannot be read says it by itself
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
     return True
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "header",
     "line",
     "parse",
+    "text_key",
     "texts",
 ]
 
@@ -138,6 +139,11 @@ def _record(path: Path, key: bytes, value: bytes, form: Format[V]) -> tuple[str,
 def column_key(key: str, name: str) -> str:
     """Key of a further value of a text, such as an attribute, beside its score."""
     return f"{key}{_COLUMN}{name}"
+
+
+def text_key(key: str) -> str:
+    """Key of the text that a record is of."""
+    return key.partition(_COLUMN)[0]
 
 
 def texts(keys: Iterable[str]) -> int:
