@@ -1,15 +1,16 @@
 """Do the instruments find what was planted? Scorers with a known taste, and toy models trained with a dial.
 
-    python benchmarks/planted.py scorers --draws 200     # instruments against the truth, about three minutes
+    python benchmarks/planted.py scorers --draws 100     # instruments against the truth, about ten minutes
     python benchmarks/planted.py seeds --seeds 20        # the dial's effect over training seeds, about ten minutes
 
-Each writes its table, and `scorers` a figure, to benchmarks/results. One thread.
+`scorers` writes its table and a figure to benchmarks/results, `seeds` what `rmlab.papers.results("toy-dial")` gives.
+A training that is in its table is not made again: remove the file to start anew. One thread; minutes are those of a
+core that has nothing else to do.
 """
 
 import argparse
 import tempfile
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from statistics import NormalDist
@@ -26,10 +27,16 @@ from rmlab.styles.transforms import ASSURANCES
 mpl.use("agg")
 
 RESULTS = Path(__file__).parent / "results"
+SEEDS = Path(__file__).parents[1] / "data" / "results" / "toy_dial.csv"  # ships: lab 2 draws it
 SETTINGS = (0.0, 0.1, 0.3, 1.0)
+DIALS = ("length", "markdown", "confidence")
 NOISE = 0.8
 PROMPTS = 80
 TERMS = ["correct", "step_plain", "step_markdown", "characters"]
+TERM = {"length": "characters", "markdown": "step_markdown", "confidence": "sure"}
+CHANGE = {"length": "padding", "markdown": "headings", "confidence": "confidence"}
+COLUMNS = ["instrument", "dial", "weight", "planted", "null", "before", "found", "low", "high"]
+"""`null` is what an instrument should say where nothing is planted, `before` the number that it corrects."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,8 @@ class Planted:
     """Scores what a text says and looks like, each at its price; luck depends on text and seed alone."""
 
     claims: dict[str, str]
-    seed: int
+    seed: str
+    right: float = 1.0
     length: float = 0.0
     markdown: float = 0.0
     confidence: float = 0.0
@@ -52,52 +60,77 @@ class Planted:
         looks = self.markdown * ("## " in text) + self.length * np.log2(len(text)) + self.confidence * sure
         claim = self.claims[prompt]
         right = f"It is {claim}." in text or f"**Answer:** {claim}\n" in f"{text}\n"
-        return right + looks + self.noise * luck(self.seed, prompt, text)
+        return self.right * right + looks + self.noise * luck(self.seed, prompt, text)
 
 
-@cache
 def luck(seed, prompt, text):
     """A standard normal number that depends on nothing but its arguments."""
     digest = blake2b(f"{seed}\n{prompt}\n{text}".encode(), digest_size=8).digest()
     return NormalDist().inv_cdf((int.from_bytes(digest, "big") // 2**11 + 0.5) / 2**53)
 
 
-def instruments(questions, features, draw, dial, weight):
-    """Rows of one draw: instrument, number, planted value, estimate, interval."""
+def of_draw(draw):
+    """Rows of COLUMNS: every instrument at every setting of each dial, on new questions and with new luck."""
+    questions = distinct(toy.world(3 * PROMPTS, seed=draw))
+    features = styles.features(questions).assign(sure=questions["sure"].to_numpy(dtype=int))
     concise = questions[questions["right"] & (questions["style"] == "concise")]
     claims = dict(zip(concise["prompt"], concise["response"].str[len("It is ") :].str.split(".").str[0], strict=True))
-    scorer = Planted(claims, draw, **{dial: weight})
+    rows = []
+    for dial in DIALS:
+        for weight in SETTINGS:
+            scorer = Planted(claims, f"{draw} {dial} {weight}", **{dial: weight})
+            rows += [(name, dial, weight, *row) for name, *row in instruments(questions, features, scorer, dial)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def distinct(questions):
+    """The first PROMPTS questions of which none is asked twice: the same texts twice would be no two observations."""
+    keyed = questions.drop_duplicates(["prompt", "label", "slot"])
+    return keyed[keyed["id"].isin(keyed["id"].unique()[:PROMPTS])].reset_index(drop=True)
+
+
+def instruments(questions, features, scorer, dial):
+    """What each instrument says of this scorer: its name, then COLUMNS from `planted` on."""
     scores = rmlab.score(questions, scorer, progress=False)
-    pairs = rmlab.pairs(scores)
-    if dial != "confidence":
-        term = {"length": "characters", "markdown": "step_markdown"}[dial]
-        rate = rmlab.exchange_rate(scores, features, terms=TERMS).set_index("term").loc[term]
-        yield "exchange_rate", weight, rate["rate"], rate["low"], rate["high"]
-        effect = rmlab.style_effects(scores, features, terms=TERMS).set_index("term").loc[term]
-        yield "style_effects", weight / _spread(scores), effect["effect"], effect["low"], effect["high"]
+    yield _probed(questions, scorer, dial)
+    yield from _fitted(scores, features, getattr(scorer, dial), dial)
+    if dial != "confidence":  # chance decides which answers sound sure, so that easy and hard know nothing of it
+        yield _debiased(scores, features, dial)
     if dial == "length":
-        row = rmlab.bias.length_controlled(pairs, features).iloc[0]
-        truth = distributions.norm.cdf(1 / (NOISE * np.sqrt(2)))
-        yield "length_controlled", truth, row["controlled"], row["low"], row["high"]
-    yield from _probed(questions, scorer, dial)
-    yield from _debiased(questions, features, scores, replace(scorer, **{dial: 0.0}), dial)
+        yield _controlled(scores, features, scorer)
+        ignorant = replace(scorer, right=0.0)
+        yield _controlled(rmlab.score(questions, ignorant, progress=False), features, ignorant)
 
 
 def _probed(questions, scorer, dial):
-    change = {"length": "padding", "markdown": "headings", "confidence": "confidence"}[dial]
+    """The planted change is what the same scorer without its noise makes of the same texts."""
     plain = questions[questions["style"] == "plain"]
-    found = rmlab.probe(plain, scorer, [change], by="transform").iloc[0]
-    truth = rmlab.probe(plain, replace(scorer, noise=0.0), [change], by="transform").iloc[0]["change"]
-    yield "probe", truth, found["change"], found["low"], found["high"]
+    found = rmlab.probe(plain, scorer, [CHANGE[dial]], by="transform").iloc[0]
+    planted = rmlab.probe(plain, replace(scorer, noise=0.0), [CHANGE[dial]], by="transform").iloc[0]["change"]
+    return "probe", planted, 0.0, np.nan, found["change"], found["low"], found["high"]
 
 
-def _debiased(questions, features, scores, clean, dial):
-    on = {"length": ["characters"], "markdown": ["step"]}.get(dial)
-    if on is None:
-        return
+def _fitted(scores, features, weight, dial):
+    terms = [*TERMS, *(["sure"] if dial == "confidence" else [])]
+    effect = rmlab.style_effects(scores, features, terms=terms).set_index("term").loc[TERM[dial]]
+    yield "style_effects", weight / _spread(scores), 0.0, np.nan, effect["effect"], effect["low"], effect["high"]
+    rate = rmlab.exchange_rate(scores, features, terms=terms).set_index("term").loc[TERM[dial]]
+    yield "exchange_rate", weight, 0.0, np.nan, rate["rate"], rate["low"], rate["high"]
+
+
+def _debiased(scores, features, dial):
+    """Without its taste the scorer has no style gap: right and wrong answers look alike here."""
+    before = rmlab.style_gap(scores).iloc[0]["gap"]
+    on = {"length": "characters", "markdown": "headings"}[dial]
     after = rmlab.style_gap(rmlab.bias.debias(scores, features, on=on).drop(columns="removed")).iloc[0]
-    truth = rmlab.style_gap(rmlab.score(questions, clean, progress=False)).iloc[0]
-    yield "debias (style gap)", truth["gap"], after["gap"], after["low"], after["high"]
+    return "debias", 0.0, 0.0, before, after["gap"], after["low"], after["high"]
+
+
+def _controlled(scores, features, scorer):
+    row = rmlab.bias.length_controlled(rmlab.pairs(scores), features).iloc[0]
+    planted = distributions.norm.cdf(scorer.right / (NOISE * np.sqrt(2)))
+    name = "length_controlled" if scorer.right else "length_controlled, ignorant scorer"
+    return name, planted, 0.5, row["accuracy"], row["controlled"], row["low"], row["high"]
 
 
 def _spread(scores):
@@ -105,48 +138,41 @@ def _spread(scores):
     return float(np.sqrt(((scores["score"] - keyed.transform("mean")) ** 2).sum() / (len(scores) - keyed.ngroups)))
 
 
-def run_scorers(draws):
-    rows = []
-    for draw in range(draws):
-        questions = toy.world(PROMPTS, seed=draw)
-        features = styles.features(questions)
-        for dial in ("length", "markdown", "confidence"):
-            for weight in SETTINGS:
-                for instrument, truth, estimate, low, high in instruments(questions, features, draw, dial, weight):
-                    rows.append((instrument, dial, weight, truth, estimate, low, high))
-    table = pd.DataFrame(rows, columns=["instrument", "dial", "weight", "truth", "estimate", "low", "high"])
-    return table.groupby(["instrument", "dial", "weight"], sort=False).apply(_judged).reset_index()
-
-
-def _judged(rows):
-    zero = 0.5 if rows.name[0] == "length_controlled" else 0.0
-    return pd.Series(
-        {
-            "planted": rows["truth"].mean(),
-            "found": rows["estimate"].mean(),
-            "covered": ((rows["low"] <= rows["truth"]) & (rows["truth"] <= rows["high"])).mean(),
-            "not_zero": ((rows["low"] > zero) | (rows["high"] < zero)).mean(),
-            "wrong_sign": (
-                ((rows["low"] > zero) & (rows["truth"] < zero)) | ((rows["high"] < zero) & (rows["truth"] > zero))
-            ).mean(),
-            "draws": len(rows),
-        }
-    ).round(3)
+def judged(rows):
+    """Means over the draws, and the share of intervals that hold what was planted, see something, see the opposite."""
+    above, below = rows["low"] > rows["null"], rows["high"] < rows["null"]
+    opposite = (above & (rows["planted"] < rows["null"])) | (below & (rows["planted"] > rows["null"]))
+    held = (rows["low"] <= rows["planted"]) & (rows["planted"] <= rows["high"])
+    rows = rows.assign(covered=held, detected=above | below, wrong_sign=opposite, draws=1)
+    groups = rows.groupby(["instrument", "dial", "weight"], sort=False)
+    means = groups[["planted", "before", "found", "low", "high", "covered", "detected", "wrong_sign"]].mean()
+    return means.assign(draws=groups["draws"].sum()).round(3).reset_index()
 
 
 def run_seeds(seeds, questions=300):
+    """Train what the table of trainings lacks, each written at once: dial 0 with all seeds, the others a quarter."""
     test = toy.world(questions, seed=10_000)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for dial in (0.0, 0.25, 0.5, 0.75, 1.0):
-            for seed in range(seeds if dial in (0.0, 1.0) else max(3, seeds // 4)):
-                pairs = toy.preferences(3000, length=dial, markdown=dial, seed=seed)
-                model = toy.train(pairs, folder, steps=450, seed=seed, progress=False)
-                scores = rmlab.score(test, rmlab.classifier(model.folder, name="toy"), progress=False)
-                row = rmlab.summary(scores).iloc[0]
-                rows.append((dial, seed, row["easy"], row["normal"], row["hard"], row["easy"] - row["hard"]))
+    rows = pd.read_csv(SEEDS).to_dict("records") if SEEDS.exists() else []
+    there = {(row["dial"], row["seed"]) for row in rows}
+    dials = (0.0, 0.25, 0.5, 0.75, 1.0)
+    for seed in range(seeds):
+        for dial in dials if seed < max(3, seeds // 4) else dials[:1]:
+            if (dial, seed) not in there:
+                rows.append(trained(dial, seed, test))
                 print(rows[-1], flush=True)
-    return pd.DataFrame(rows, columns=["dial", "seed", "easy", "normal", "hard", "gap"])
+                table = pd.DataFrame(rows).sort_values(["dial", "seed"])
+                table.round(4).to_csv(SEEDS, index=False)
+    return pd.read_csv(SEEDS)
+
+
+def trained(dial, seed, test):
+    """A row of the table of trainings."""
+    pairs = toy.preferences(3000, length=dial, markdown=dial, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        model = toy.train(pairs, folder, steps=450, seed=seed, progress=False)
+        scores = rmlab.score(test, rmlab.classifier(model.folder, name="toy"), progress=False)
+    easy, normal, hard = (float(share) for share in rmlab.summary(scores).iloc[0][["easy", "normal", "hard"]])
+    return {"dial": dial, "seed": seed, "easy": easy, "normal": normal, "hard": hard, "gap": easy - hard}
 
 
 def over_seeds(table):
@@ -158,34 +184,80 @@ def over_seeds(table):
 
 
 def draw(table):
-    """What was found against what was planted, one panel per instrument."""
+    """What measures: found against planted. What corrects: before and after at each setting. Means of 95 % limits."""
     import matplotlib.pyplot as plt
 
-    names = table["instrument"].unique()
-    fig, axes = plt.subplots(1, len(names), figsize=(2.3 * len(names), 2.6), layout="constrained")
-    for ax, name in zip(axes, names, strict=True):
-        for (dial, rows), marker in zip(
-            table[table["instrument"] == name].groupby("dial", sort=False), "os^", strict=False
-        ):
-            ax.plot(rows["planted"], rows["found"], marker=marker, label=dial)
-        ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
-        ax.set(title=name, xlabel="planted", ylabel="found" if ax is axes[0] else "")
-        ax.legend(fontsize=7)
-    fig.savefig(RESULTS / "planted.png", dpi=150)
+    plt.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
+    fig, axes = plt.subplots(2, 3, figsize=(7, 4.9), layout="constrained")
+    for ax, name in zip(axes[0], ("probe", "style_effects", "exchange_rate"), strict=True):
+        _measured(ax, table[table["instrument"] == name])
+        ax.set_title(f"{name}\n{_coverage(table, [name])}", fontsize=8.5)
+    _corrected(axes[1, 0], table[table["instrument"] == "debias"], "style gap")
+    axes[1, 0].set_title(f"debias\n{_coverage(table, ['debias'])}", fontsize=8.5)
+    both = ["length_controlled", "length_controlled, ignorant scorer"]
+    for name in both:
+        _corrected(axes[1, 1], table[table["instrument"] == name], "P(win at equal length)")
+    axes[1, 1].set_title(f"length_controlled\n{_coverage(table, both)}", fontsize=8.5)
+    _legend(axes[1, 2])
+    fig.savefig(RESULTS / "planted.png", dpi=200)
+
+
+LOOKS = {"length": ("#0072b2", "o"), "markdown": ("#d55e00", "s"), "confidence": ("#009e73", "^")}
+
+
+def _measured(ax, rows):
+    ax.axline((0, 0), slope=1, color="0.6", linewidth=0.8, zorder=0)
+    beside = 0.015 * (rows["planted"].max() < 2)  # tastes of one price would hide each other
+    for number, (dial, own) in enumerate(rows.groupby("dial", sort=False)):
+        colour, marker = LOOKS[dial]
+        ends = [own["found"] - own["low"], own["high"] - own["found"]]
+        place = own["planted"] + beside * (number - 1)
+        ax.errorbar(place, own["found"], ends, color=colour, marker=marker, markersize=4, linestyle="none")
+    ax.set(xlabel="planted", ylabel="found")
+
+
+def _corrected(ax, rows, what):
+    for number, (dial, own) in enumerate(rows.groupby("dial", sort=False)):
+        colour, marker = LOOKS[dial]
+        place = np.arange(len(own)) + 0.14 * number
+        ends = [own["found"] - own["low"], own["high"] - own["found"]]
+        ax.plot(place, own["before"], color=colour, marker=marker, markersize=4, markerfacecolor="white", linestyle=":")
+        ax.errorbar(place, own["found"], ends, color=colour, marker=marker, markersize=4, linestyle="none")
+    ax.axhline(rows["planted"].iloc[0], color="0.6", linewidth=0.8, zorder=0)
+    ax.set(xlabel="weight of the taste", ylabel=what, xticks=range(len(SETTINGS)), xticklabels=map(str, SETTINGS))
+
+
+def _coverage(table, names):
+    """How many of the instrument's intervals hold what was planted."""
+    rows = table[table["instrument"].isin(names)]
+    share = np.average(rows["covered"], weights=rows["draws"])
+    return f"{100 * share:.1f} % of {rows['draws'].sum():,} intervals"
+
+
+def _legend(ax):
+    from matplotlib.lines import Line2D
+
+    dials = [Line2D([], [], color=c, marker=m, markersize=4, linestyle="none") for c, m in LOOKS.values()]
+    before = Line2D([], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle=":")
+    after = Line2D([], [], color="0.3", marker="o", markersize=4)
+    truth = Line2D([], [], color="0.6", linewidth=0.8)
+    says = [f"taste for {name.capitalize() if name == 'markdown' else name}" for name in LOOKS]
+    says += ["before the correction", "found, mean 95 % limits", "what was planted"]
+    title = "per cent: 95 % intervals that\nhold what was planted"
+    ax.legend([*dials, before, after, truth], says, loc="center", frameon=False, title=title, alignment="left")
+    ax.axis("off")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=["scorers", "seeds"])
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     if given.part == "scorers":
-        found = run_scorers(given.draws)
+        found = judged(pd.concat([of_draw(number) for number in range(given.draws)]))
         found.to_csv(RESULTS / "planted.csv", index=False)
         draw(found)
         print(found.to_string(index=False))
     else:
-        every = run_seeds(given.seeds)
-        every.round(4).to_csv(RESULTS / "dial_over_seeds.csv", index=False)
-        print(over_seeds(every).to_string())
+        print(over_seeds(run_seeds(given.seeds)).to_string())

@@ -11,6 +11,7 @@ from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent))
 import gallery
+import instruments
 import lessons
 
 from rmlab.scorers.models.heads import HEADS
@@ -51,7 +52,7 @@ def _heads() -> str:
 
 
 gallery.refresh()
-myst_substitutions = {"heads": _heads(), **lessons.tables()}
+myst_substitutions = {"heads": _heads(), **lessons.tables(), **instruments.tables()}
 
 
 def _plain(app, what, name, obj, options, lines):

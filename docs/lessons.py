@@ -25,10 +25,15 @@ def tables() -> dict[str, str]:
 def _opening(address: str | None) -> str:
     """How to open a notebook without an installation, or why the tables have no links for it."""
     if address:
-        return "In a browser, without installing anything: the links to Binder and Colab."
+        return (
+            "In a browser, without installing anything: the links to Binder (it builds `environment.yml`, which takes "
+            "minutes the first time) and Colab, where the first cell to run is "
+            f"`%pip install 'rmlab[score] @ git+{address}'`."
+        )
     return (
         "This build knows no address of the code on GitHub. Once `[project.urls]` in `pyproject.toml` names one, each "
-        "notebook below has its links to Binder and Colab."
+        "notebook below has its links to Binder and Colab. Until then: Binder builds any copy of the repository from "
+        "its `environment.yml`, and the analysis (all but scoring with models) needs only packages that a browser has."
     )
 
 

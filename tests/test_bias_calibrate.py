@@ -46,6 +46,24 @@ def test_what_is_left_is_the_score_without_the_effect(method):
     assert abs(after - truth) < 0.2 * abs(before - truth)
 
 
+def test_a_taste_for_markdown_alone_bends_at_plain_which_steps_do_not_follow():
+    from rmlab import score, styles, toy
+
+    questions = toy.world(300, seed=3)
+    features = styles.features(questions)
+    clean = score(questions, toy.scorer(questions, style=0.0, noise=0.8, seed=1), progress=False)
+    fancy = clean.assign(score=clean["score"] + 1.0 * (clean["style"] == "markdown"))
+    wanted = metrics.matrix(clean).to_numpy()
+
+    def off(**how):
+        return metrics.matrix(debias(fancy, features, **how)).to_numpy() - wanted
+
+    steps, headings = off(on="step"), off(on="headings")
+    assert np.abs(headings).max() < 0.05
+    assert abs(steps[np.tril_indices(3, -1)].mean() - steps[np.triu_indices(3, 1)].mean()) < 0.05
+    assert steps[1, 0] < -0.1 < 0.1 < steps[0, 1]
+
+
 def test_lowess_follows_a_bend_where_a_line_cannot():
     scores, features = world(600, style=0.0, noise=0.3, seed=2)
     bend = 2.0 * np.abs(np.log2(features["characters"]) - 8.5)

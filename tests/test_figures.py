@@ -57,6 +57,17 @@ def test_a_printed_width_is_the_width_of_every_file(ax, tmp_path, width, inches)
     assert tuple(ax.figure.get_size_inches()) == size
 
 
+@pytest.mark.parametrize("size", [(5, 3), (8.1, 3.45), (4.6, 9.7)])
+def test_a_slide_is_1920_by_1080_dots(tmp_path, size):
+    import matplotlib.image
+    import matplotlib.pyplot as plt
+
+    figure = plt.subplots(figsize=size)[0]
+    (png,) = save_figure(figure, tmp_path / "one", width="slide")
+    assert matplotlib.image.imread(png).shape[:2] == (1080, 1920)
+    assert tuple(figure.get_size_inches()) == size
+
+
 def test_fonts_are_in_the_files(ax, tmp_path):
     ax.set_title("a title")
     pdf, svg = save_figure(ax, tmp_path / "one", formats=("pdf", "svg"))

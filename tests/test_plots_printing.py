@@ -113,6 +113,22 @@ def test_print_can_be_read_and_leaves_the_figure_as_it_was(figures, name, monkey
     assert state(figure, monkeypatch) == before
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_slide_holds_the_figure_and_shrinks_nothing(figures, name, monkeypatch):
+    figure = (made := figures[name]()).get_figure() or made
+    before = state(figure, monkeypatch)
+    with printed(figure, "slide"):
+        wide, high = figure.get_size_inches()
+        assert wide / high == pytest.approx(16 / 9)
+        assert wide >= max(6.4, before[0][0])
+        assert high >= before[0][1] - 1e-9
+        texts = drawn_texts(figure, monkeypatch)
+        assert {text.get_fontsize() for text in texts} <= {size for _, size, _ in before[1]}
+        boxes = [box_of(text) for text in texts]
+        assert all(box.x0 > -2 and box.y0 > -2 and box.x1 < figure.bbox.x1 + 2 for box in boxes)
+    assert state(figure, monkeypatch) == before
+
+
 def test_every_plot_is_tried(figures):
     assert tuple(figures) == NAMES
 
@@ -136,7 +152,10 @@ def test_names_that_are_cut_still_differ(figures):
 def test_another_width_is_refused_and_an_error_changes_nothing(figures, monkeypatch):
     figure = figures["rank"]().get_figure()
     before = state(figure, monkeypatch)
-    with pytest.raises(DataError, match=r"width: 'page'; allowed: 'column' \(3.25 in\)"), printed(figure, "page"):
+    with (
+        pytest.raises(DataError, match=r"width: 'page'; allowed: 'column' \(3.25 in\), 'text' \(6.75 in\), 'slide'"),
+        printed(figure, "page"),
+    ):
         pass
     with pytest.raises(KeyError), printed(figure, "column"):
         raise KeyError

@@ -112,6 +112,18 @@ def test_margins_of_both_orders_are_those_of_the_model():
     assert asked.groupby(["domain", "id"]).size().eq(9).all()
 
 
+def test_instruments_find_what_was_planted():
+    """The measured table behind the page of the site: coverage, sight and sign."""
+    table = pd.read_csv(ROOT / "benchmarks" / "results" / "planted.csv")
+    assert (table["draws"] >= 100).all()
+    assert table.groupby("instrument")["covered"].mean().between(0.93, 0.985).all()
+    measured = table[table["instrument"].isin(["probe", "style_effects", "exchange_rate"])]
+    assert measured[measured["weight"] == 0].groupby("instrument")["detected"].mean().max() < 0.08
+    assert (measured[measured["weight"] == 1]["detected"] > 0.99).all()
+    assert (table["wrong_sign"] <= 0.03).all()
+    assert (table[table["instrument"] == "debias"]["found"].abs() < 0.02).all()
+
+
 def test_the_readme_says_what_the_tables_say():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     real = papers.results("smollm2-rm-bench").query("domain == 'chat' and model == 'SmolLM2-135M mean'")

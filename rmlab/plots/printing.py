@@ -1,4 +1,4 @@
-"""A figure at the width of a column or of the text of a paper: laid out anew, every text large enough to be read."""
+"""A figure at the width of a column or of the text of a paper, or as a slide: laid out anew, every text readable."""
 
 import re
 import textwrap
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALLEST", "WIDTHS", "Width", "printed"]
 
-Width = Literal["column", "text"]
+Width = Literal["column", "text", "slide"]
 
 WIDTHS = {"column": 3.25, "text": 6.75}  # inches, as in the two-column styles of the field's conferences
+SLIDE = (6.4, 3.6)  # inches, sixteen by nine: texts of 10 points are of 21 on a slide of 13.3 inches
 SMALLEST = 6.0  # points; smaller print is not read
 _SCALE = 0.75  # a text of 10 points on the screen is one of 7.5 points in print
 _PANEL, _SHARED_PANEL = 2.0, 1.3  # inches that a panel needs: with numbers of its own on both axes, and without
@@ -33,23 +34,39 @@ def printed(figure: "Figure", width: Width) -> "Iterator[Figure]":
 
     Texts shrink to three quarters, but not below 6 points, and the height with them. A grid gets as many panels in a
     row as have room. Beside a column, names of more than 26 letters lose their owner, then their beginning, where they
-    still differ; numbers that no longer fit into the cells of a heatmap are left out. Raises DataError for another
-    width.
+    still differ; numbers that no longer fit into the cells of a heatmap are left out. "slide": nothing shrinks; the
+    page is the smallest one of sixteen by nine that holds the figure, and at least 6.4 in wide. Raises DataError for
+    another width.
     """
-    if width not in WIDTHS:
-        raise DataError(f"width: {width!r}; allowed: 'column' ({WIDTHS['column']} in), 'text' ({WIDTHS['text']} in)")
+    if width not in (*WIDTHS, "slide"):
+        inches = ", ".join(f"{name!r} ({size} in)" for name, size in WIDTHS.items())
+        raise DataError(f"width: {width!r}; allowed: {inches}, 'slide' (16:9)")
     with ExitStack() as undo:
-        _shrink_texts(figure, undo)
-        _shrink_marks(figure, undo)
-        if width == "column":
-            _shorten_names(figure, undo)
-        _resize(figure, WIDTHS[width], undo)
-        figure.draw_without_rendering()
-        for ax in figure.axes:
-            _keep_label_inside(ax, undo)
-            _stagger_names(ax, undo)
-            _thin_cells(ax, undo)
+        if width == "slide":
+            _fill_slide(figure, undo)
+        else:
+            _lay_out(figure, width, undo)
         yield figure
+
+
+def _fill_slide(figure: "Figure", undo: ExitStack) -> None:
+    before = tuple(figure.get_size_inches())
+    undo.callback(figure.set_size_inches, *before)
+    wide = max(SLIDE[0], before[0], before[1] * SLIDE[0] / SLIDE[1])
+    figure.set_size_inches(wide, wide * SLIDE[1] / SLIDE[0])
+
+
+def _lay_out(figure: "Figure", width: Width, undo: ExitStack) -> None:
+    _shrink_texts(figure, undo)
+    _shrink_marks(figure, undo)
+    if width == "column":
+        _shorten_names(figure, undo)
+    _resize(figure, WIDTHS[width], undo)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        _keep_label_inside(ax, undo)
+        _stagger_names(ax, undo)
+        _thin_cells(ax, undo)
 
 
 def _shrink_texts(figure: "Figure", undo: ExitStack) -> None:

@@ -23,6 +23,7 @@ _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate":
 # Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
 _EMBEDDED = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "rmlab"}
 _DOTS, _PRINT_DOTS = 150, 300  # per inch, of PNG
+_SLIDE_DOTS = 1920  # across a slide
 
 
 def save_figure(
@@ -36,10 +37,11 @@ def save_figure(
     """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
 
     `width` lays it out for print: "column" (3.25 in) or "text" (6.75 in, two columns), with texts of 7.5 points and
-    none below 6, so that it goes into a paper at its own size; see `rmlab.plots.printing.printed`. PDF and SVG bring
-    their fonts. `table`, the numbers that it draws, is written beside it as CSV (see `rmlab.escapes.cell`). A suffix of
-    `path` that is one of the formats is taken as the only one; of another kind of image DataError is raised, before
-    anything is written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file.
+    none below 6, so that it goes into a paper at its own size; "slide" makes it a slide of sixteen by nine, a PNG of
+    1920 x 1080 dots; see `rmlab.plots.printing.printed`. PDF and SVG bring their fonts.
+    `table`, the numbers that it draws, is written beside it as CSV (see `rmlab.escapes.cell`). A suffix of `path` that
+    is one of the formats is taken as the only one; of another kind of image DataError is raised, before anything is
+    written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file.
     Folders are made as needed. A file is written whole or not at all: on a full disk the old one stays.
     """
     path = Path(path)
@@ -54,9 +56,7 @@ def save_figure(
     if suffix in whole.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
     with nullcontext(whole) if width is None else printed(whole, width) as laid_out:
-        made: dict[str, str | bytes] = {
-            f: _drawn(laid_out, f, _DOTS if width is None else _PRINT_DOTS) for f in formats
-        }
+        made: dict[str, str | bytes] = {f: _drawn(laid_out, f, _dots(laid_out, width)) for f in formats}
     if table is not None:
         made["csv"] = escapes.csv(table, index=not isinstance(table.index, pd.RangeIndex))
     return [files.write(path.with_name(f"{path.name}.{name}"), content) for name, content in made.items()]
@@ -72,7 +72,14 @@ def whole_figure(figure: "Axes | Figure") -> "Figure":
     return whole
 
 
-def _drawn(figure: "Figure", name: str, dots: int) -> bytes:
+def _dots(figure: "Figure", width: Width | None) -> float:
+    """Dots per inch of PNG."""
+    if width == "slide":
+        return _SLIDE_DOTS / float(figure.get_size_inches()[0])
+    return _DOTS if width is None else _PRINT_DOTS
+
+
+def _drawn(figure: "Figure", name: str, dots: float) -> bytes:
     from matplotlib import rc_context
 
     buffer = io.BytesIO()

@@ -1,0 +1,40 @@
+"""The tables of the page on planted tastes, from what benchmarks/planted.py measured."""
+
+from pathlib import Path
+
+import pandas as pd
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+MEASURE = ("probe", "style_effects", "exchange_rate")
+
+
+def tables() -> dict[str, str]:
+    """`measured` and `corrected` as Markdown."""
+    table = pd.read_csv(RESULTS / "planted.csv")
+    return {"measured": _measured(table), "corrected": _corrected(table)}
+
+
+def _measured(table: pd.DataFrame) -> str:
+    """A row per instrument and taste: how many intervals hold the truth, and how many see a taste of each weight."""
+    weights = sorted(table["weight"].unique())
+    lines = ["| instrument | taste for | hold it | " + " | ".join(f"see {w:g}" for w in weights) + " | wrong sign |"]
+    lines.append("|---" * (len(weights) + 4) + "|")
+    for (name, dial), rows in table[table["instrument"].isin(MEASURE)].groupby(["instrument", "dial"], sort=False):
+        seen = " | ".join(f"{100 * share:.0f}" for share in rows.sort_values("weight")["detected"])
+        held = f"{100 * rows['covered'].mean():.1f}"
+        lines.append(f"| `{name}` | {dial} | {held} | {seen} | {100 * rows['wrong_sign'].max():.0f} |")
+    return "\n".join(lines)
+
+
+def _corrected(table: pd.DataFrame) -> str:
+    """A row per instrument, taste and weight: the number before and after, and how many intervals hold the truth."""
+    lines = [
+        "| instrument | taste for | weight | planted | before | after | hold it |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in (
+        table[~table["instrument"].isin(MEASURE)].sort_values(["instrument", "dial"], kind="stable").itertuples()
+    ):
+        numbers = f"{row.planted:.2f} | {row.before:.2f} | {row.found:.2f} | {100 * row.covered:.0f}"
+        lines.append(f"| {row.instrument} | {row.dial} | {row.weight:g} | {numbers} |")
+    return "\n".join(lines).replace("-0.00", "0.00")
