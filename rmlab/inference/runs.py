@@ -16,7 +16,7 @@ from rmlab.inference.trie import Layout, Run
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Kind", "attend"]
+__all__ = ["Kind", "attend", "forget"]
 
 ROWS = 64
 """Queries of one call in float32: few, so that little is computed above the diagonal only to be masked."""
@@ -58,6 +58,12 @@ def attend(
     # Rows that only fill up are read by nobody, but must hold numbers.
     out[:, layout.runs[-1].stop - layout.kept :] = 0
     return out
+
+
+def forget() -> None:
+    """Let go of the masks that are kept for the next pack."""
+    for kept in (_mask, _band):
+        kept.cache_clear()
 
 
 def _along_paths(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
 from rmlab.scorers.classifier import Classifier, classifier
+from rmlab.scorers.forecast import forecast
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
 from rmlab.scorers.protocol import PairwiseScorer, Scorer, StreamingPairwiseScorer, StreamingScorer
@@ -46,6 +47,7 @@ __all__ = [
     "StreamingPairwiseScorer",
     "StreamingScorer",
     "classifier",
+    "forecast",
     "from_gguf",
     "implicit_reward",
     "pairwise",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rmlab.inference.forward import Batch
 
-__all__ = ["Classifier", "classifier"]
+__all__ = ["Classifier", "classifier", "end_token"]
 
 Ints = NDArray[np.intp]
 
@@ -209,12 +209,7 @@ class Classifier:
     @cached_property
     def end(self) -> int | None:
         """The token that the head reads and that is appended where the text does not end with it."""
-        settings = self.checkpoint.settings
-        if self.head.name == "value" and "reward_token_id" in settings:
-            return int(settings["reward_token_id"])
-        if any("Athene" in kind for kind in self.checkpoint.architectures):
-            return int(self.tokenizer.cls_token_id)
-        return None
+        return end_token(self.checkpoint, self.tokenizer, value=self.head.name == "value")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -307,6 +302,15 @@ class Classifier:
 
     def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
         return outputs[:, 0] if self.mix is None else outputs @ self.mix
+
+
+def end_token(checkpoint: Checkpoint, tokenizer: "PreTrainedTokenizerBase", *, value: bool) -> int | None:
+    """The token that the head reads and that is appended where a text does not end with it; `value`: such a head."""
+    if value and "reward_token_id" in checkpoint.settings:
+        return int(checkpoint.settings["reward_token_id"])
+    if any("Athene" in kind for kind in checkpoint.architectures):
+        return int(tokenizer.cls_token_id)
+    return None
 
 
 def _convention(asked: str | None, head: Head, checkpoint: Checkpoint) -> str | None:

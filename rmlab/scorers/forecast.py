@@ -1,0 +1,224 @@
+"""What a model would take on a benchmark, before its weights are downloaded: tokens, memory, hours, money."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmlab import tables
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find_tokenizer
+from rmlab.scorers.checkpoints.loading import require_score
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.classifier import end_token
+from rmlab.scorers.models import backbone as backbones
+from rmlab.scorers.protocol import EncodeOptions
+from rmlab.tables import DataError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from rmlab.inference.footprint import Footprint
+
+__all__ = ["DEVICES", "Device", "forecast"]
+
+Ids = NDArray[np.int32]
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What weights are forwarded on. `memory`: GB (10^9 bytes), None where it is the machine's. `flops`: a second.
+
+    `share`: the part of them that is believed to be reached. `dtype`: the number type of the rate.
+    """
+
+    memory: float | None
+    flops: float
+    share: float
+    dtype: str
+
+    @property
+    def kind(self) -> str:
+        """What torch calls it."""
+        return "cpu" if self.memory is None else "cuda"
+
+
+_BELIEVED = 0.4
+
+DEVICES = {
+    "cpu core": Device(None, 0.11e12, 1.0, "float32"),
+    "T4": Device(16, 65e12, _BELIEVED, "float16"),
+    "L4": Device(24, 121e12, _BELIEVED, "bfloat16"),
+    "RTX 4090": Device(24, 165e12, _BELIEVED, "bfloat16"),
+    "L40S": Device(48, 362e12, _BELIEVED, "bfloat16"),
+    "A100": Device(80, 312e12, _BELIEVED, "bfloat16"),
+    "H100": Device(80, 989e12, _BELIEVED, "bfloat16"),
+    "H200": Device(141, 989e12, _BELIEVED, "bfloat16"),
+}
+"""Rates of GPUs are NVIDIA's for dense 16-bit products, of which 0.4 is believed; a CPU core's was measured (Xeon)."""
+
+_FREE = 0.9
+"""The share of a GPU's memory that a model and its activations may fill."""
+
+_LOGITS = {"cpu": 64 << 20, "cuda": 512 << 20}
+"""Bytes of logits that an implicit reward has at once."""
+
+
+def forecast(
+    responses: pd.DataFrame,
+    model: str | Path,
+    *,
+    implicit: bool = False,
+    devices: Sequence[str] = tuple(DEVICES),
+    price: Mapping[str, float] | None = None,
+    template: str | Path | None = None,
+    max_length: int | None = None,
+    truncate: str | None = None,
+    budget: int | None = None,
+) -> pd.DataFrame:
+    """What scoring `responses` with a local model takes, one row per device; no weight is downloaded or loaded.
+
+    `model`: an id on the hub or a folder, of which the configuration and the tokenizer are read. `implicit`: a language
+    model's implicit reward, one model of it, instead of a classifier. `price`: of an hour, by device, in any currency.
+    `template`, `max_length`, `truncate`, `budget`: as in `rmlab.classifier`.
+
+    Columns: model, device, dtype, texts (distinct ones), tokens (forwarded, padding included), minimum (the fewest that
+    give the same states), parameters, weights_gb, peak_gb (weights and the tensors beside them at once), needed
+    (devices of this memory; 1 for a CPU), hours (of one device, or of `needed` that take turns), cost, basis ("shapes":
+    the peak comes from a pass of the model's shapes; "estimate": from its configuration).
+
+    Hours count two operations a weight and token at the device's rate (`rmlab.scorers.forecast.DEVICES`). Raises
+    DataError for an unknown device and as `rmlab.classifier` does for texts and configurations.
+    """
+    require_score()
+    unknown = [name for name in [*devices, *(price or {})] if name not in DEVICES]
+    if unknown:
+        raise DataError(f"devices: {unknown[0]!r}; {nearest(unknown[0], list(DEVICES))}")
+    from rmlab.inference.rendering import read_template
+
+    options = EncodeOptions(template=read_template(template), max_length=max_length, truncate=truncate)
+    job = _job(model, tables.check_responses(responses), implicit, options)
+    found: dict[tuple[str, str], Footprint] = {}
+    rows = []
+    for name in devices:
+        device = DEVICES[name]
+        if (device.kind, device.dtype) not in found:
+            found[device.kind, device.dtype] = job.footprint(device, budget)
+        rows.append({"model": job.name} | job.row(name, found[device.kind, device.dtype], (price or {}).get(name)))
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Texts as a model will read them. `size`: its parameters; `embedded`: those that are looked up, not multiplied."""
+
+    name: str
+    config: "PreTrainedConfig"
+    implicit: bool
+    texts: int
+    sequences: list[Ids]
+    reads: list[Ints]
+    groups: Ints
+    size: int
+    embedded: int
+
+    def footprint(self, device: Device, budget: int | None) -> "Footprint":
+        import torch
+
+        from rmlab.inference.budget import default_budget
+        from rmlab.inference.footprint import footprint
+        from rmlab.inference.planning import FILL
+
+        dtype, place = getattr(torch, device.dtype), torch.device(device.kind)
+        free = None if device.memory is None else device.memory * 1e9 - self.size * dtype.itemsize
+        return footprint(
+            self.config, self.sequences, self.reads, self.groups,
+            dtype=dtype, budget=budget or default_budget(self.config, dtype, place, free=free and max(free, 1.0)),
+            fill=FILL.get(device.kind), causal=not backbones.encodes(self.config),
+        )  # fmt: skip
+
+    def row(self, name: str, found: "Footprint", price: float | None) -> dict[str, object]:
+        device = DEVICES[name]
+        weights = self.size * (4 if device.dtype == "float32" else 2)
+        peak = weights + max(found.activations, self._logits(device.kind, found) if self.implicit else 0.0)
+        needed = 1 if device.memory is None else math.ceil(peak / (_FREE * device.memory * 1e9))
+        hours = 2 * (self.size - self.embedded) * found.plan.tokens / (device.flops * device.share) / 3600
+        return {
+            "device": name,
+            "dtype": device.dtype,
+            "texts": self.texts,
+            "tokens": found.plan.tokens,
+            "minimum": found.plan.minimum,
+            "parameters": self.size,
+            "weights_gb": weights / 1e9,
+            "peak_gb": peak / 1e9,
+            "needed": needed,
+            "hours": hours,
+            "cost": float("nan") if price is None else price * hours * needed,
+            "basis": "shapes" if found.exact else "estimate",
+        }
+
+    def _logits(self, kind: str, found: "Footprint") -> float:
+        """Bytes at once where the largest pack's states become log-probabilities, in float32."""
+        text = self.config.get_text_config()
+        most = max(sum(len(self.reads[found.plan.copies[n][0]]) for n in part.finished) for part in found.plan.parts)
+        return float(min(_LOGITS[kind], 4 * most * text.vocab_size) + 2 * 4 * most * text.hidden_size)
+
+
+def _job(model: str | Path, responses: pd.DataFrame, implicit: bool, options: EncodeOptions) -> _Job:
+    from rmlab.inference.template import encode
+
+    checkpoint = find_tokenizer(model)
+    words = load_tokenizer(checkpoint)
+    end = None if implicit else end_token(checkpoint, words, value="reward_token_id" in checkpoint.settings)
+    longest = options["max_length"] or backbones.window(checkpoint.config)
+    if longest is not None:
+        options = options | {"max_length": longest - (end is not None)}
+    distinct = {
+        (str(asked), text): (asked, text)
+        for asked, text in zip(responses["prompt"], responses["response"], strict=True)
+    }
+    prompts, answers = zip(*distinct.values(), strict=True)
+    encoded = encode(words, prompts, answers, **options)
+    ids = [one if end is None or one[-1] == end else np.append(one, np.int32(end)) for one in encoded.ids]
+    reads = [np.array([len(one) - 1]) for one in ids]
+    if implicit:
+        starts = encoded.response_start.tolist()
+        reads = [np.arange(start - 1, len(one) - 1) for one, start in zip(ids, starts, strict=True)]
+    size, embedded = _parameters(checkpoint, implicit)
+    return _Job(
+        checkpoint.title,
+        checkpoint.config,
+        implicit,
+        len(set(encoded.keys)),
+        ids,
+        reads,
+        encoded.groups,
+        size,
+        embedded,
+    )
+
+
+def _parameters(checkpoint: Checkpoint, implicit: bool) -> tuple[int, int]:
+    """How many values the model has that transformers makes of the configuration, and how many its tokens look up."""
+    import transformers
+
+    names = ["AutoModelForCausalLM"] if implicit else ["AutoModelForSequenceClassification", "AutoModel"]
+    for number, name in enumerate(names, 1):
+        try:
+            model = backbones.shape(checkpoint, getattr(transformers, name))
+        except DataError:
+            if number == len(names):
+                raise
+            continue
+        break
+    looked_up = model.get_input_embeddings().weight
+    tied = implicit and getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+    size = sum(one.numel() for one in {id(one): one for one in model.parameters()}.values())
+    # Weights that are also the output layer are multiplied there.
+    return size, 0 if tied else looked_up.numel()
