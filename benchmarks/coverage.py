@@ -6,6 +6,7 @@ interval and test is the one of `summary`, `estimates`, `compare` and `rank`, ru
     python benchmarks/coverage.py [--draws 2000] [--out benchmarks/results/coverage.csv]
     python benchmarks/coverage.py --part held-out [--draws 2000] [--out benchmarks/results/coverage_held_out.csv]
     python benchmarks/coverage.py --part tests [--draws 2000] [--out benchmarks/results/decisions.csv]
+    python benchmarks/coverage.py --part power [--draws 2000] [--out benchmarks/results/power.csv]
 """
 
 import argparse
@@ -203,7 +204,7 @@ def reward_bench_2_keys(sizes: dict[str, int]) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["intervals", "held-out", "tests"], default="intervals")
+    parser.add_argument("--part", choices=["intervals", "held-out", "tests", "power"], default="intervals")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -213,7 +214,7 @@ def main() -> None:
     elif options.part == "held-out":
         rows = intervals(HELD_OUT, RIGHT_BY_HELD_OUT, draws, seed=1000)
     else:
-        rows = tests(draws)
+        rows = tests(draws) if options.part == "tests" else power(draws)
     table = pd.DataFrame(rows)
     table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
     table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
@@ -235,12 +236,15 @@ def intervals(worlds: dict[str, World], right_by: dict[str, tuple[float, ...]], 
 def tests(draws: int) -> list[Row]:
     rows: list[Row] = []
     rows += show(decisions.coherence(5 * draws, seed=40))
-    rows += show(decisions.planned(10 * draws, seed=50))
-    rows += show(decisions.from_tables(max(draws // 10, 10), seed=51))
-    rows += show(decisions.from_designs(max(draws // 50, 10), draws, seed=52))
     for models in (2, 5, 20, 50):
         rows += show(ranks.equal(models, max(draws // 4, 10), seed=60 + models))
     return rows + show(ranks.spaced(10, 1.0, max(draws // 4, 10), seed=70))
+
+
+def power(draws: int) -> list[Row]:
+    rows = show(decisions.planned(10 * draws, seed=50))
+    rows += show(decisions.from_designs(draws, seed=52))
+    return rows + show(decisions.from_tables(max(draws // 10, 10), seed=51))
 
 
 def show(rows: list[Row]) -> list[Row]:

@@ -1,5 +1,7 @@
 """Whether p and interval say the same, and whether power is what it says. Run by `benchmarks/coverage.py`."""
 
+from typing import NamedTuple
+
 import designs
 import numpy as np
 import pandas as pd
@@ -75,43 +77,70 @@ def from_tables(draws: int, seed: int) -> list[Row]:
     return rows
 
 
-TWO_MODELS = {  # sizes and comparisons a prompt; the t test of `compare` each time
-    "RM-Bench, 36 cells": (Design(), designs.SIZES, 9),
-    "120 prompts, 3 comparisons": (Design((0.8,)), {"all": 120}, 3),
-    "40 prompts, 3 comparisons": (Design((1.6,)), {"all": 40}, 3),
+class Two(NamedTuple):
+    """Two models alike, their prompts and comparisons a prompt, and how many tables are asked: fewer where all say
+    nearly the same."""
+
+    design: Design
+    sizes: dict[str, int]
+    per: int
+    tables: int
+
+
+TWO_MODELS = {  # the t test of `compare` each time
+    "RM-Bench, 36 cells": Two(Design(), designs.SIZES, 9, 20),
+    "120 prompts, 3 comparisons": Two(Design((0.8,)), {"all": 120}, 3, 50),
+    "40 prompts, 3 comparisons": Two(Design((1.6,)), {"all": 40}, 3, 100),
 }
+_ROUNDS = 3
 
 
-_ROUNDS = 4
-
-
-def from_designs(tables_each: int, draws: int, seed: int) -> list[Row]:
+def from_designs(draws: int, seed: int) -> list[Row]:
     """How often `compare` finds a difference that is as large as tables of the same two models call detectable.
 
-    Nothing is tilted or resampled here: the second model's right answers score lower by what makes the true
-    difference as large as the mean `detectable`, and new prompts are drawn each time. As two models agree less often
-    the further they are apart, both are sought together.
+    Nothing is tilted or resampled here: the second model's right answers score lower by what makes the true difference
+    as large as `detectable`, and new prompts are drawn each time. As two models agree less often the further they are
+    apart, both are sought together. Once at the mean `detectable` of the tables, once at each table's own.
     """
     rng, rows = np.random.default_rng(seed), []
-    for name, (design, sizes, per) in TWO_MODELS.items():
-        other, delta = design, 0.0
-        for _ in range(_ROUNDS):
-            asked = []
-            for table in range(tables_each):
-                pairs = as_pairs(two(design, other, 1, rng, sizes, per))
-                asked.append(stats.power(pairs, "row 0", "row 1", seed=table)["detectable"].item())
-            delta = float(np.nanmean(asked))
-            other = lowered(design, delta, sizes, per)
-        found = []
+    for name, world in TWO_MODELS.items():
+        other = world.design
+        for step in range(_ROUNDS):
+            last = step == _ROUNDS - 1
+            asked = detectables(world, other, world.tables if last else max(world.tables // 4, 5), rng)
+            other = lowered(world.design, float(asked.mean()), world.sizes, world.per)
+        each = [lowered(world.design, float(delta), world.sizes, world.per) for delta in asked]
+        ways = {
+            "at the mean detectable of tables": found(world, [other], draws, rng),
+            "at each table's detectable, on average": found(world, each, draws // len(each), rng),
+        }
+        rows += [
+            {"what": f"power of compare {way} (80 % asked)", "world": f"{name}: true difference {asked.mean():.4f}",
+             "draws": len(p), "share": p.mean()}
+            for way, p in ways.items()
+        ]  # fmt: skip
+    return rows
+
+
+def detectables(world: Two, other: Design, tables_drawn: int, rng: np.random.Generator) -> np.ndarray:
+    """What `power` calls detectable in tables of the two models."""
+    asked = []
+    for table in range(tables_drawn):
+        pairs = as_pairs(two(world.design, other, 1, rng, world.sizes, world.per))
+        asked.append(stats.power(pairs, "row 0", "row 1", seed=table)["detectable"].item())
+    return np.array([delta for delta in asked if delta == delta])
+
+
+def found(world: Two, others: list[Design], draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Whether `compare` finds the difference, in `draws` tables of the first model and each of the others."""
+    parts = []
+    for other in others:
         for start in range(0, draws, BATCH):
-            reading = two(design, other, min(BATCH, draws - start), rng, sizes, per)
+            reading = two(world.design, other, min(BATCH, draws - start), rng, world.sizes, world.per)
             one = estimate(reading.items, overall(reading))
             half = np.arange(len(one.value) // 2)
-            found.append(differences(one, half, half + len(half)).p < 0.05)
-        rows.append({"what": "power of compare at the mean detectable of tables (80 % asked)", "draws": draws,
-                     "world": f"{name}: a true difference of {delta:.4f}",
-                     "share": np.concatenate(found).mean()})  # fmt: skip
-    return rows
+            parts.append(differences(one, half, half + len(half)).p < 0.05)
+    return np.concatenate(parts)
 
 
 def two(first: Design, second: Design, rows: int, rng: np.random.Generator, sizes: dict[str, int], per: int) -> Reading:

@@ -72,15 +72,15 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def walk(prompts: int, folder: Path) -> list[Row]:
-    """The five steps on the files of `folder`, in this process."""
-    rows: list[Row] = []
+def walk(prompts: int, folder: Path) -> None:
+    """The five steps on the files of `folder`, in this process; each is printed as soon as it is done."""
 
     def step(name: str, run: Callable[..., object], *arguments: object) -> object:
         wall, own = time.perf_counter(), time.process_time()
         found = run(*arguments)
         taken = {"seconds": time.perf_counter() - wall, "processor_seconds": time.process_time() - own}
-        rows.append({"prompts": prompts, "scores": prompts * 6 * MODELS, "step": name, **taken, "peak_gb": peak()})
+        row = {"prompts": prompts, "scores": prompts * 6 * MODELS, "step": name, **taken, "peak_gb": peak()}
+        print(json.dumps(row), flush=True)
         return found
 
     held = {"table": step("read", rmlab.read_scores, folder)}
@@ -89,7 +89,6 @@ def walk(prompts: int, folder: Path) -> list[Row]:
     step("rank", rmlab.rank, held["table"])
     held.clear()
     step("report", rmlab.write_report, folder, folder / "report.html")
-    return rows
 
 
 def sizes(prompts: list[int]) -> pd.DataFrame:
@@ -98,11 +97,12 @@ def sizes(prompts: list[int]) -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:
             for part in ("write", "walk"):
                 command = [sys.executable, __file__, "--part", part, "--prompts", str(n), "--folder", folder]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    raise SystemExit(f"{n} prompts, {part}: {done.returncode}\n{done.stderr[-2000:]}")
-            rows += json.loads(done.stdout)
-        print(pd.DataFrame(rows[-len(STEPS) :]).round(2).to_string(index=False, header=False), flush=True)
+                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                    for line in process.stdout or ():
+                        print(line, end="", flush=True)
+                        rows.append(json.loads(line))
+                if process.returncode:
+                    raise SystemExit(f"{n} prompts, {part}: {process.returncode}")
     return pd.DataFrame(rows)
 
 
@@ -176,7 +176,7 @@ def main() -> None:
     if options.part == "write":
         write(options.prompts[0], options.folder)
     elif options.part == "walk":
-        print(json.dumps(walk(options.prompts[0], options.folder)))
+        walk(options.prompts[0], options.folder)
     elif options.part == "models":
         many_models()
     elif options.part == "domains":

@@ -5,7 +5,7 @@ tenths of the time of `pairs`. The tables keep plain strings all the same: only 
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
-__all__ = ["Coded", "coded", "decoded", "has_repeats", "number", "packed"]
+__all__ = ["Coded", "coded", "decoded", "has_repeats", "number", "packed", "shared", "starts_of"]
 
 Codes = NDArray[np.intp]
 Narrow = NDArray[np.signedinteger]
 
-_PIECE = 2**22  # rows gathered at once
+_PIECE = 2**22  # rows gathered at once: the indices that this needs are eight bytes each, whatever the codes' width
+_REPEATED = 2**16  # rows of one value that lie in memory once, and stand in the column as often as they are needed
 _DENSE, _SMALL = 4, 1024  # combined codes stay as they are up to so many times the rows; beyond, they are numbered anew
 
 
@@ -52,19 +53,40 @@ def coded(values: pd.Series) -> Coded:
     return found
 
 
-def decoded(column: Coded) -> pd.Series:
-    """The column of these codes, as `coded` read it; its codes stay known."""
+def decoded(column: Coded, starts: Codes | None = None) -> pd.Series:
+    """The column of these codes, as `coded` read it; its codes stay known.
+
+    `starts` are rows at which a stretch begins that may say what an earlier one said, as another model's rows do of the
+    same answers. Stretches that are alike, or of one value, lie in memory once.
+    """
     values, codes, blank = pd.Series(column.values).array, column.codes, column.missing
-    # In pieces: the indices that a gather needs are eight bytes each, whatever the width of the codes.
-    starts = range(0, max(len(codes), 1), _PIECE)
-    if len(values) == 1 and not blank:  # one value throughout, as a benchmark's name: every piece is the same memory
-        whole = pd.Series(values.take(codes[:_PIECE]))
-        pieces = [whole] * (len(starts) - 1) + [whole.iloc[: len(codes) - starts[-1]]]
-    else:
-        pieces = [pd.Series(values.take(codes[i : i + _PIECE], allow_fill=blank)) for i in starts]
-    series = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    kept: dict[tuple[int, ...], tuple[Narrow, ExtensionArray]] = {}
+    pieces = []
+    for start, end in _stretches(codes, starts):
+        own = codes[start:end]
+        name = (len(own), *own[:1].tolist(), *own[-1:].tolist())
+        if name not in kept or not np.array_equal(kept[name][0], own):
+            kept[name] = own, values.take(own, allow_fill=blank)
+        pieces.append(kept[name][1])
+    # Joined as arrays: a Series for each of thousands of pieces would take longer than the gathering.
+    series = pd.Series(type(values)._concat_same_type(pieces) if len(pieces) > 1 else pieces[0])
     _remember(_lasting(series), column)
     return series
+
+
+def shared(frame: pd.DataFrame, earlier: pd.DataFrame) -> pd.DataFrame:
+    """The same frame; columns of strings that say what those of `earlier` say, row for row, are those in memory.
+
+    Files of several models repeat every domain and id. A column that repeats one name keeps it once.
+    """
+    made = {}
+    for name in frame.columns.intersection(earlier.columns):
+        if frame[name].dtype != "str" or earlier[name].dtype != "str":
+            continue
+        own, other = coded(frame[name]), coded(earlier[name])
+        alike = np.array_equal(own.codes, other.codes) and pd.Index(own.values).equals(pd.Index(other.values))
+        made[name] = earlier[name] if alike else decoded(own)
+    return frame.assign(**made)
 
 
 def packed(column: Coded, rows: Codes) -> pd.Categorical:
@@ -83,12 +105,19 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[Codes, Codes]:
     """
     code = _combined(frame, columns)[0]
     # Rows of a prompt mostly stand together: one number per run of rows.
-    start = np.flatnonzero(np.diff(code, prepend=code[:1] - 1))
+    start = starts_of(code)
     of_run = pd.factorize(code[start])[0]
     first = start[np.diff(np.maximum.accumulate(of_run), prepend=-1) > 0]
     if len(start) < len(code):
         of_run = np.repeat(of_run, np.diff(start, append=len(code)))
     return of_run.astype(np.intp, copy=False), first.astype(np.intp, copy=False)
+
+
+def starts_of(codes: NDArray[np.integer]) -> Codes:
+    """Rows at which a run of equal codes starts."""
+    new = np.ones(len(codes), np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 def has_repeats(frame: pd.DataFrame, columns: Sequence[str]) -> bool:
@@ -127,6 +156,16 @@ def _digits(values: pd.Series) -> tuple[Narrow, int]:
     column = coded(values)
     blank = int(column.missing)
     return column.codes + blank, max(len(column.values) + blank, 1)
+
+
+def _stretches(codes: Narrow, starts: Codes | None) -> Iterator[tuple[int, int]]:
+    """First row and end of the pieces that a column is gathered in: short where it repeats one value."""
+    begin = np.zeros(1, np.intp) if starts is None or len(starts) * _SMALL > len(codes) else starts
+    for start, end in zip(begin, [*begin[1:], len(codes)], strict=True):
+        single = end - start > _REPEATED and bool((codes[start:end] == codes[start]).all())
+        piece = _REPEATED if single else _PIECE
+        for first in range(start, max(end, start + 1), piece):
+            yield first, min(first + piece, end)
 
 
 def _lasting(values: pd.Series) -> object | None:

@@ -138,7 +138,7 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
         )
 
 
-def level(chosen_style: pd.Series, rejected_style: pd.Series) -> pd.Categorical:
+def level(chosen_style: pd.Series | pd.Categorical, rejected_style: pd.Series | pd.Categorical) -> pd.Categorical:
     """Difficulty of each comparison: hard where the chosen answer is the plainer one, easy where it is the fancier.
 
     Missing where either style is missing. RM-Bench (arXiv 2410.16184), section 3; `scripts/utils.py`.

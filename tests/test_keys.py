@@ -78,6 +78,39 @@ def test_long_columns_are_gathered_in_pieces(words, monkeypatch):
         pd.testing.assert_series_equal(keys.decoded(keys.coded(column)), column)
 
 
+@pytest.mark.parametrize("starts", [[0], [0, 2000, 4000, 6000], [0, 1999, 4000, 6001]])
+def test_stretches_that_say_the_same_lie_in_memory_once(starts, monkeypatch):
+    monkeypatch.setattr(keys, "_REPEATED", 100)
+    ids = np.random.default_rng(0).integers(0, 500, 2000).astype(str)
+    column = pd.Series(np.tile(ids, 4), dtype="str")
+    name = pd.Series(np.repeat(["a", "b", "a", "c"], 2000), dtype="str")
+    for values in (column, name):
+        found = keys.decoded(keys.coded(values), np.array(starts))
+        pd.testing.assert_series_equal(found, values)
+
+    def places(values):
+        return [
+            chunk.buffers()[2].address
+            for chunk in keys.decoded(values, np.array(starts)).array.__arrow_array__().chunks
+        ]
+
+    if starts == [0, 2000, 4000, 6000]:
+        assert len(set(places(keys.coded(column)))) == 1
+        assert len(places(keys.coded(name))) == 80
+        assert len(set(places(keys.coded(name)))) < 10
+
+
+def test_a_file_that_repeats_the_keys_of_another_shares_them():
+    first = pd.DataFrame({"model": "a", "id": ["x", "y", "y"], "score": [1.0, 2.0, 3.0]}).astype({"model": "str"})
+    second = first.assign(model="b", score=[4.0, 5.0, 6.0]).astype({"id": "str"}).copy(deep=True)
+    other = second.assign(id=pd.Series(["x", "y", "z"], dtype="str"))
+    for frame in (second, other):
+        found = keys.shared(frame, first)
+        pd.testing.assert_frame_equal(found, frame)
+        same = found["id"].array.__arrow_array__() is first["id"].array.__arrow_array__()
+        assert same == (frame is second)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_pairs_are_the_merge_of_the_two_labels(seed):
     """The oracle is pandas' own join of chosen with rejected rows; rows of scores stand in any order."""

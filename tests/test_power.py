@@ -9,6 +9,7 @@ from scipy.stats import binom
 from rmlab import stats, tables
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import overall
+from rmlab.stats.comparing import read_models
 from rmlab.stats.difference import differences
 from rmlab.stats.mcnemar import mcnemar
 from rmlab.stats.power import exact_power
@@ -126,3 +127,32 @@ def test_tilted_tables_have_the_difference_asked_for_and_agree_as_often():
         assert found.value.mean() == pytest.approx(difference, abs=4 * found.se.mean() / np.sqrt(1500))
         assert found.value.std() == pytest.approx(found.se.mean(), rel=0.08)
     assert reachable(pair) > 0.2
+
+
+def graded(n, seed=0):
+    """A table of two models and three comparisons a prompt, and what they differ by on each prompt."""
+    won = np.random.default_rng(seed).random((2, n, 3)) < 0.7
+    parts = [
+        pd.DataFrame({
+            "model": name, "benchmark": "own", "domain": "all", "id": np.repeat(np.arange(n), 3).astype(str),
+            "chosen_slot": np.tile(np.arange(3), n), "rejected_slot": 0,
+            "outcome": np.where(row.ravel(), "win", "loss"),
+        })
+        for name, row in zip("ab", won, strict=True)
+    ]  # fmt: skip
+    return tables.check_pairs(pd.concat(parts, ignore_index=True)), won.mean(axis=2)[0] - won.mean(axis=2)[1]
+
+
+def test_drawn_tables_vary_as_much_as_the_table_is_unsure():
+    table, gain = graded(40)
+    reading = read_models(table, "benchmark", None, False, {})
+    pair = pair_of(estimate(reading.items, overall(reading)), 0, 1)
+    assert np.sort(pair.gain) == pytest.approx(np.sort(gain))
+    found = draw(pair, np.full(40, 1 / 40), draws=4000)
+    assert (found.se**2).mean() == pytest.approx(gain.var(ddof=1) / 40, rel=0.015)
+
+
+def test_a_t_test_on_few_prompts_aims_higher_because_the_table_knows_its_error_badly():
+    few, many = (stats.power(graded(n)[0], "a", "b", draws=1000)["power"].item() for n in (40, 500))
+    assert 0.805 < few < 0.825
+    assert many == pytest.approx(0.8, abs=0.004)

@@ -31,7 +31,8 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     answers of one label only.
     """
     compared = _compared(tables.check_scores(scores, allow_missing=True))
-    strings = {c: keys.decoded(keys.coded(compared[c])) for c in _STRINGS}
+    starts = keys.starts_of(compared["model"].cat.codes.to_numpy())  # one model's ids are mostly the next one's, too
+    strings = {c: keys.decoded(keys.coded(compared[c]), starts) for c in _STRINGS}
     return compared.assign(**strings)
 
 
@@ -40,21 +41,19 @@ def _compared(scores: pd.DataFrame) -> pd.DataFrame:
     group, _ = keys.number(scores, ["model", *PROMPT])
     chosen = (scores["label"].cat.codes == tables.LABELS.index("chosen")).to_numpy()
     left, right = _cross(group, chosen, scores)
-    slot, score, style = (scores[c].array for c in ("slot", "score", "style"))
-    frame = pd.DataFrame({c: keys.packed(keys.coded(scores[c]), left) for c in ("model", *PROMPT)}, copy=False)
+    slot, score = (scores[c].to_numpy() for c in ("slot", "score"))
+    style = scores["style"].array
     with np.errstate(over="ignore"):
-        margin = np.asarray(score)[left]
-        margin -= np.asarray(score)[right]
-    frame = frame.assign(
-        chosen_slot=slot[left],
-        rejected_slot=slot[right],
-        subset=keys.packed(keys.coded(scores["subset"]), left),
-        chosen_style=style[left],
-        rejected_style=style[right],
-    )
-    frame = frame.assign(level=tables.level(frame["chosen_style"], frame["rejected_style"]), margin=margin)
+        margin = score[left]
+        margin -= score[right]
+    columns = {c: keys.packed(keys.coded(scores[c]), left) for c in ("model", *PROMPT, "subset")}
+    columns |= {"chosen_slot": slot[left], "rejected_slot": slot[right]}
+    columns |= {"chosen_style": style[left], "rejected_style": style[right], "margin": margin}
+    columns |= {"level": tables.level(columns["chosen_style"], columns["rejected_style"])}
+    columns |= {"outcome": tables.outcome(margin)}
+    frame = pd.DataFrame({c: columns[c] for c in tables.PAIRS}, copy=False)  # assigned one by one they would be copied
     _refuse_infinite(frame, margin)
-    return frame.assign(outcome=tables.outcome(margin))
+    return frame
 
 
 def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> NDArray[np.float64]:
@@ -144,10 +143,12 @@ def _cross(
             f"scores: {int(lonely.sum())} prompts have answers of one label only, first {row}; "
             "a comparison needs a chosen and a rejected answer: score both"
         )
-    short = np.int32 if len(scores) < 2**31 else np.intp  # the two are held while every column is gathered by them
-    start = np.concatenate([[0], np.cumsum(n_rejected)[:-1]]).astype(np.intp)
+    start = (np.cumsum(n_rejected) - n_rejected)[group[left]]
     repeats = n_rejected[group[left]]
+    most = int(repeats.max(initial=0))
+    if (repeats == most).all():  # as nearly always: a rectangle, in half the time
+        return np.repeat(left, most), right[(start[:, None] + np.arange(most)).ravel()]
     # The place of each comparison's rejected answer: the prompt's first one, and on from there.
-    place = np.repeat(start[group[left]] - (np.cumsum(repeats) - repeats), repeats)
+    place = np.repeat(start - (np.cumsum(repeats) - repeats), repeats)
     place += np.arange(len(place))
-    return np.repeat(left.astype(short), repeats), right.astype(short)[place]
+    return np.repeat(left, repeats), right[place]

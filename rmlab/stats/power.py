@@ -47,8 +47,9 @@ def power(
 
     Columns: model_a, model_b, difference (the one that was found), agreement (share of prompts on which both earn the
     same), n_prompts, detectable, detectable_low and detectable_high (see below), power and power_error (share of
-    `draws` simulated tables in which `detectable` was found, and its Monte-Carlo error), alpha (that the test was run
-    at), adjust, average, reason (why there is no number).
+    `draws` simulated tables in which `detectable` was found, and its Monte-Carlo error; with a t test on few prompts
+    a little above the `power` asked for, which is what the average over tables comes to), alpha (that the test was
+    run at), adjust, average, reason (why there is no number).
 
     The prompts of the table are drawn anew; among those on which the two differ, the ones that speak for `a` come more
     often, until the expected difference is `detectable`; the share on which they agree stays. On each table exactly the
@@ -156,11 +157,12 @@ def _detectable(
         return found | blank | {"reason": reason}
     now = draw(pair, tilt(pair, 0.0), draws=draws, seed=seed)
     se, reach = float(np.median(now.se)), float(ndtri(1 - alpha / 2) + ndtri(power))
+    aim = power if pair.exact else _on_average(power, reach * float(now.se.std() / now.se.mean()))
     delta, share = reach * se, 0.0
     for _ in range(_STEPS):  # the power curve is nearly normal, so one step in z goes most of the way
         delta = min(delta, reachable(pair) * 0.98)
         share = float((draw(pair, tilt(pair, delta), draws=draws, seed=seed).p < alpha).mean())
-        delta += float(ndtri(power) - ndtri(np.clip(share, 1 / draws, 1 - 1 / draws))) * se
+        delta += float(ndtri(aim) - ndtri(np.clip(share, 1 / draws, 1 - 1 / draws))) * se
     delta = min(delta, reachable(pair) * 0.98)
     share = float((draw(pair, tilt(pair, delta), draws=draws, seed=seed).p < alpha).mean())
     if share < power - 0.03:
@@ -168,6 +170,17 @@ def _detectable(
     low, high = (delta * float(q) / se for q in np.quantile(now.se, (0.025, 0.975)))
     numbers = {"detectable": delta, "detectable_low": low, "detectable_high": high, "power": share}
     return found | numbers | {"power_error": float(np.sqrt(share * (1 - share) / draws)), "reason": ""}
+
+
+def _on_average(power: float, spread: float) -> float:
+    """The power to aim for in one table so that the average over tables is `power`.
+
+    A table knows its error, and so the power at a difference, only up to `spread` on the scale of z. The power curve
+    bends down there: a table that takes the error for too small loses more than one that takes it for too large gains.
+    """
+    from scipy.special import ndtr, ndtri
+
+    return float(ndtr(ndtri(power) * np.sqrt(1 + spread**2)))
 
 
 def _reason(one: Estimate, first: int, second: int, pair: Pair, differing: int) -> str:
