@@ -117,9 +117,8 @@ class serving:
             self.process = subprocess.Popen(
                 self.command, env=os.environ | own | self.env, cwd=self.log.parent, stdout=log, stderr=subprocess.STDOUT
             )
-        for _ in range(600):
-            if self.process.poll() is not None:
-                break
+        end = time.monotonic() + SLOW / 1000
+        while time.monotonic() < end and self.process.poll() is None:
             try:
                 status(self.port, "/")
                 return self
@@ -131,7 +130,7 @@ class serving:
     def __exit__(self, *problem):
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -144,7 +143,7 @@ def status(port, path):
 
 
 def fetch(port, method, path):
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SLOW / 1000)) as connection:
         connection.request(method, path, headers={"Authorization": f"token {TOKEN}"})
         return connection.getresponse().read()
 
@@ -312,6 +311,8 @@ def test_narrow_and_dark(open_page, lab, width, theme):
     _write(themes, {"theme": f"JupyterLab {theme}"})
     page = run_notebook(open_page, lab, lesson(), width=width)
     view, play = page.locator(".rmlab:not(.rmlab-play)").first, page.locator(".rmlab-play").first
+    view.locator(".rmlab-body").first.wait_for()
+    play.locator(".rmlab-scoreline").first.wait_for()
     for part, name in ((view, "explore"), (play, "playground")):
         shot(page, part, f"{name}-{theme.lower()}-{width}")
         assert part.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "nothing sticks out to the right"
@@ -366,13 +367,17 @@ def test_hostile_answers_do_nothing(open_page, lab):
 
 def test_the_served_page(open_page, tmp_path):
     pytest.importorskip("voila")
+    psutil = pytest.importorskip("psutil")  # comes with ipykernel
     responses = load("mini")
     write_scores(score(responses, [baselines.longest, baselines.most_markdown]), tmp_path / "scores.csv")
     port = free_port()
     code = f"from rmlab.widgets import serve; serve({str(tmp_path)!r}, port={port}, token={TOKEN!r})"
-    with serving([sys.executable, "-c", code], port, {}, tmp_path / "log.txt"):
+    log = tmp_path / "log.txt"
+    with serving([sys.executable, "-c", code], port, {}, log) as server:
         for path in ("/", "/voila/static/", "/api/kernels"):
             assert status(port, path) in (302, 403, 404), f"{path} is open without the token"
+        said = log.read_text()
+        assert said.startswith(f"The explorer is at http://127.0.0.1:{port}/?token={TOKEN}\nStop it with Ctrl+C.\n")
         page = open_page(f"http://127.0.0.1:{port}/?token={TOKEN}&domain=math&models=most_markdown", width=1200)
         view = page.locator(".rmlab").first
         view.wait_for()
@@ -380,3 +385,8 @@ def test_the_served_page(open_page, tmp_path):
         view.locator(".rmlab-matrix button").nth(1).click()
         wait_text(view.locator(".rmlab-code"), "cell=concise&cell=plain")
         shot(page, view, "page-1200")
+        kernels = psutil.Process(server.process.pid).children()
+        assert kernels
+        page.goto("about:blank")
+        assert not psutil.wait_procs(kernels, timeout=SLOW / 1000)[1], "a page that is left ends its kernel"
+        assert log.read_text() == said, "the server warns of nothing"

@@ -53,10 +53,9 @@ def opened(view, name):
     return view.locator(".rmlab-main")
 
 
-def in_window(page, part):
-    return part.evaluate(
-        "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < innerHeight - 150 }"
-    )
+def wait_in_window(page, part):
+    inside = "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < innerHeight - 150 }"
+    page.wait_for_function(inside, arg=part.element_handle(), timeout=SLOW)
 
 
 def tall(part):
@@ -69,7 +68,7 @@ def test_maths_and_code_in_jupyterlab(open_page, lab):
     view.evaluate("e => e.scrollIntoView({block: 'start'})")
     main = opened(view, "maths")
     formulas = main.locator(".rmlab-body math")
-    assert formulas.count() == 3 * 4 + 1
+    expect(formulas).to_have_count(3 * 4 + 1, timeout=SLOW)
     fraction = main.locator(".rmlab-body mfrac").first
     assert tall(fraction) > 1.3 * tall(fraction.locator("mi").first), "a fraction stands above its denominator"
     rows = main.locator(".rmlab-body mtable").first.locator("mtr")
@@ -124,8 +123,7 @@ def test_a_narrow_page_and_the_keys(open_page, lab):
     wait_text(view.locator(".rmlab-side"), "longest")
     assert view.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "nothing sticks out to the right"
     opened(view, "code")
-    page.wait_for_timeout(800)
-    assert in_window(page, main.locator("h4").first), "a click shows the answers"
+    wait_in_window(page, main.locator("h4").first)  # a click shows the answers
     shot(page, view, "explore-light-900")
 
     name = main.locator(".rmlab-expands h4").first

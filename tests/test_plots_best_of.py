@@ -82,8 +82,8 @@ def test_every_tied_prompt_is_a_point_of_its_kind(scores):
         rows = detail[(detail["model"] == model) & (detail["kind"] == "tied")]
         points = {c.get_label(): c.get_offsets() for c in ax.collections}
         assert sum(map(len, points.values())) == len(rows)
-        assert (points["gap above spread"][:, 1] > points["gap above spread"][:, 0]).all()
-        assert len(points["a wrong answer above a right one"]) == (rows["gap"] <= 0).sum()
+        assert (points["clear: gap above spread"][:, 1] > points["clear: gap above spread"][:, 0]).all()
+        assert len(points["wrong: a wrong answer above a right one"]) == (rows["gap"] <= 0).sum()
         assert ax.get_title().startswith(model)
         shown = table[table["model"] == model]
         assert shown["spread"].mean() == pytest.approx(1)

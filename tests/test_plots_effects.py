@@ -80,7 +80,7 @@ def test_ties_are_counted_and_mostly_ties_are_hollow(scores):
     flat = table[table["model"] == "flat"]
     assert (flat["n_ties"] == flat["n_pairs"]).all()
     written = [text.get_text() for text in ax.texts]
-    assert written == ["ties", *(f"{n:,}" for n in table[table["n_ties"] > 0]["n_ties"])]
+    assert written == ["ties", *(f"{n:,}" for n in table[table["n_ties"] > 0]["n_ties"]), "no preference (0.5)"]
     hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "white"]
     assert len(hollow) == len(flat)
     assert {line.get_xdata()[0] for line in hollow} == {0.5}

@@ -41,7 +41,15 @@ def figures():
         "best of": lambda: plots.plot_best_of(metrics.best_of_curve(four)),
         "tie points": lambda: plots.plot_ties(metrics.ties_detail(four)),
         "scatter": lambda: plots.plot_scatter(metrics.summary(pairs), "easy", "hard"),
+        "tokens": lambda: plots.plot_token_rewards(pieces()),
     }
+
+
+def pieces(n=40):
+    change = np.random.default_rng(0).normal(-3, 1, n)
+    return pd.DataFrame(
+        {"text": [f" piece {k}" for k in range(n)], "change": change, "reward": change.cumsum()}
+    ).assign(method="token")
 
 
 def rm_bench_scores(n=12):
@@ -61,6 +69,7 @@ def rm_bench_scores(n=12):
 NAMES = (
     "matrix", "ties", "matrices", "style gap", "effects", "preference", "rank", "leaderboard", "significance", "forest",
     "margins", "calibration", "subsets", "best of", "tie points", "scatter",
+    "tokens",
 )  # fmt: skip
 
 

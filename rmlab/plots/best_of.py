@@ -21,7 +21,11 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7
 MARKERS = "osD^vPX*"
 HATCHES = ("", "////", "....", "xxxx", "----", "\\\\\\\\", "++++", "oooo")  # of bars, for print without colour
 _KINDS = {"clear": (COLOURS[0], "o"), "right": (COLOURS[5], "D"), "wrong": (COLOURS[1], "X")}
-_KIND_WORDS = {"clear": "gap above spread", "right": "right above wrong", "wrong": "a wrong answer above a right one"}
+_KIND_WORDS = {
+    "clear": "clear: gap above spread",
+    "right": "right: every right answer on top",
+    "wrong": "wrong: a wrong answer above a right one",
+}
 
 
 def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":

@@ -23,6 +23,7 @@ __all__ = [
     "legend_columns",
     "margin_column",
     "mark_chance",
+    "mark_line",
     "panels",
     "plain",
     "short",
@@ -30,6 +31,7 @@ __all__ = [
 
 # What `line` shows control characters as: Matplotlib's font has none of these.
 _PICTURES = re.compile("[\u2400-\u2421]")
+_FIRST = 10  # letters of the first word of a name that is cut
 _LEGEND_LETTERS = 46  # that fit into a row of a legend, beside its marks
 
 
@@ -92,9 +94,14 @@ def margin_column(
 
 def mark_chance(ax: "Axes", chance: float) -> None:
     """A dotted line at what random scores earn, named above the frame."""
-    ax.axvline(chance, color="black", lw=0.8, ls=":", zorder=0)
-    ax.annotate(f"chance ({chance:g})", (chance, 1), (0, 1), xycoords=("data", "axes fraction"),
-                textcoords="offset points", ha="center", fontsize="small")  # fmt: skip
+    mark_line(ax, chance, f"chance ({chance:g})")
+
+
+def mark_line(ax: "Axes", value: float, name: str) -> None:
+    """A dotted vertical line with its name above the frame."""
+    ax.axvline(value, color="black", lw=0.8, ls=":", zorder=0)
+    ax.annotate(name, (value, 1), (0, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
+                ha="center", fontsize="small")  # fmt: skip
 
 
 def legend_columns(names: Sequence[str], most: int = 4) -> int:
@@ -118,6 +125,19 @@ def plain(name: object) -> str:
 
 
 def short(model: object, most: int = 40) -> str:
-    """At most 40 characters (or `most`), the end kept, where models of a family differ."""
+    """A name in at most 40 characters (or `most`): without its owner, then without its middle.
+
+    Its first word says whose model it is, its end how the models of a family differ.
+
+    >>> short("Some-Owner/Skywork-Reward-V2-Llama-3.1-8B-40M"), short("Skywork-Reward-V2-Llama-3.1-8B-40M", most=26)
+    ('Skywork-Reward-V2-Llama-3.1-8B-40M', 'Skywork…Llama-3.1-8B-40M')
+    """
     name = line(model)
-    return plain(name if len(name) <= most else "…" + name[1 - most :])
+    if len(name) > most:
+        name = name.split("/", 1)[-1]
+    if len(name) > most:
+        first = re.split(r"[-_ ]", name)[0][:_FIRST]
+        last = name[1 + len(first) - most :]
+        whole = re.search(r"[-_ ](?=.{8})", last)  # begins with a word, where enough is left of the name
+        name = f"{first}…{last[whole.end() :] if whole else last}"
+    return plain(name)

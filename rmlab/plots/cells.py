@@ -1,4 +1,4 @@
-"""The cells of heatmaps: numbers that can be read on any colour, and ties as hatching."""
+"""The cells of heatmaps: numbers that can be read on any colour, and hatching for ties."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Text
 
-__all__ = ["contrast", "hatch_ties", "ink", "write_cells"]
+__all__ = ["contrast", "hatch_cells", "ink", "write_cells"]
 
 Colour = Sequence[float]
 
@@ -45,15 +45,15 @@ def write_cells(ax: "Axes", texts: np.ndarray, *, size: float | str = "medium") 
     return written
 
 
-def hatch_ties(ax: "Axes", shares: np.ndarray) -> None:
-    """Hatch the bottom of every cell, as much of it as the share of its comparisons that are ties."""
+def hatch_cells(ax: "Axes", shares: np.ndarray) -> None:
+    """Hatch a share of every cell, from its bottom up."""
     from matplotlib.patches import Rectangle
 
     for (row, column), below in _colours(ax, shares.shape):
         if (share := shares[row, column]) > 0:
-            tied = Rectangle((column, row + 1 - share), 1, share, fill=False, hatch="////", linewidth=0)
-            tied.set(edgecolor=ink(below), alpha=0.55)
-            ax.add_patch(tied)
+            part = Rectangle((column, row + 1 - share), 1, share, fill=False, hatch="////", linewidth=0)
+            part.set(edgecolor=ink(below), alpha=0.55)
+            ax.add_patch(part)
 
 
 def _colours(ax: "Axes", shape: tuple[int, ...]) -> "Iterator[tuple[tuple[int, ...], Colour]]":

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab import metrics, stats, tables
 from rmlab.plots.canvas import bare, canvas, is_pairs, margin_column, plain, short
-from rmlab.plots.cells import write_cells
+from rmlab.plots.cells import hatch_cells, write_cells
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["differences", "plot_forest", "plot_rank", "plot_significance"]
 
 POINT = "#2166ac"
-PALE = "#dddddd"
+PALE = "#ebebeb"  # lighter, in print without colour too, than any clear difference
 _VALUES = ("value", "preference", "gap", "controlled", "change", "effect", "difference", "accuracy", "overall")
 _AROUND_ZERO = ("difference", "gap", "change", "effect")
 _NAMED = (
@@ -113,8 +113,9 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
 
     `contests`: what `compare_all` returned, or pairs, which are then compared; the numbers drawn are those above the
     diagonal of `differences`. Models are sorted by their mean difference from the others, best first; a column has the
-    number of its model. Blue: the row is better; red: worse. A grey cell is a difference that is not clear at `alpha`,
-    over all pairs at once. Differences are of shares, from -1 to 1; they are written where there are at most 14 models.
+    number of its model. Blue: the row is better; red and hatched: worse. A grey cell is a difference that is
+    not clear at `alpha`, over all pairs at once. Differences are of shares, from -1 to 1; they are written where there
+    are at most 14 models.
     """
     import seaborn as sns
     from matplotlib.colors import ListedColormap
@@ -136,11 +137,14 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
         written = square.where(upper).to_numpy()
         write_cells(ax, np.array([["" if np.isnan(x) else _decimals(x) for x in row] for row in written]), size="small")
     sns.heatmap(np.zeros(square.shape), mask=~(upper & square.isna().to_numpy()), cmap=ListedColormap([PALE]), **heat)
+    worse = square.where(upper).to_numpy() < 0
+    hatch_cells(ax, worse.astype(float))
     ax.set(xlabel="", ylabel="")
     _number_models(ax, list(square.index))
+    hatched = "hatched: the row is worse\n" if worse.any() else ""
     ax.text(
-        0.02, 0.02, f"grey: not clearly different\n(adjusted p at least {alpha:g})\nbelow the diagonal: the same\n"
-        "differences with the other sign", transform=ax.transAxes, fontsize="small", va="bottom",
+        0.02, 0.02, f"{hatched}grey: not clearly different\n(adjusted p at least {alpha:g})\nbelow the diagonal: the "
+        "same\ndifferences with the other sign", transform=ax.transAxes, fontsize="small", va="bottom",
     )  # fmt: skip
     return ax
 
@@ -151,7 +155,7 @@ def _shades() -> "ListedColormap":
     from matplotlib.colors import ListedColormap
 
     shades = colormaps["RdBu"]
-    return ListedColormap(np.vstack([shades(np.linspace(0, 0.42, 128)), shades(np.linspace(0.58, 1, 128))]))
+    return ListedColormap(np.vstack([shades(np.linspace(0, 0.36, 128)), shades(np.linspace(0.64, 1, 128))]))
 
 
 def _decimals(difference: float) -> str:

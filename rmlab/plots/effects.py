@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.plots.canvas import bare, canvas, margin_column, plain, short
+from rmlab.plots.canvas import bare, canvas, margin_column, mark_line, plain, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     names = [f"{b} over {a}" for a, b in zip(table["plainer"], table["fancier"], strict=True)] if paired else ""
     keys = [key for key in keys if key not in ("plainer", "fancier")]
     ax = _rows(table.assign(_group=names), "preference", keys, ax)
-    ax.axvline(0.5, color="black", lw=0.8, ls=":", zorder=0)
+    mark_line(ax, 0.5, "no preference (0.5)")
     ax.set_xlim(-0.02, 1.02)
     return ax
 
@@ -122,7 +122,7 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
         ax.hlines(y, low, high, color=colour, lw=1.8, zorder=2)
     if left <= at <= right:
         face = "white" if value == "preference" and _mostly_ties(row) else colour
-        ax.plot(at, y, "o", color=colour, markerfacecolor=face, ms=5.5, zorder=3)
+        ax.plot(at, y, "o", color=colour, markerfacecolor=face, ms=5.5, zorder=3, clip_on=False)
         return
     edge, marker, side = (left, "<", "left") if at < left else (right, ">", "right")
     ax.plot(edge, y, marker, color=colour, ms=6, zorder=3, clip_on=False)

@@ -20,21 +20,26 @@ _COLOURS = ("#2166ac", "#b2182b", "#4d9221", "#762a83", "#b35806", "#35978f", "#
 _MARKS = "osD^vP*X"
 _LINES = ("-", "--", "-.", ":")
 _COUNTS_BELOW = -7.2  # below the axis, where its label ends, in heights of the text
+_BINS = (12, 60)  # few enough that an outline shows more than noise
 _ERROR = ("ece_debiased", "ece_low", "ece_high")
 
 
-def plot_margins(pairs: pd.DataFrame, *, by: str = "level", bins: int = 60, ax: "Axes | None" = None) -> "Axes":
+def plot_margins(
+    pairs: pd.DataFrame, *, by: str = "level", bins: int | None = None, ax: "Axes | None" = None
+) -> "Axes":
     """Distribution of one model's margins, one outline per value of `by`; returns the Axes.
 
     Right of zero, which is an edge of the bins, the chosen answer wins; the legend says how often, and how many are
-    ties (they lie in no bin). About the outermost 0.5 % on each side lie outside the frame; the axis says how many. The
-    table beside it: `margins(pairs, by=by)`. Raises DataError with several models (their scores have different units),
-    without margins, or with a `by` that is missing.
+    ties (they lie in no bin). `bins` (default: by the size of the smallest group) are about as many. About the
+    outermost 0.5 % on each side lie outside the frame; the axis says how many. The table beside it: `margins(pairs,
+    by=by)`. Raises DataError with several models (their scores have different units), without margins, or with a `by`
+    that is missing.
     """
     values = _margins_of(pairs, by)
     ax = canvas(ax, (6.4, 3.6))
     pooled = np.concatenate(list(values.values()))
-    edges = _edges(pooled, bins)
+    fewest = min(len(margin) for margin in values.values())
+    edges = _edges(pooled, bins if bins is not None else int(np.clip(2 * np.sqrt(fewest), *_BINS)))
     for number, (name, margin) in enumerate(values.items()):
         colour, line = LEVEL_COLOURS.get(name, _COLOURS[number % len(_COLOURS)]), _LINES[number % len(_LINES)]
         share = np.histogram(margin[margin != 0], edges)[0] / len(margin) / np.diff(edges)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.plots.canvas import canvas, panels, plain
-from rmlab.plots.cells import hatch_ties, write_cells
+from rmlab.plots.cells import hatch_cells, write_cells
 from rmlab.tables import STYLES, DataError
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def plot_matrices(
         ax.set_title(textwrap.fill(plain(value), 20), fontsize="small")
     shades = axes[0].collections[0]
     bar = figure.colorbar(shades, ax=axes, ticks=TICKS, location="top", shrink=0.6, aspect=25)
-    bar.set_label("share of comparisons won")
+    tied = " (hatched: ties)" if cells["n_ties"].gt(0).any() else ""
+    bar.set_label(f"share of comparisons won{tied}")
     bar.outline.set_visible(False)
     figure.supxlabel("style of the rejected answer", fontsize="medium")
     figure.supylabel("style of the chosen answer", fontsize="medium")
@@ -122,7 +123,7 @@ def _draw(
         ax=ax,
     )
     with np.errstate(invalid="ignore", divide="ignore"):
-        hatch_ties(ax, cells.n_ties / cells.n_pairs)
+        hatch_cells(ax, cells.n_ties / cells.n_pairs)
     texts = _texts(cells, levels=levels, intervals=intervals, ties=not small)
     write_cells(ax, texts, size="small" if small or intervals else "medium")
     size = "small" if small else "medium"

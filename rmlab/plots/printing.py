@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from rmlab.plots.canvas import arrange
+import numpy as np
+
+from rmlab.plots.canvas import arrange, short
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def printed(figure: "Figure", width: Width) -> "Iterator[Figure]":
     """The figure at a printed `width`, as long as the block lasts; after it, it is what it was.
 
     Texts shrink to three quarters, but not below 6 points, and the height with them. A grid gets as many panels in a
-    row as have room. Beside a column, names of more than 26 letters lose their owner, then their beginning, where they
+    row as have room. Beside a column, names of more than 26 letters lose their owner, then their middle, where they
     still differ; numbers that no longer fit into the cells of a heatmap are left out. "slide": nothing shrinks; the
     page is the smallest one of sixteen by nine that holds the figure, and at least 6.4 in wide. Raises DataError for
     another width.
@@ -66,6 +68,7 @@ def _lay_out(figure: "Figure", width: Width, undo: ExitStack) -> None:
     for ax in figure.axes:
         _keep_label_inside(ax, undo)
         _stagger_names(ax, undo)
+        _thin_pieces(ax, undo)
         _thin_cells(ax, undo)
 
 
@@ -107,16 +110,16 @@ def _shorten_names(figure: "Figure", undo: ExitStack) -> None:
             ax.set_yticklabels(_shortened(names))
         label = ax.get_xlabel()
         undo.callback(ax.set_xlabel, label)
-        ax.set_xlabel("\n".join(part for line in label.split("\n") for part in textwrap.wrap(line, _LINE)))
+        lines = [
+            textwrap.wrap(line, _LINE, break_on_hyphens=False, break_long_words=False) for line in label.split("\n")
+        ]
+        ax.set_xlabel("\n".join(part for line in lines for part in line))
 
 
 def _shortened(names: list[str]) -> list[str]:
-    """Names without their owner, then without their beginning, as far as they still differ."""
+    """Names without their owner, then without their middle, as far as they still differ."""
     without = [name.split("/", 1)[-1] if len(name) > _LONGEST else name for name in names]
-    cut = [
-        name if len(name) <= _LONGEST else "…" + re.sub(r"^\w{1,8}(?=[-_ ])", "", name[1 - _LONGEST :])
-        for name in without
-    ]
+    cut = [short(name, most=_LONGEST) for name in without]
     return next(made for made in (cut, without, names) if len(set(made)) == len(set(names)))
 
 
@@ -176,6 +179,19 @@ def _stagger_names(ax: "Axes", undo: ExitStack) -> None:
         names = [label.get_text() for label in ax.get_xticklabels()]
         undo.callback(ax.set_xticklabels, names)
         ax.set_xticklabels(["\n" * (place % 2) + name for place, name in enumerate(names)])
+
+
+def _thin_pieces(ax: "Axes", undo: ExitStack) -> None:
+    """Name every second or third piece of an answer, where upright names below the axis run into each other."""
+    labels = ax.get_xticklabels()
+    if len(labels) < 2 or any(label.get_rotation() != 90 for label in labels):
+        return
+    one, other = (label.get_window_extent() for label in labels[:2])
+    wide = float(labels[0].get_fontsize()) * ax.figure.dpi / 72
+    step = int(np.ceil(wide / max((other.x0 + other.x1 - one.x0 - one.x1) / 2, 1)))
+    names = [label.get_text() for label in labels]
+    undo.callback(ax.set_xticklabels, names)
+    ax.set_xticklabels([name if place % step == 0 else "" for place, name in enumerate(names)])
 
 
 def _thin_cells(ax: "Axes", undo: ExitStack) -> None:

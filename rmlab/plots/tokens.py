@@ -35,7 +35,13 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     colours = np.where(change >= 0, _RISE, _FALL)
     ax.bar(x, change, bottom=reward - change, color=colours, alpha=0.45, width=0.8)
     ax.plot(x, reward, color="#333333", lw=1.2, marker="o", ms=3)
-    ax.annotate(f"{reward[-1]:.2f}", (x[-1], reward[-1]), (14, 0), textcoords="offset points", va="center")
+    ax.annotate(
+        f"{reward[-1]:.2f}".replace("-", "\N{MINUS SIGN}"),
+        (x[-1], reward[-1]),
+        (6, 0),
+        textcoords="offset points",
+        va="center",
+    )
     unit = "token" if (table["method"] == "token").all() else "sentence"
     ax.set(ylabel="reward", xlabel=unit, xlim=(-0.8, len(table) + 0.9))
     if named:

@@ -69,7 +69,7 @@ class Matrices:
     def _share(self, selection: Selection, model: str) -> str:
         share, n = select.share_won(self._index, selection, model)
         alike = ", domains alike" if self._index.domains_alike else ""
-        return f"wins {share:.1%} of {n:,} comparisons{alike}" if n else "no scores"
+        return f"wins {share:.3f} of {n:,} comparisons{alike}" if n else "no scores"
 
     def _cells(self, selection: Selection, model: str) -> list[Choice]:
         share, n = select.cell_shares(self._index, selection, model)
@@ -87,7 +87,7 @@ class Matrices:
 def _cell(number: int, share: float, count: int) -> Choice:
     known = not np.isnan(share)
     against = f"chosen {STYLES[number // 3]} against rejected {STYLES[number % 3]}, {_LEVELS[number]}"
-    label = f"{against}: {f'{share:.0%} of {count} won' if known else 'no comparison'}"
+    label = f"{against}: {f'{share:.2f} of {count} won' if known else 'no comparison'}"
     made = Choice(text=f"{share:.2f}" if known else "–", note=_LEVELS[number], label=label)
     if known:
         made["tint"] = float(2 * share - 1)

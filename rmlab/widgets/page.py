@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from rmlab.tables import DataError
 from rmlab.widgets.index import build
 from rmlab.widgets.selection import Selection
 from rmlab.widgets.view import View
+
+if TYPE_CHECKING:
+    from tornado.web import RequestHandler
 
 __all__ = ["page", "read", "serve"]
 
@@ -58,10 +61,10 @@ def serve(
         raise DataError("token: an empty token would let anybody in; leave it out for a random one")
     with tempfile.TemporaryDirectory(prefix="rmlab-") as folder:
         file = _notebook(Path(folder), scores, responses)
+        said = f"The explorer is at http://{_netloc(host)}:{port}/?token={token}\nStop it with Ctrl+C."
         if host not in _LOOPBACK:
-            print(f"Anybody who can reach {host} and has the token can see these texts.", flush=True)
-        print(f"The explorer is at http://{_netloc(host)}:{port}/?token={token}\nStop it with Ctrl+C.", flush=True)
-        _voila(file, ip=host, port=port, token=token, open_browser=open_browser)
+            said = f"Anybody who can reach {host} and has the token can see these texts.\n{said}"
+        _voila(file, said, ip=host, port=port, token=token, open_browser=open_browser)
 
 
 def page(scores: str | Path, responses: str | Path | None = None) -> View:
@@ -128,8 +131,11 @@ class _Settings(TypedDict):
     open_browser: bool
 
 
-def _voila(file: Path, **settings: Unpack[_Settings]) -> None:
+def _voila(file: Path, said: str, **settings: Unpack[_Settings]) -> None:
+    """Serve the notebook; what is `said` about it is printed once the server listens."""
     try:
+        from tornado.ioloop import IOLoop
+        from traitlets.config import Config
         from voila.app import Voila
     except ImportError as error:
         raise ImportError("the page needs Voila: pip install 'rmlab[lab]'") from error
@@ -138,7 +144,14 @@ def _voila(file: Path, **settings: Unpack[_Settings]) -> None:
     # The server's own timeout is longer than its interval between pings, of which its web library would warn.
     pings = {"ws_ping_timeout": 30_000}
     argv = [str(file), "--template=rmlab", "--Voila.log_level=ERROR"]
-    Voila.launch_instance(argv=argv, port_retries=0, tornado_settings=pings, **settings)
+    config = Config({"VoilaConfiguration": {"prelaunch_hook": _let_end}})
+    IOLoop.current().add_callback(print, said, flush=True)
+    Voila.launch_instance(argv=argv, config=config, port_retries=0, tornado_settings=pings, **settings)
+
+
+def _let_end(request: "RequestHandler", notebook: object, cwd: str) -> None:
+    """Reading the token sets the cookie without which a page that is closed may not end its kernel."""
+    _ = request.xsrf_token
 
 
 def _files(scores: str | Path) -> str | list[str]:
