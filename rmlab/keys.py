@@ -42,8 +42,8 @@ _known: dict[int, tuple[weakref.ref[object], Coded]] = {}
 
 def coded(values: pd.Series) -> Coded:
     """The codes of a column, from memory where the very same Arrow array was read before."""
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return Coded(values.cat.codes.to_numpy(), values.cat.categories)
+    if isinstance(values.array, pd.Categorical):
+        return Coded(np.asarray(values.array.codes), values.cat.categories)
     source = _lasting(values)
     if source is not None and id(source) in _known:
         return _known[id(source)][1]

@@ -200,7 +200,7 @@ def notes(tmp_path, monkeypatch):
     """The folder of notes on large files, which all files are here; a new process finds only these."""
     monkeypatch.setattr(digest, "_LARGE", 0)
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "cache" / name)
-    digest._remembered.cache_clear()
+    digest.remembered.cache_clear()
     return tmp_path / "cache" / "rmlab" / "sha256"
 
 
@@ -208,11 +208,11 @@ def notes(tmp_path, monkeypatch):
 def test_the_next_process_does_not_read_a_large_file_again(folder, read, notes):
     first = find(folder).content
     assert len(read) == len(list(notes.iterdir())) == 2
-    digest._remembered.cache_clear()
+    digest.remembered.cache_clear()
     assert find(folder).content == first
     assert len(read) == 2
     flip(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
-    digest._remembered.cache_clear()
+    digest.remembered.cache_clear()
     assert find(folder).content != first
     assert len(read) == 3
 
@@ -233,7 +233,7 @@ def test_a_note_that_is_no_digest_is_not_believed(folder, read, notes, damage):
     first = find(folder).content
     for note in notes.iterdir() if notes.is_dir() else ():
         note.write_bytes(note.read_bytes()[:20] if damage == "half" else b"\xff")
-    digest._remembered.cache_clear()
+    digest.remembered.cache_clear()
     assert find(folder).content == first
     assert len(read) == 4
 

@@ -144,7 +144,7 @@ def test_nothing_is_loaded_before_the_first_score(llama):
     scorer = classifier(llama)
     assert scorer.fingerprint
     assert scorer.prepare(PROMPTS, RESPONSES).keys
-    assert "_model" not in scorer.__dict__
+    assert "parts" not in scorer.__dict__
 
 
 def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, tmp_path):

@@ -54,7 +54,7 @@ def test_a_wrong_path_is_said_to_be_what_it_is(main, tmp_path, words, message):
 
 
 def test_the_page_has_a_title_and_runs_this_python(tmp_path):
-    file = page._notebook(tmp_path, tmp_path / "my scores", None)
+    file = page.write_notebook(tmp_path, tmp_path / "my scores", None)
     metadata = json.loads(file.read_text())["metadata"]
     assert metadata["title"] == "my scores: rmlab explorer"
     kernel = json.loads((tmp_path / "kernels" / metadata["kernelspec"]["name"] / "kernel.json").read_text())

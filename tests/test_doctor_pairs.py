@@ -92,8 +92,8 @@ def test_position_statuses():
 
 def test_a_place_that_always_wins_fails(models, responses):
     model = pairwise(models["letters"])
-    backbone, head = model._model
-    model.__dict__["_model"] = backbone, lambda states: head(states) + 1e3
+    backbone, head = model.parts
+    model.__dict__["parts"] = backbone, lambda states: head(states) + 1e3
     report = doctor(model, responses)
     assert found(report, "position")["status"] == "fail"
     assert "24 of 24" in found(report, "position")["found"]
@@ -168,8 +168,8 @@ def test_nan_is_named(tmp_path, responses):
 
 def test_an_infinite_logit_is_not_averaged_away(models, responses):
     scorer = pairwise(models["letters"])
-    backbone, head = scorer._model
-    scorer.__dict__["_model"] = backbone, lambda states: head(states) * 0 + torch.inf
+    backbone, head = scorer.parts
+    scorer.__dict__["parts"] = backbone, lambda states: head(states) * 0 + torch.inf
     assert scorer.average(np.full(1, np.inf), np.full(1, np.inf)) == 0
     report = doctor(scorer, responses)
     assert report["check"].tolist()[-1] == "nan"
@@ -200,8 +200,8 @@ def test_a_forward_pass_that_mixes_texts_up(models, responses):
 
 def test_ties_are_counted(models, responses):
     scorer = pairwise(models["letters"])
-    backbone, head = scorer._model
-    scorer.__dict__["_model"] = backbone, lambda states: head(states) * 0
+    backbone, head = scorer.parts
+    scorer.__dict__["parts"] = backbone, lambda states: head(states) * 0
     row = found(doctor(scorer, responses), "saturation")
     assert row["status"] == "fail"
     assert row["found"] == "1 distinct scores for 24 distinct comparisons, 24 tied comparisons"

@@ -170,57 +170,57 @@ def test_a_selection_survives_its_link_and_its_code(scores, responses):
 
 def test_controls_and_code_tell_the_same_story(view):
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
-    assert view._controls.domain.value == "math"
-    assert view._matrices.grids[0].value == 1
-    view._matrices.grids[0].value = 2
+    assert view.controls.domain.value == "math"
+    assert view.matrices.grids[0].value == 1
+    view.matrices.grids[0].value = 2
     assert view.selection.cell == ("concise", "markdown")
-    view._controls.other.value = "fair"
-    view._controls.text.value = "triangle"
+    view.controls.other.value = "fair"
+    view.controls.text.value = "triangle"
     assert view.selection.models == ("fond", "fair")
     assert view.selection.text == "triangle"
-    assert len(view._list.buttons.items) == min(len(view.frame), 20)
-    view._matrices.grids[1].value = -1
+    assert len(view.prompt_list.buttons.items) == min(len(view.frame), 20)
+    view.matrices.grids[1].value = -1
     assert view.selection.cell is None
 
 
 def test_changing_the_model_forgets_the_margin_of_the_other(view):
-    view._controls.margin.value = (view._controls.margin.min, 0)
+    view.controls.margin.value = (view.controls.margin.min, 0)
     assert view.selection.margin[1] == pytest.approx(0, abs=1e-9)
-    view._controls.model.value = "fair"
+    view.controls.model.value = "fair"
     assert view.selection.margin == (None, None)
 
 
 def test_paging_and_opening(view):
-    assert view._list.before.disabled
-    assert not view._list.after.disabled
-    view._list.after.click()
-    assert "21–40 of 64" in view._list.count.value
-    view._list.buttons.value = 3
+    assert view.prompt_list.before.disabled
+    assert not view.prompt_list.after.disabled
+    view.prompt_list.after.click()
+    assert "21–40 of 64" in view.prompt_list.count.value
+    view.prompt_list.buttons.value = 3
     assert view.selection.prompt == tuple(view.frame.loc[23, ["benchmark", "domain", "id"]])
     key = tuple(view.frame.loc[63, ["benchmark", "domain", "id"]])
     view.select(prompt=key)
-    assert "61–64 of 64" in view._list.count.value
-    assert view._list.buttons.value == 3
+    assert "61–64 of 64" in view.prompt_list.count.value
+    assert view.prompt_list.buttons.value == 3
 
 
 def test_next_and_previous_prompt_go_through_all_pages(view):
     keys = view.frame[["benchmark", "domain", "id"]].itertuples(index=False, name=None)
-    assert view._panel.previous.disabled
+    assert view.panel.previous.disabled
     for place, key in enumerate(keys):
         assert view.selection.prompt == key
-        assert f"{place + 1} of 64" in view._panel.place.value
-        assert view._list.buttons.value == place % 20
-        view._panel.next.click()
-    assert view._panel.next.disabled
-    view._step(1)
-    assert "64 of 64" in view._panel.place.value
-    view._panel.previous.click()
-    assert "63 of 64" in view._panel.place.value
-    assert "61–64 of 64" in view._list.count.value
+        assert f"{place + 1} of 64" in view.panel.place.value
+        assert view.prompt_list.buttons.value == place % 20
+        view.panel.next.click()
+    assert view.panel.next.disabled
+    view.step(1)
+    assert "64 of 64" in view.panel.place.value
+    view.panel.previous.click()
+    assert "63 of 64" in view.panel.place.value
+    assert "61–64 of 64" in view.prompt_list.count.value
     view.select(domain="math", prompt=("mini", "chat", "1"))
-    assert "not in this selection" in view._panel.place.value
-    view._panel.next.click()
-    assert "1 of 16" in view._panel.place.value
+    assert "not in this selection" in view.panel.place.value
+    view.panel.next.click()
+    assert "1 of 16" in view.panel.place.value
 
 
 def test_all_takes_a_filter_away_as_on_the_page(view):
@@ -230,7 +230,7 @@ def test_all_takes_a_filter_away_as_on_the_page(view):
     assert view.selection.domain == "math"
     view.select(domain="all", subset="all")
     assert len(view.frame) == 64
-    assert view._controls.outcome.value == ""
+    assert view.controls.outcome.value == ""
     assert view.selection == view.select(outcome="all").selection
 
 
@@ -243,15 +243,15 @@ def test_all_is_a_domain_where_data_has_one(responses):
 def test_an_empty_list_says_so(view):
     view.select(text="no such text anywhere")
     assert view.frame.empty
-    assert "No prompt fits" in view._panel.heading.value
+    assert "No prompt fits" in view.panel.heading.value
     view.select(text="")
     assert len(view.frame) == 64
 
 
 @pytest.mark.parametrize("show", ["Rendered", "Raw", "Differences", "Style"])
 def test_each_way_of_showing_holds_every_answer(view, show):
-    view._panel.shows.value = show
-    html = view._panel.answers.value
+    view.panel.shows.value = show
+    html = view.panel.answers.value
     for style in STYLES:
         assert style in html
     assert "margins" in html
@@ -261,22 +261,22 @@ def test_each_way_of_showing_holds_every_answer(view, show):
 def test_the_note_on_what_is_wrong_is_shown(view, responses):
     row = responses[responses["note"].notna()].iloc[0]
     view.select(prompt=(row["benchmark"], row["domain"], row["id"]))
-    assert "What is wrong" in view._panel.heading.value
+    assert "What is wrong" in view.panel.heading.value
 
 
 def test_tokens_in_the_explorer_and_a_scorer_that_raises(scores, responses, tiny):
     view = explore(scores, responses, scorer=tiny)
-    view._panel.shows.value = "Tokens"
-    assert "change after each token" in view._panel.answers.value
+    view.panel.shows.value = "Tokens"
+    assert "change after each token" in view.panel.answers.value
 
     def broken(prompts, texts):
         raise RuntimeError("<b>no</b> memory")
 
     view = explore(scores, responses, scorer=broken)
-    view._panel.shows.value = "Tokens"
-    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt; memory" in view._panel.answers.value
-    view._panel.shows.value = "Rendered"
-    assert "no memory" not in view._panel.answers.value
+    view.panel.shows.value = "Tokens"
+    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt; memory" in view.panel.answers.value
+    view.panel.shows.value = "Rendered"
+    assert "no memory" not in view.panel.answers.value
 
 
 def test_the_state_in_text_is_stable(view):
@@ -286,7 +286,7 @@ def test_the_state_in_text_is_stable(view):
 
 def test_one_model_only(scores, responses):
     view = explore(scores[scores["model"] == "fond"], responses)
-    assert view._controls.other.disabled
+    assert view.controls.other.disabled
     with pytest.raises(DataError, match="two models"):
         view.select(outcome="flip")
 
@@ -294,15 +294,15 @@ def test_one_model_only(scores, responses):
 def test_no_styles_no_matrix(responses):
     plain = responses.drop(columns="style")
     view = explore(score(plain, baselines.longest), plain)
-    assert "no styles" in view._matrices.titles[0].value
-    assert view._matrices.grids[0] not in view.widget.children[2].children[0].children
-    view._panel.shows.value = "Differences"
-    assert "answer 0" in view._panel.answers.value
+    assert "no styles" in view.matrices.titles[0].value
+    assert view.matrices.grids[0] not in view.widget.children[2].children[0].children
+    view.panel.shows.value = "Differences"
+    assert "answer 0" in view.panel.answers.value
     with pytest.raises(DataError, match="styles"):
         view.select(cell=("concise", "plain"))
     both = explore(score(plain, [baselines.longest, baselines.shortest]), plain).select(models=("longest", "shortest"))
     side = both.widget.children[2].children[0].children
-    assert [title in side and "comparisons" in title.value for title in both._matrices.titles] == [True, True]
+    assert [title in side and "comparisons" in title.value for title in both.matrices.titles] == [True, True]
 
 
 @pytest.mark.parametrize("chosen", [1, 3])
@@ -312,7 +312,7 @@ def test_answers_of_any_number(chosen):
     responses = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
     view = explore(score(responses, baselines.random), responses)
     assert view.frame["n_pairs"].tolist() == [5 * chosen]
-    assert view._panel.answers.value.count("wrong ") == 5
+    assert view.panel.answers.value.count("wrong ") == 5
 
 
 def test_responses_deleted_after_scoring(scores, responses):
@@ -362,15 +362,15 @@ def test_a_selection_is_a_selection(view):
 def test_margins_that_are_all_the_same_leave_the_slider_a_range(responses, value):
     flat = score(responses, [baselines.constant])
     view = explore(flat.assign(score=np.where(flat["label"] == "chosen", value, 0.0)), responses)
-    slider = view._controls.margin
+    slider = view.controls.margin
     assert slider.min < value < slider.max
     assert slider.step > 0
     assert len(view.frame) == 64
 
 
 def test_rows_and_columns_of_the_matrices_say_which_is_which(view):
-    assert view._matrices.grids[0].corner == detail.CORNER
-    assert f"<td>{detail.CORNER}</td>" in view._panel.answers.value
+    assert view.matrices.grids[0].corner == detail.CORNER
+    assert f"<td>{detail.CORNER}</td>" in view.panel.answers.value
 
 
 def test_bad_tables_are_refused(scores, responses):
@@ -397,7 +397,7 @@ def test_the_playground_scores_and_draws(tiny, responses):
     line = play.line
     assert line["step"].tolist() == list(range(6))
     assert line["score"].iloc[1] == pytest.approx(table["score"].iloc[2], abs=1e-5)
-    assert "<svg" in play._chart.value
+    assert "<svg" in play.chart.value
     assert play.set(answers=["a b.", "c d.", "e f."], restyle=2).frame["name"].iloc[-1] == "answer 3 restyled"
 
 
@@ -406,7 +406,7 @@ def test_try_on_is_the_probe_of_the_same_change(responses):
     table = play.try_on(10)
     assert table["change"].iloc[0] == len("\n\nI hope that this is of use to you.")
     assert table["n_prompts"].iloc[0] == 10
-    assert "mean change" in play._trial.result.value
+    assert "mean change" in play.trial.result.value
 
 
 def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
@@ -419,12 +419,12 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
         return mood
 
     play = playground(moody)
-    assert play._problem.value == ""
-    play._prompt.value = "another"
-    assert "RuntimeError: &lt;i&gt;out&lt;/i&gt; of memory" in play._problem.value
-    play._prompt.value = "once more"
-    assert play._problem.value == ""
-    assert "4.00" in play._lines[1].value
+    assert play.problem.value == ""
+    play.prompt_box.value = "another"
+    assert "RuntimeError: &lt;i&gt;out&lt;/i&gt; of memory" in play.problem.value
+    play.prompt_box.value = "once more"
+    assert play.problem.value == ""
+    assert "4.00" in play.lines[1].value
 
 
 def test_an_error_takes_every_old_number_away(responses):
@@ -438,17 +438,26 @@ def test_an_error_takes_every_old_number_away(responses):
     play = playground(moody, responses=responses)
     play.set(bold=1)
     play.try_on(5)
-    assert all((play._preview.value, play._chart.value, play._trial.result.value, play._lines[0].value))
-    play._prompt.value = "another"
-    assert "out of memory" in play._problem.value
-    assert not any((play._preview.value, play._chart.value, play._trial.result.value))
-    assert not any(line.value for line in play._lines)
-    play._prompt.value = "once more"
-    assert play._problem.value == ""
-    assert all((play._preview.value, play._chart.value, play._lines[1].value))
-    play._try(5)
-    assert "out of memory" in play._trial.result.value
-    assert play._lines[1].value, "what stands in the boxes was scored"
+    assert all((play.preview.value, play.chart.value, play.trial.result.value, play.lines[0].value))
+    play.prompt_box.value = "another"
+    assert "out of memory" in play.problem.value
+    assert not any((play.preview.value, play.chart.value, play.trial.result.value))
+    assert not any(line.value for line in play.lines)
+    play.prompt_box.value = "once more"
+    assert play.problem.value == ""
+    assert all((play.preview.value, play.chart.value, play.lines[1].value))
+    play.trial.prompts.value = 5
+    play.trial.button.click()
+    assert "out of memory" in play.trial.result.value
+    assert play.lines[1].value, "what stands in the boxes was scored"
+
+
+def test_too_few_prompts_for_an_interval_say_so(mini):
+    play = playground(baselines.longest, responses=mini)
+    play.set(bold=1)
+    play.trial.prompts.value = 2
+    play.trial.button.click()
+    assert "(fewer than 5 prompts)" in play.trial.result.value
 
 
 def test_long_texts_are_cut_as_chosen_and_the_scorer_stays_as_it_is(tmp_path):
@@ -459,34 +468,42 @@ def test_long_texts_are_cut_as_chosen_and_the_scorer_stays_as_it_is(tmp_path):
     cutting = classifier(tmp_path, dtype="float32", max_length=48, truncate="left")
     answers = ["word after word " * 30, "No."]
     play = playground(model, prompt="Why?", answers=answers)
-    assert 'choose "cut the prompt" (keeps the answer) under "Long texts"' in play._problem.value.replace("&quot;", '"')
-    assert "truncate" not in play._problem.value
-    play._long.widget.value = "cut the prompt"
-    assert play._problem.value == ""
+    assert 'choose "cut the prompt" (keeps the answer) under "Long texts"' in play.problem.value.replace("&quot;", '"')
+    assert "truncate" not in play.problem.value
+    play.long_texts.widget.value = "cut the prompt"
+    assert play.problem.value == ""
     np.testing.assert_allclose(play.frame["score"][:2], cutting(["Why?"] * 2, answers), atol=1e-6)
-    assert play._long.scorer.backbone is model.backbone
+    assert play.long_texts.scorer.backbone is model.backbone
     assert model.encode_options["truncate"] is None
-    play._long.widget.value = "refuse"
-    assert "Long texts" in play._problem.value
-    assert playground(cutting)._long.widget.value == "cut the prompt"
-    assert playground(baselines.longest)._long.widget.layout.display == "none"
+    play.long_texts.widget.value = "refuse"
+    assert "Long texts" in play.problem.value
+    assert playground(cutting).long_texts.widget.value == "cut the prompt"
+    assert playground(baselines.longest).long_texts.widget.layout.display == "none"
 
 
 @pytest.mark.parametrize("change", [{"bold": 9}, {"bold": -1}, {"restyle": 7}, {"bald": 1}])
 def test_a_change_that_is_not_there_is_refused_and_the_page_lives_on(change):
-    play = playground(baselines.longest)
+    asked = []
+
+    def listening(prompts, responses):
+        asked.extend(prompts)
+        return baselines.longest(prompts, responses)
+
+    play = playground(listening)
     with pytest.raises(ValueError, match=next(iter(change))):
         play.set(**change)
-    play._prompt.value = "The page still listens."
+    play.prompt_box.value = "The page still listens."
+    assert asked[-1] == "The page still listens."
     assert play.set(bold=1).steps == {"bold": 1}
-    assert not play._quiet
+    play.prompt_box.value = "And still."
+    assert asked[-1] == "And still."
 
 
 def test_a_playground_without_a_reward_draws_no_line():
     play = playground(baselines.longest)
-    assert "<svg" in play._chart.value
+    assert "<svg" in play.chart.value
     play.set(answers=["", ""])
-    assert play._chart.value == ""
+    assert play.chart.value == ""
     endless = playground(lambda prompts, texts: [np.inf] * len(texts))
     assert endless._chart.value == ""
 
@@ -499,7 +516,7 @@ def test_trying_on_no_prompt_is_refused():
 def test_a_playground_with_empty_boxes(tiny):
     play = playground(tiny, answers=["", "Yes."])
     assert play.frame["score"].isna().tolist() == [True, False, True]
-    assert play._problem.value == ""
+    assert play.problem.value == ""
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"answers": "one"}, "two or more"), ({"answers": ["one"]}, "two")])
@@ -583,7 +600,7 @@ def test_the_page_reads_files_and_its_address(tmp_path, scores, monkeypatch):
     monkeypatch.setenv("QUERY_STRING", "token=abc&domain=math&models=fair")
     view = page(tmp_path)
     assert view.selection.domain == "math"
-    assert "?models=fair&amp;domain=math" in view._link.value
+    assert "?models=fair&amp;domain=math" in view.link.value
     monkeypatch.setenv("QUERY_STRING", "domain=moths")
     assert "did you mean &#x27;math&#x27;" in page(tmp_path)._problem.value
     table, texts = read(tmp_path / "scores.csv")

@@ -233,11 +233,11 @@ def test_long_cards_can_be_opened_and_follow_the_direction_of_their_text():
     ]
     responses = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
     view = explore(score(responses, baselines.longest), responses)
-    html = view._panel.answers.value
+    html = view.panel.answers.value
     assert html.count('aria-label="expand: chosen answer 0 answer"') == 1
     assert "expand: rejected" not in html
     assert html.count('dir="auto"') == 2
-    assert 'dir="auto"' in view._panel.heading.value
+    assert 'dir="auto"' in view.panel.heading.value
 
 
 def test_long_text_is_cut_and_counted():
@@ -289,11 +289,11 @@ def test_hostile_names_and_prompts_stay_text_in_the_explorer():
     scores = pd.concat([score(responses, baselines.random).assign(model=bad + name) for name in "ab"])
     view = explore(scores, responses)
     view.select(models=(bad + "a", bad + "b"))
-    for show in view._panel.shows.options:
-        view._panel.shows.value = show
-        for widget in (view._panel.heading, view._panel.answers, view._link, *view._matrices.titles):
+    for show in view.panel.shows.options:
+        view.panel.shows.value = show
+        for widget in (view.panel.heading, view.panel.answers, view.link, *view.matrices.titles):
             assert "<img" not in widget.value
-    assert bad in view._list.buttons.items[0]["text"]
+    assert bad in view.prompt_list.buttons.items[0]["text"]
 
 
 def test_numbers_are_short_and_missing_is_a_dash():

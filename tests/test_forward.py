@@ -14,8 +14,8 @@ import pytest
 from rmlab.inference import attention, flex, kernels, runs
 from rmlab.inference.forward import Packing, alone, hidden, packing_support, plan
 from rmlab.inference.kept import Kept
+from rmlab.inference.packing import goes_on
 from rmlab.inference.passes import packed_rows, position_scales
-from rmlab.inference.probe import goes_on
 from rmlab.inference.transfers import upload
 from rmlab.inference.trie import lay_out, pack
 
@@ -174,7 +174,7 @@ def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, 
     steps = hidden(backbone, texts, [np.array([len(ids) - 1]) for ids in texts], groups=groups, budget=300)
     held.clear()
     for batch in steps:
-        tokens = [len(keys[0][0, 0]) for one in held if one() is not None for keys in one()._layers.values()]
+        tokens = [len(keys[0][0, 0]) for one in held if one() is not None for keys in one().layers.values()]
         assert len(tokens) <= backbone.config.num_hidden_layers
         if len(batch.texts) and max(groups[batch.texts]) > 0:
             assert not tokens, "the long prompt came first, and is done"
@@ -630,7 +630,7 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
     def with_sinks(*given, **options):
         return attend(*given, s_aux=1.0, **options)
 
-    attention._register()
+    attention.register()
     transformers.AttentionInterface.register("rmlab_paths", with_sinks)
     try:
         assert "s_aux" in packing_support(backbone).refused
@@ -641,7 +641,7 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    monkeypatch.setattr("rmlab.inference.probe.packed_rows", None)
+    monkeypatch.setattr("rmlab.inference.packing.packed_rows", None)
     assert packing_support(backbone).packed
 
 
@@ -651,7 +651,7 @@ def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, monkeypatch):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
-    monkeypatch.setattr(kernels, "compiled", kernels._attention)
+    monkeypatch.setattr(kernels, "compiled", kernels.attention)
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]

@@ -153,7 +153,7 @@ def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, 
     assert_as_alone(backbone, world, budget=300)
     held = kernels.kernels(backbone)
     assert str(held) == "flex attention"
-    assert {(shape.rows, shape.kept) for shape in held._made} == {(1024, 0), (1024, 1024)}
+    assert {(shape.rows, shape.kept) for shape in held.made} == {(1024, 0), (1024, 1024)}
 
 
 # bfloat16 and Apple's GPU
@@ -211,10 +211,10 @@ def test_scores_become_float64_on_the_host(tmp_path, kind):
 
 def test_apples_gpu_goes_over_kernels_only_with_a_torch_that_has_them(monkeypatch):
     for release, serves in (("2.12.1", False), ("2.13.0+cpu", True), ("3.0.0a0", True)):
-        kernels._has_metal.cache_clear()
+        kernels.has_metal.cache_clear()
         monkeypatch.setattr(torch, "__version__", release)
         assert kernels.serves(torch.device("mps")) == serves
-    kernels._has_metal.cache_clear()
+    kernels.has_metal.cache_clear()
     assert kernels.serves(torch.device("cuda"))
     assert not kernels.serves(torch.device("cpu"))
 
@@ -317,7 +317,7 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_
         return run
 
     monkeypatch.setattr(kernels, "compiled", compiled)
-    kernels.kernels(backbone)._made.clear()
+    kernels.kernels(backbone).made.clear()
     assert np.abs(scores(backbone, world, budget=1000) - reference).max() <= 1e-5 * reference.std()
     assert "out of memory at" in caplog.text
     assert str(kernels.kernels(backbone)) == "flex attention"
@@ -520,7 +520,7 @@ def test_nothing_is_made_for_a_backward_pass(load_backbone, as_on_a_gpu):
     batch = next(hidden(backbone, [text], [np.array([31])], groups=[0]))
     assert batch.rows.is_inference()
     ones = (torch.ones(shape, dtype=torch.int32) for shape in ((1, 1, 1), (1, 1, 1, 1)))
-    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **kernels._only_forward())
+    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **kernels.only_forward_options())
     assert mask.q_num_blocks is None
 
 

@@ -106,8 +106,8 @@ def explored(world):
 
     view = rmlab.explore(world.scores, world.responses)
     view.complain(ValueError(PAYLOAD))
-    for show in view._panel.shows.options:
-        view._panel.shows.value = show
+    for show in view.panel.shows.options:
+        view.panel.shows.value = show
         yield from _html_values(view.widget, ipywidgets.HTML)
 
 

@@ -52,12 +52,12 @@ def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
     speaker = made(folder, answer_tokens=1, temperature=0.8, batch=64).speaker
     one = questions(2)[1]
     texts = [said.answer.text for said in speaker.speak(one._replace(number=i, seed=i) for i in range(1500))]
-    ids = torch.tensor([speaker._ids(one)])
+    ids = torch.tensor([speaker.ids(one)])
     with torch.no_grad():
-        p = torch.softmax(speaker._model(ids).logits[0, -1] / 0.8, -1)
+        p = torch.softmax(speaker.model(ids).logits[0, -1] / 0.8, -1)
     likely = int(p.argmax())
-    word = speaker._tokenizer.decode([likely], skip_special_tokens=True)
-    same = [i for i in range(len(p)) if speaker._tokenizer.decode([i], skip_special_tokens=True) == word]
+    word = speaker.tokenizer.decode([likely], skip_special_tokens=True)
+    same = [i for i in range(len(p)) if speaker.tokenizer.decode([i], skip_special_tokens=True) == word]
     expected = float(p[same].sum())
     assert abs(texts.count(word) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
 
@@ -68,10 +68,10 @@ def test_letters_are_the_logits_of_the_first_token(folder):
     speaker = made(folder, mode="logprob", batch=3).speaker
     asked = questions(5)
     for said in speaker.speak(asked):
-        ids = torch.tensor([speaker._ids(asked[said.number])])
+        ids = torch.tensor([speaker.ids(asked[said.number])])
         with torch.no_grad():
-            expected = torch.log_softmax(speaker._model(ids).logits[0, -1].float(), -1)
-        for token, number in ((text, number) for number, text in speaker._letter_tokens.items()):
+            expected = torch.log_softmax(speaker.model(ids).logits[0, -1].float(), -1)
+        for token, number in ((text, number) for number, text in speaker.letter_tokens.items()):
             assert said.answer.top[token] == pytest.approx(expected[number].item(), abs=1e-5)
         assert {token.strip() for token in said.answer.top} >= {"A", "B"}
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab.inference.narrowing import layers, rows_out
+from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import Shape, alone, packed_rows
-from rmlab.inference.probe import packing_support
 from rmlab.inference.trie import lay_out, pack
 
 torch = pytest.importorskip("torch")

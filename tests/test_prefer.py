@@ -235,7 +235,7 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
     model, ended = pairwise(folder, budget=150, device="cpu"), pairwise(folder, budget=150, device="cpu")
     asked = both_orders(comparisons(frame)[1])
     keys = np.array(model.prepare(asked.prompts, *asked.answers).keys)
-    logits, batches = ended._logits, []
+    logits, batches = ended.logits, []
 
     def interrupted(ids, reads, groups):
         for texts, values in logits(ids, reads, groups):
@@ -244,7 +244,7 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
             batches.append(len(texts))
             yield texts, values
 
-    ended._logits = interrupted
+    ended.logits = interrupted
     with pytest.raises(KeyboardInterrupt):
         prefer(frame, ended, store=tmp_path / "scores")
     with Store(tmp_path / "scores").ledger(model.fingerprint) as ledger:
@@ -252,13 +252,13 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
     assert stored.sum() == sum(batches)
     there, back = stored[asked.rows].reshape(2, -1)
     assert (there != back).any(), "some comparisons are known in one order"
-    forwarded, rest = [], model._logits
+    forwarded, rest = [], model.logits
 
     def counting(ids, reads, groups):
         forwarded.append(len(ids))
         yield from rest(ids, reads, groups)
 
-    model._logits = counting
+    model.logits = counting
     pairs = prefer(frame, model, store=tmp_path / "scores")
     assert sum(forwarded) == (~stored).sum(), "what is stored in one order is asked in the other only"
     whole = prefer(frame, pairwise(folder, device="cpu"))
@@ -281,13 +281,13 @@ def test_a_long_run_begins_with_the_self_check(pairrm):
     assert check["texts"] == 6
     assert check["apart"] < 1e-3
     assert "self_check" not in prefer(frame.head(20), model).attrs["provenance"]["tiny-pairrm"]
-    honest = model._logits
+    honest = model.logits
 
     def mixed_up(*columns):
         for texts, logits in honest(*columns):
             yield texts, logits[::-1] + np.arange(len(logits))
 
-    model._logits = mixed_up
+    model.logits = mixed_up
     with pytest.raises(DataError, match=r"'tiny-pairrm': texts scored alone and together differ by .*rmlab\.doctor"):
         prefer(frame, model)
 

@@ -61,7 +61,13 @@ def imported() -> set[str]:
 
 
 # What comes with a package that is asked for, and what is used only where somebody installed it.
-BROUGHT = {"IPython": "ipywidgets", "traitlets": "ipywidgets", "tokenizers": "transformers", "jinja2": "torch"}
+BROUGHT = {
+    "IPython": "ipywidgets",
+    "traitlets": "ipywidgets",
+    "tokenizers": "transformers",
+    "jinja2": "torch",
+    "yaml": "huggingface_hub",
+}
 OPTIONAL = {"itables"}
 MODULES = {"markdown-it-py": "markdown_it"}
 
@@ -161,7 +167,7 @@ ELSEWHERE = {
     "test_doctor": "checks.__init__ checks.findings checks.scores checks.texts",
     "test_parity": "checks.numeric_causes checks.token_causes",
     "test_forward": "inference.attention inference.passes inference.planning inference.runs inference.budget "
-    "inference.fitting",
+    "inference.fitting inference.packing",
     "test_forecast": "inference.footprint",
     "test_gpu": "inference.flex inference.kernels inference.transfers",
     "test_template": "inference.ends inference.formats inference.rendering",

@@ -6,7 +6,7 @@ import torch
 from test_sweep import ENCODERS, conversations, encoder_words, one_by_one
 
 from rmlab import toy
-from rmlab.inference.probe import packing_support
+from rmlab.inference.packing import packing_support
 from rmlab.inference.state import changes, keep_state, put_back, remember
 from rmlab.scorers import classifier
 from rmlab.tables import DataError

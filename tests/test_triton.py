@@ -82,7 +82,7 @@ def test_small_blocks(monkeypatch):
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
 def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
     """From the upload to the narrowed last layers, as on a GPU."""
-    for module in (kernels, passes, "rmlab.inference.attention", "rmlab.inference.probe"):
+    for module in (kernels, passes, "rmlab.inference.attention", "rmlab.inference.packing"):
         name = module if isinstance(module, str) else module.__name__
         monkeypatch.setattr(f"{name}.serves", lambda device: True)
     rng = np.random.default_rng(4)

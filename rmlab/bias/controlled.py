@@ -191,7 +191,7 @@ def _effects(found: "logistic.Logistic | None", design: Design, quantile: float)
 def _row(
     pairs: pd.DataFrame, by: list[str], result: _Result, effects: dict[str, float], caveat: str
 ) -> dict[str, object]:
-    group: dict[str, object] = pairs.iloc[0][by].to_dict()
+    group: dict[str, object] = {str(column): value for column, value in pairs[by].iloc[0].items()}
     values = {name: getattr(result, name) for name in ("accuracy", "controlled", "se", "low", "high")}
     about = {name: getattr(result, name) for name in ("fit_p", "penalty", "n_pairs", "n_prompts")}
     outcome = pairs["outcome"]

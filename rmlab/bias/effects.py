@@ -105,7 +105,7 @@ def _fits(
     y = np.full(len(scores), np.nan)
     for rows in groups_of(scores, ["model"]):
         y[rows] = unit_scores(score[rows], inside[rows])
-    right, length = (scores["label"] == "chosen").to_numpy(dtype=float), _length(scores, features, terms)
+    right, length = (scores["label"] == "chosen").to_numpy().astype(float), _length(scores, features, terms)
     fits = []
     for rows in groups_of(scores, by):
         fit = _fit(y[rows], design[rows], inside[rows], cluster[rows], terms, scores[by].iloc[rows[0]].to_dict())

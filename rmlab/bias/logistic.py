@@ -104,7 +104,7 @@ def separated(y: Floats, x: Floats) -> bool:
         b_eq=np.zeros(len(tied)) if len(tied) else None,
         bounds=(-1, 1),
     )
-    return bool(found.status == 0 and -found.fun > 1e-6)
+    return bool(found.status == 0 and found.fun is not None and -found.fun > 1e-6)
 
 
 def _separated_on_a_line(side: Floats, x: Floats) -> bool:

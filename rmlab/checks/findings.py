@@ -82,7 +82,7 @@ def memory_need(scorer: LocalModel) -> tuple[float, float]:
 
 def packs(scorer: LocalModel) -> Row:
     """How texts go through the scorer's model together, and why not in a faster way; found by trying."""
-    from rmlab.inference.probe import how_packed, packing_support
+    from rmlab.inference.packing import how_packed, packing_support
 
     packing = packing_support(scorer.backbone)
     if not packing.packed:

@@ -28,7 +28,7 @@ def examine(trial: Trial, responses: pd.DataFrame, sample: int) -> Iterator[Row]
     except DataError as error:
         yield refusal("texts", error)
         return
-    lengths = prepared.lengths if prepared.lengths.any() else responses["response"].str.len().to_numpy()
+    lengths = prepared.lengths if prepared.lengths.any() else np.asarray(responses["response"].str.len(), np.intp)
     unit = "tokens" if prepared.lengths.any() else "characters"
     cut = f"; {prepared.truncated} are cut" if prepared.truncated else ""
     yield Row("texts", "warn" if cut else "pass", f"{len(lengths)} texts, the longest has {lengths.max()} {unit}{cut}")

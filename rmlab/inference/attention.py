@@ -79,7 +79,7 @@ def paths(
     `sent`: what was uploaded with the pack, the tables of flex attention among it. `kept`: what the pack before has
     left, and where this one leaves what the next needs. Yields the list of attention calls, filled as the layers run.
     """
-    _register()
+    register()
     config = backbone.config
     own = config._attn_implementation
     state = _State(layout, kernels(backbone), sent or {}, kept or Kept())
@@ -133,7 +133,8 @@ def _tables(state: _State, view: View, device: "torch.device") -> "flex.Tables[t
 
 
 @cache
-def _register() -> None:
+def register() -> None:
+    """Tell transformers the name by which a model asks for `path_attention`; no model uses it without being asked."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(_NAME, path_attention)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,15 +56,21 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
                 )
 
 
+def decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool) -> str:
+    """The text of one sequence of ids; transformers' annotation leaves open whether one or several were given."""
+    return cast(str, tokenizer.decode(ids, **options))
+
+
 def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_special_tokens: bool) -> "BatchEncoding":
     """The tokenizer's own call without padding, truncation or warnings; its stored settings come back afterwards."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
     try:
-        return tokenizer(
+        encoding: BatchEncoding = tokenizer(
             *texts, add_special_tokens=add_special_tokens, padding=False, truncation=False, verbose=False,
             return_attention_mask=False, return_token_type_ids=False,
         )  # fmt: skip
+        return encoding
     finally:
         if core is not None and truncation is not None:
             core.enable_truncation(**truncation)

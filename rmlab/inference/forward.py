@@ -17,9 +17,9 @@ from rmlab.inference.batches import Padded
 from rmlab.inference.budget import of_model
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.kept import Kept
+from rmlab.inference.packing import Packing, cached_packing, goes_on, packing_support
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
 from rmlab.inference.planning import FILL, Plan, cut, plan
-from rmlab.inference.probe import Packing, cached_packing, goes_on, packing_support
 from rmlab.inference.transfers import upload
 from rmlab.inference.trie import Layout, Pack, Tokens, lay_out
 
@@ -46,7 +46,8 @@ class Batch(NamedTuple):
     def stacked(self) -> "torch.Tensor":
         """The states of texts that want equally many positions, (texts, positions, hidden)."""
         if self._in_order:
-            return self.rows.unflatten(0, (len(self.where), -1))
+            states: torch.Tensor = self.rows.unflatten(0, (len(self.where), -1))
+            return states
         return self.rows[upload({"where": np.stack(self.where)}, self.rows.device)["where"]]
 
     def means(self) -> "torch.Tensor":

@@ -30,7 +30,7 @@ class Kept:
     def __init__(self) -> None:
         self.positions: Ints = np.zeros(0, np.intp)
         self.states: torch.Tensor | None = None
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def joined(
         self, layer: int, layout: Layout, key: "torch.Tensor", value: "torch.Tensor"
@@ -42,10 +42,10 @@ class Kept:
         import torch
 
         if layout.kept:
-            before = self._layers.pop(layer)
+            before = self.layers.pop(layer)
             key, value = (torch.cat([old, new], 2) for old, new in zip(before, (key, value), strict=True))
         if layout.keep:
-            self._layers[layer] = _carried(layout, key), _carried(layout, value)
+            self.layers[layer] = _carried(layout, key), _carried(layout, value)
         return key, value
 
 

@@ -66,7 +66,7 @@ class Kernels:
         self.trouble = ""
         self._level = 0
         self._paused = False
-        self._made: dict[_Shape, _Kernel] = {}
+        self.made: dict[_Shape, _Kernel] = {}
         self._recompiled: set[_Shape] = set()
 
     def __str__(self) -> str:
@@ -74,13 +74,13 @@ class Kernels:
         if self._level == 0:
             return "flex attention"
         small = self._level < len(OPTIONS)
-        way = "flex attention in small blocks" if small else "run by run" if not self._made else "run by run in part"
+        way = "flex attention in small blocks" if small else "run by run" if not self.made else "run by run in part"
         return f"{way} ({self.trouble})"
 
     @property
     def usable(self) -> bool:
         """Is there a kernel, or one left to try?"""
-        return not self._paused and (bool(self._made) or self._level < len(OPTIONS))
+        return not self._paused and (bool(self.made) or self._level < len(OPTIONS))
 
     def attend(
         self,
@@ -124,18 +124,18 @@ class Kernels:
 
     def refuse(self, reason: str) -> None:
         """Use no kernel from now on."""
-        self._made.clear()
+        self.made.clear()
         self._give_up(reason)
 
     def _kernel(self, shape: _Shape) -> _Kernel | None:
         # What failed once for this model is not tried again for its other shapes.
-        if shape not in self._made and self._level < len(OPTIONS):
-            self._made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
-        return self._made.get(shape)
+        if shape not in self.made and self._level < len(OPTIONS):
+            self.made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
+        return self.made.get(shape)
 
     def _step_down(self, shape: _Shape, error: Exception) -> None:
         """Forget the kernel; the next one has smaller blocks, unless this one was only compiled too often."""
-        kernel = self._made.pop(shape)
+        kernel = self.made.pop(shape)
         if _compiled_too_often(error) and shape not in self._recompiled:
             self._recompiled.add(shape)
             return
@@ -161,7 +161,7 @@ def kernels(backbone: "PreTrainedModel") -> Kernels:
 
 def serves(device: "torch.device") -> bool:
     """Has flex attention a kernel for this device: CUDA and ROCm always, Apple's GPU with the torch that brings one."""
-    return device.type == "cuda" or (device.type == "mps" and _has_metal())
+    return device.type == "cuda" or (device.type == "mps" and has_metal())
 
 
 def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., torch.Tensor]":
@@ -174,11 +174,13 @@ def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -
     import torch
     from torch._C._dynamo.eval_frame import reset_code
 
-    whole: Any = _attention(kind, rows, options, kept)
+    whole: Any = attention(kind, rows, options, kept)
     own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
     finalize(own, reset_code, own.__code__)
     # Releases of torch that cannot leave conditions out check them all.
-    checks = {"guard_filter_fn": _checked} if hasattr(torch.compiler, "skip_all_guards_unsafe") else None
+    checks: dict[str, str | int | bool | Callable[..., object]] | None = None
+    if hasattr(torch.compiler, "skip_all_guards_unsafe"):
+        checks = {"guard_filter_fn": _checked}
     made: Callable[..., torch.Tensor] = torch.compile(
         own, dynamic=False, fullgraph=True, backend=BACKEND, options=checks
     )
@@ -194,7 +196,8 @@ def _checked(conditions: "Sequence[GuardFilterEntry]") -> list[bool]:
     return [condition.guard_type == "GLOBAL_STATE" for condition in conditions]
 
 
-def _attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., torch.Tensor]":
+def attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., torch.Tensor]":
+    """What `compiled` compiles: the arguments of a pack, and nothing else, change from call to call."""
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
     view, cap, named = (
@@ -202,7 +205,7 @@ def _attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0)
         _cap(kind.softcap),
         cast("FlexKernelOptions | None", dict(options) or None),
     )
-    only_forward, forwarded = _only_forward(), rows if kept else None
+    only_forward, forwarded = only_forward_options(), rows if kept else None
 
     def attend(
         query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor",
@@ -223,7 +226,7 @@ def _attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0)
 
 
 @cache
-def _only_forward() -> dict[str, Any]:
+def only_forward_options() -> dict[str, Any]:
     """Tells a block mask to leave out what only a backward pass reads; older releases of torch always compute it."""
     import inspect
 
@@ -282,7 +285,8 @@ def _first_line(error: Exception) -> str:
 
 
 @cache
-def _has_metal() -> bool:
+def has_metal() -> bool:
+    """Whether this torch has a kernel for Apple's GPU."""
     import torch
 
     return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)

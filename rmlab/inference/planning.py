@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rmlab.inference.batches import WASTE, Padded, pad
 from rmlab.inference.budget import CPU_BUDGET
-from rmlab.inference.probe import Packing
+from rmlab.inference.packing import Packing
 from rmlab.inference.trie import Pack, Tokens, distinct, pack, trie_size
 
 __all__ = ["FILL", "Plan", "cut", "plan"]

@@ -6,11 +6,11 @@ from calendar import timegm
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from string import ascii_letters
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from rmlab.inference.formats import FORMATS
 from rmlab.tables import DataError, nearest
@@ -76,6 +76,12 @@ def reads_clock(jinja: str) -> bool:
     return "strftime_now" in jinja
 
 
+class _Fixed(TypedDict, total=False):
+    """What templates with a clock are told of the time."""
+
+    date_string: str
+
+
 def render(
     tokenizer: "PreTrainedTokenizerBase", jinja: str, conversations: list[Conversation], *, header: bool
 ) -> list[str]:
@@ -83,14 +89,15 @@ def render(
 
     Raises DataError where the template refuses a conversation, fails, or does not come to an end.
     """
-    fixed = {"date_string": DATE} if reads_clock(jinja) else {}
-    one = partial(
-        tokenizer.apply_chat_template,
-        chat_template=_pinned(jinja),
-        tokenize=False,
-        add_generation_prompt=header,
-        **fixed,
-    )
+    fixed: _Fixed = {"date_string": DATE} if reads_clock(jinja) else {}
+    pinned = _pinned(jinja)
+
+    def one(conversation: Conversation) -> str:
+        text = tokenizer.apply_chat_template(
+            conversation, chat_template=pinned, tokenize=False, add_generation_prompt=header, **fixed
+        )
+        return cast(str, text)  # `tokenize=False` gives this one of the kinds that its annotation names
+
     rendered: list[str] = []
     for number, conversation in enumerate(conversations):
         with _limited() if not number else _unlimited():
@@ -134,7 +141,7 @@ def _file(template: str | Path) -> str:
         ) from error
 
 
-def _render_one(one: Callable[..., str], number: int, conversation: Conversation) -> str:
+def _render_one(one: Callable[[Conversation], str], number: int, conversation: Conversation) -> str:
     from jinja2 import TemplateError
 
     try:

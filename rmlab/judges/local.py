@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.generation import GenerateDecoderOnlyOutput
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
 
     from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["Local"]
 
 _WINDOW = 8  # batches that are sorted by length together
+
+
+class _Writes(Protocol):
+    """What causal language models have by a mixin, which `PreTrainedModel` does not announce."""
+
+    def generate(self, **options: object) -> "GenerateDecoderOnlyOutput":
+        """What `return_dict_in_generate` asks for."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Local:
         """Answers in batches of questions of about the same length."""
         waiting = iter(questions)
         while window := list(islice(waiting, _WINDOW * self.batch)):
-            coded = [(one, self._ids(one)) for one in window]
+            coded = [(one, self.ids(one)) for one in window]
             coded.sort(key=lambda pair: -len(pair[1]))
             for start in range(0, len(coded), self.batch):
                 part = coded[start : start + self.batch]
@@ -88,7 +95,8 @@ class Local:
         }
 
     @cached_property
-    def _tokenizer(self) -> "PreTrainedTokenizerBase":
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The checkpoint's tokenizer."""
         from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 
         return load_tokenizer(self.checkpoint)
@@ -97,28 +105,32 @@ class Local:
     def _jinja(self) -> str:
         from rmlab.inference.rendering import choose_template
 
-        return choose_template(self._tokenizer, None)[1]
+        return choose_template(self.tokenizer, None)[1]
 
     @cached_property
-    def _model(self) -> "PreTrainedModel":
+    def model(self) -> "PreTrainedModel":
+        """The transformers model; loads the weights."""
         from rmlab.scorers.models import backbone
 
         return backbone.load(self.checkpoint, "AutoModelForCausalLM", device=self.device, dtype=self.dtype)
 
     @cached_property
-    def _letter_tokens(self) -> dict[int, str]:
+    def letter_tokens(self) -> dict[int, str]:
         """Every token that is one capital letter, with or without blanks around it."""
-        found = ((number, self._tokenizer.decode([number])) for number in range(len(self._tokenizer)))
+        from rmlab.inference.ends import decode
+
+        found = ((number, decode(self.tokenizer, [number])) for number in range(len(self.tokenizer)))
         return {number: text for number, text in found if text.strip() in {*LETTERS}}
 
-    def _ids(self, one: Asked) -> list[int]:
+    def ids(self, one: Asked) -> list[int]:
+        """The question's tokens, by the chat template."""
         from rmlab.inference.ends import call
         from rmlab.inference.rendering import render
         from rmlab.scorers.models.backbone import window
 
-        (text,) = render(self._tokenizer, self._jinja, [one.messages], header=True)
+        (text,) = render(self.tokenizer, self._jinja, [one.messages], header=True)
         # The template writes the special tokens, each once.
-        ids: list[int] = call(self._tokenizer, [text], add_special_tokens=False)["input_ids"][0]
+        ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"][0]
         longest = window(self.checkpoint.config)
         if longest is not None and len(ids) + self.longest > longest:
             raise DataError(
@@ -137,23 +149,24 @@ class Local:
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for _, ids in part], device=self.device)
         with torch.inference_mode():
             made = self._generate(tokens, mask, [one for one, _ in part])
-        if self.letters:
-            first = torch.log_softmax(made.logits[0].float(), -1)[:, list(self._letter_tokens)].cpu()
+        first = None
+        if made.logits is not None:
+            first = torch.log_softmax(made.logits[0].float(), -1)[:, list(self.letter_tokens)].cpu()
         for i, (one, ids) in enumerate(part):
-            found = self._read_letters(first[i], len(ids)) if self.letters else None
+            found = None if first is None else self._read_letters(first[i], len(ids))
             yield Said(one.number, found or self._read_text(made.sequences[i, width:].tolist(), len(ids)))
 
     @property
     def _pad(self) -> int:
-        own = self._tokenizer.pad_token_id
+        own = self.tokenizer.pad_token_id
         return int(own if own is not None else next(iter(self._ends), 0))
 
     @cached_property
     def _ends(self) -> set[int]:
         """Tokens that end an answer."""
-        end = self._model.generation_config.eos_token_id
+        end = self.model.generation_config.eos_token_id
         ends = set(end if isinstance(end, list) else [] if end is None else [end])
-        return ends | ({self._tokenizer.eos_token_id} - {None})
+        return ends | ({self.tokenizer.eos_token_id} - {None})
 
     def _generate(self, tokens: "Tensor", mask: "Tensor", asked: list[Asked]) -> "GenerateDecoderOnlyOutput":
         """What transformers' `generate` gives: `sequences`, and the raw `logits` of each step."""
@@ -164,7 +177,7 @@ class Local:
             eos_token_id=sorted(self._ends) or None, return_dict_in_generate=True, output_logits=self.letters,
         )  # fmt: skip
         chance = [_Chance([one.seed for one in asked], self.temperature)] if self.temperature else []
-        return self._model.generate(
+        return cast(_Writes, self.model).generate(
             input_ids=tokens,
             attention_mask=mask,
             generation_config=config,
@@ -173,14 +186,16 @@ class Local:
 
     def _read_letters(self, row: "Tensor", asked: int) -> Answer:
         values = row.double().numpy()
-        top = dict(zip(self._letter_tokens.values(), np.maximum(values, -1e4).tolist(), strict=True))
+        top = dict(zip(self.letter_tokens.values(), np.maximum(values, -1e4).tolist(), strict=True))
         return Answer(max(top, key=lambda token: top[token]), "length", top=top, asked=asked, answered=1)
 
     def _read_text(self, row: list[int], asked: int) -> Answer:
         """The text up to the token that ends it."""
+        from rmlab.inference.ends import decode
+
         end = next((i for i, token in enumerate(row) if token in self._ends), None)
         kept = row if end is None else row[:end]
-        text = self._tokenizer.decode(kept, skip_special_tokens=True)
+        text = decode(self.tokenizer, kept, skip_special_tokens=True)
         return Answer(text, "length" if end is None else "stop", asked=asked, answered=len(kept) + (end is not None))
 
 

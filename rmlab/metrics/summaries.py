@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab.benchmarks.registry import benchmark_of, known
 from rmlab.items.comparisons import Ties
@@ -116,7 +117,7 @@ def stacked(parts: list[Part], size: int) -> pd.DataFrame:
     return pd.DataFrame({c: pd.Series(v, dtype="str" if strings[c] else None) for c, v in made.items()})
 
 
-def counts(one: Estimate, reading: Reading, **further: Codes) -> Part:
+def counts(one: Estimate, reading: Reading, **further: Codes) -> dict[str, NDArray[np.generic]]:
     """The columns behind a value that all tables share: its error, its interval, what it was counted from."""
     return {
         "se": one.se,

@@ -124,7 +124,7 @@ def _theirs(published: object, benchmark: Benchmark) -> tuple[pd.DataFrame, pd.D
     except (TypeError, ValueError) as error:
         raise DataError(f"published: not all cells are numbers ({error}); leave missing cells empty") from None
     if (numbers.abs() > 1.5).any(axis=None):
-        largest = numbers.max(axis=None)
+        largest = np.nanmax(numbers.to_numpy())
         raise DataError(f"published: {largest:g} is not a share; divide the numbers by 100 if they are in percent")
     return numbers, None
 
@@ -164,8 +164,9 @@ def _rows(
     order = fits[~fits[""]].sum().sort_values(ascending=False, kind="stable").index
     swapped = _swapped(printed, computed[""], fits.any(axis=1), tolerance)
     rows: list[tuple[object, ...]] = []
-    for quantity, number in zip(map(str, printed.index), printed.tolist(), strict=True):
-        words, value = _explained(quantity, number, computed, fits.loc[quantity], list(order), tolerance)
+    for (name, fit), number in zip(fits.iterrows(), printed.tolist(), strict=True):
+        quantity = str(name)
+        words, value = _explained(quantity, number, computed, fit, list(order), tolerance)
         if quantity == "overall" and words not in ("equal", "rounding"):
             prior = _with_printed_prior_sets(printed, computed[""], tolerance, benchmark)
             words, value = prior if prior[0] else (words, value)

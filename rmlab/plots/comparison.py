@@ -1,5 +1,6 @@
 """Figures of sureness: numbers with intervals, ranks with intervals, and who differs from whom."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,14 +130,16 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     if fresh and (whole := ax.get_figure(root=True)) is not None:
         whole.set_layout_engine("compressed")  # made for squares: the names stay inside
     largest = np.nanmax(np.abs(square.to_numpy()), initial=1e-9)
-    heat = {"square": True, "cbar": False, "linewidths": 0 if many else 0.5, "linecolor": "white", "ax": ax}
-    heat |= {"xticklabels": False, "yticklabels": False, "vmin": -largest, "vmax": largest}
+    heat = partial(
+        sns.heatmap, square=True, linewidths=0 if many else 0.5, linecolor="white", ax=ax,
+        xticklabels=False, yticklabels=False, vmin=-largest, vmax=largest,
+    )  # fmt: skip
     bar = {"label": "difference in score: row minus column", "location": "top", "shrink": 0.7}
-    sns.heatmap(square.where(upper), cmap=_shades(), **heat | {"cbar": True, "cbar_kws": bar})
+    heat(square.where(upper), cmap=_shades(), cbar_kws=bar)
     if len(square) <= _MOST_NUMBERS:
         written = square.where(upper).to_numpy()
         write_cells(ax, np.array([["" if np.isnan(x) else _decimals(x) for x in row] for row in written]), size="small")
-    sns.heatmap(np.zeros(square.shape), mask=~(upper & square.isna().to_numpy()), cmap=ListedColormap([PALE]), **heat)
+    heat(np.zeros(square.shape), mask=~(upper & square.isna().to_numpy()), cmap=ListedColormap([PALE]), cbar=False)
     worse = square.where(upper).to_numpy() < 0
     hatch_cells(ax, worse.astype(float))
     ax.set(xlabel="", ylabel="")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_leaderboard"]
 
 MODEL, BASELINE = "#2166ac", "#888888"
-_DEFAULTS = {"kind": "model", "low": np.nan, "high": np.nan, "group": ""}
+_DEFAULTS: dict[str, str | float] = {"kind": "model", "low": np.nan, "high": np.nan, "group": ""}
 
 
 def plot_leaderboard(

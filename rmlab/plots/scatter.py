@@ -78,9 +78,9 @@ def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFr
     across, up = known[x].to_numpy(float), known[y].to_numpy(float)
     if len(known) < 3 or np.ptp(across) == 0:
         return known.head(0).assign(residual=0.0)
-    # "joint": the median of what the slope leaves; medians of x and y apart would let one far point shift the line.
-    line = theilslopes(up, across, method="joint")
-    residual = up - line.intercept - line.slope * across
+    sloping = theilslopes(up, across).slope * across
+    # The median of what the slope leaves is the line's height; medians of x and y apart would let a far point shift it.
+    residual = up - np.median(up - sloping) - sloping
     order = np.argsort(-np.abs(residual), kind="stable")[:most]
     return known.assign(residual=residual).iloc[order]
 

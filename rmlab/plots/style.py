@@ -70,8 +70,9 @@ def _draw_level(ax: "Axes", wide: pd.DataFrame, rows: NDArray[np.float64], level
     if f"{level}_low" in wide:
         ax.hlines(rows, wide[f"{level}_low"], wide[f"{level}_high"], color=colours, lw=1, zorder=2)
     tied = wide.get(f"{level}_tied", pd.Series(np.nan, index=wide.index)).to_numpy(float) > 0.5
-    faces, mark = np.where(tied, "white", colours), LEVEL_MARKERS[level]
-    ax.scatter(value, rows, facecolors=faces, edgecolors=colours, marker=mark, s=30, lw=1.2, zorder=3, clip_on=False)
+    faces, mark = np.where(tied, "white", colours).tolist(), LEVEL_MARKERS[level]
+    edges = colours.tolist()
+    ax.scatter(value, rows, facecolors=faces, edgecolors=edges, marker=mark, s=30, lw=1.2, zorder=3, clip_on=False)
     ax.scatter([], [], color=LEVEL_COLOURS[level], marker=mark, s=30, label=level)
 
 
@@ -128,7 +129,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         columns = {level: wide[("accuracy", level)] for level in LEVELS}
         limits = {f"{level}_{end}": wide[(end, level)] for level in LEVELS for end in ("low", "high")}
         tied = {f"{level}_tied": wide[("n_ties", level)] / wide[("n_pairs", level)] for level in LEVELS}
-        ties = {"n_ties": wide["n_ties"].sum(axis=1)}
+        ties = {"n_ties": wide[[("n_ties", level) for level in LEVELS]].sum(axis=1)}
         return pd.DataFrame(columns | limits | tied | ties).loc[list(dict.fromkeys(table["model"]))]
     n_ties = table.get("n_ties", pd.Series(0, index=table.index)).to_numpy()
     if {"easy", "hard", "gap"} <= set(table.columns):

@@ -78,9 +78,9 @@ def _section(name: str, table: pd.DataFrame, numbers: pd.DataFrame) -> str:
         head += f"Data: [{benchmark.hub.repo}](https://huggingface.co/datasets/{benchmark.hub.repo}), revision "
         head += f"`{benchmark.hub.revision[:12]}`.\n\n"
     rows = [
-        [row.name.replace("_", " "), decimals(row.value) or row.reason, _interval(row.low, row.high),
-         f"{row.n_prompts:,}", f"{row.n_ties:,}", f"{row.missing:,}"]
-        for row in numbers.itertuples(index=False)
+        [row["name"].replace("_", " "), decimals(row["value"]) or row["reason"], _interval(row["low"], row["high"]),
+         f"{row['n_prompts']:,}", f"{row['n_ties']:,}", f"{row['missing']:,}"]
+        for row in numbers.to_dict("records")
     ]  # fmt: skip
     parts = [head, _table(["number", "score", "95 % interval", "prompts", "ties", "missing"], rows)]
     column = "style" if "style" in table.columns else "chosen_style"
@@ -93,7 +93,8 @@ def _style(table: pd.DataFrame) -> Iterator[str]:
     """The matrix, the style gap, and the exchange rate where scores are known."""
     cells = metrics.accuracy(table, by=["chosen_style", "rejected_style"]).set_index(["chosen_style", "rejected_style"])
     yield "\nShare of comparisons won, by the style of the chosen answer (rows) and of the rejected one (columns):\n\n"
-    rows = [[chosen, *(_cell(cells.loc[(chosen, rejected)]) for rejected in STYLES)] for chosen in STYLES]
+    each = {styles: cell for styles, (_, cell) in zip(cells.index, cells.iterrows(), strict=True)}
+    rows = [[chosen, *(_cell(each[chosen, rejected]) for rejected in STYLES)] for chosen in STYLES]
     yield _table(["", *STYLES], rows)
     gap = bias.style_gap(table).iloc[0]
     yield (
@@ -140,33 +141,35 @@ def _front(model: str, numbers: dict[str, pd.DataFrame]) -> str:
         EvalResult(
             task_type=_TASK, task_name="Reward modelling", dataset_type=hub.repo, dataset_name=_title(name),
             dataset_revision=hub.revision, metric_type="accuracy",
-            metric_name=f"{row.name.replace('_', ' ')} (95 % interval {_interval(row.low, row.high) or 'unknown'})",
-            metric_value=round(float(row.value), 6),
+            metric_name=f"{row['name'].replace('_', ' ')} "
+            f"(95 % interval {_interval(row['low'], row['high']) or 'unknown'})",
+            metric_value=round(float(row["value"]), 6),
         )
         for name, table in numbers.items()
         if (hub := _hub(name)) is not None
-        for row in table.itertuples(index=False)
-        if not np.isnan(row.value)
+        for row in table.to_dict("records")
+        if not np.isnan(row["value"])
     ]  # fmt: skip
-    data = ModelCardData(tags=["reward-model"], **({"model_name": model, "eval_results": found} if found else {}))
+    data = ModelCardData(tags=["reward-model"], model_name=model if found else None, eval_results=found or None)
     return f"---\n{data.to_yaml()}\n---\n"
 
 
 def _entry(name: str, numbers: pd.DataFrame, about: Provenance) -> str | None:
     """A file of `.eval_results`: the overall score; None where the benchmark is not on the hub or has no such score."""
+    import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-    from huggingface_hub.utils import yaml_dump
 
     hub, row = _hub(name), numbers.iloc[0]
     if hub is None or np.isnan(row["value"]):
         return None
     notes = f"overall score from 0 to 1, 95 % interval {_interval(row['low'], row['high']) or 'unknown'}, "
     notes += f"{row['n_prompts']:,} prompts, {row['n_ties']:,} ties, average: {row['average']}"
+    started = about.get("started")
     entry = EvalResultEntry(
         dataset_id=hub.repo, task_id="default", value=round(float(row["value"]), 6), dataset_revision=hub.revision,
-        date=about.get("started"), notes=notes,
+        date=None if started is None else str(started), notes=notes,
     )  # fmt: skip
-    return str(yaml_dump(eval_result_entries_to_yaml([entry]), sort_keys=False))
+    return str(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))
 
 
 def _hub(name: str) -> Source | None:

@@ -15,13 +15,14 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 __all__ = ["save_figure"]
 
 FORMATS = ("png", "pdf", "svg")
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 # Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
-_EMBEDDED = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "rmlab"}
+_EMBEDDED: "dict[RcKeyType, object]" = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "rmlab"}
 _DOTS, _PRINT_DOTS = 150, 300  # per inch, of PNG
 _SLIDE_DOTS = 1920  # across a slide
 

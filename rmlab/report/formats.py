@@ -17,6 +17,7 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from IPython.display import HTML
     from pandas.io.formats.style import Styler
+    from pandas.io.formats.style_render import CSSDict
 
 __all__ = ["show", "shown", "styled", "to_csv", "to_latex", "to_markdown"]
 
@@ -96,10 +97,13 @@ def styled(board: pd.DataFrame, *, uuid: str = _UUID) -> "Styler":
     shades = board[score_columns(board)]
     blind = (board["kind"] == "baseline").to_numpy()
     made = cells.style.hide(axis="index").set_uuid(uuid).set_caption(CAPTION)
-    made = made.format_index(lambda column: escapes.html(heading(column)), axis=1)
+    made = made.format_index(lambda column: escapes.html(heading(str(column))), axis=1)
     made = made.apply(_shades, axis=None, values=shades, chance=chance_of(board))
     made = made.apply(lambda row: ["color: #777777" if blind[row.name] else ""] * len(row), axis=1)
-    left = [{"selector": "td, th", "props": "text-align: right"}, {"selector": "caption", "props": "text-align: left"}]
+    left: list[CSSDict] = [
+        {"selector": "td, th", "props": "text-align: right"},
+        {"selector": "caption", "props": "text-align: left"},
+    ]
     return made.set_table_styles([*left, *_left_aligned(cells)])
 
 
@@ -146,8 +150,7 @@ def _text(board: pd.DataFrame, escape: Callable[[str], str], baseline: Callable[
     """`shown` with every cell escaped, and baselines marked; of a comparison, its own columns."""
     if comparisons.is_comparison(board):
         return comparisons.printed(board, escape)
-    cells = shown(board).reset_index(drop=True)
-    cells = cells.apply(lambda column: column.map(escape))
+    cells = shown(board).reset_index(drop=True).map(escape)
     blind = (board["kind"] == "baseline").to_numpy()
     names = [f"{baseline(name)} (baseline)" if b else name for name, b in zip(cells["model"], blind, strict=True)]
     return cells.assign(model=names)
@@ -206,6 +209,6 @@ def shade(share: float, chance: float) -> str:
     return f"background-color: rgba({red}, {green}, {blue}, {0.35 * away:.3f})"
 
 
-def _left_aligned(cells: pd.DataFrame) -> list[dict[str, str]]:
+def _left_aligned(cells: pd.DataFrame) -> "list[CSSDict]":
     where = [cells.columns.get_loc(name) for name in ("model", "group")]
     return [{"selector": f".col{place}", "props": "text-align: left"} for place in where]

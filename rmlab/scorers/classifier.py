@@ -188,7 +188,7 @@ class Classifier:
     @property
     def looks(self) -> tuple[str, ...]:
         """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
-        return self._model[2]
+        return self.parts[2]
 
     @property
     def head_title(self) -> str:
@@ -204,7 +204,7 @@ class Classifier:
     @property
     def backbone(self) -> "PreTrainedModel":
         """The transformers base model below the head; loads the weights."""
-        return self._model[0]
+        return self.parts[0]
 
     @cached_property
     def end(self) -> int | None:
@@ -228,7 +228,7 @@ class Classifier:
 
     def provenance(self) -> dict[str, object]:
         """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
-        forwarded = backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
+        forwarded = backbones.forwarded(self.backbone if "parts" in self.__dict__ else None)
         return {
             "model": self.checkpoint.name,
             "revision": self.checkpoint.revision,
@@ -242,7 +242,7 @@ class Classifier:
         } | (forwarded | self._encoding)
 
     @cached_property
-    def _model(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
+    def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
         """Backbone, head and where the head is read."""
         from rmlab.inference.template import has_segments
 
@@ -296,7 +296,7 @@ class Classifier:
         """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 
-        _, run, looks = self._model
+        _, run, looks = self.parts
         with torch.inference_mode():
             return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
 

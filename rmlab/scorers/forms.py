@@ -224,7 +224,7 @@ def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
             for turn in _turns(prompt)
         )
         asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
-        chat = tokenizer.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
+        chat = str(tokenizer.apply_chat_template([{"role": "user", "content": asked}], tokenize=False))
         chat = chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat
         ids.append(np.array(tokenizer.encode(chat, add_special_tokens=False), np.int32))
     return Texts(ids, [np.array([len(one) - 1]) for one in ids], np.zeros(len(ids), bool))

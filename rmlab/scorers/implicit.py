@@ -206,7 +206,7 @@ class ImplicitReward:
     @property
     def backbone(self) -> "PreTrainedModel":
         """The policy's transformers base model; loads the weights."""
-        return self.models[0].model.base_model
+        return backbones.base_model(self.models[0].model)
 
     @property
     def resident(self) -> list[Checkpoint]:

@@ -159,7 +159,7 @@ class Pairwise:
         """Logit that the answer written first is better, of the texts numbered `wanted`, as the batches come."""
         wanted = np.asarray(wanted, np.intp)
         if len(wanted):
-            for texts, logits in self._logits(*self.places(prepared, wanted), prepared.groups[wanted]):
+            for texts, logits in self.logits(*self.places(prepared, wanted), prepared.groups[wanted]):
                 yield wanted[texts], logits
 
     def alone(self, prepared: Comparisons, wanted: Ints) -> Floats:
@@ -167,7 +167,7 @@ class Pairwise:
         from rmlab.inference.forward import alone
 
         ids, reads = self.places(prepared, wanted)
-        model, head = self._model
+        model, head = self.parts
         found = np.full(len(ids), np.nan)
         if self.form.task == "AutoModelForSeq2SeqLM":
             # A budget of one token leaves no room for company.
@@ -235,7 +235,7 @@ class Pairwise:
     @property
     def backbone(self) -> "PreTrainedModel":
         """The transformers model that is forwarded; loads the weights."""
-        return self._model[0]
+        return self.parts[0]
 
     @property
     def longest(self) -> int | None:
@@ -262,7 +262,7 @@ class Pairwise:
             "versions": versions(),
             "fingerprint": self.fingerprint,
         }
-        return about | backbones.forwarded(self.backbone if "_model" in self.__dict__ else None)
+        return about | backbones.forwarded(self.backbone if "parts" in self.__dict__ else None)
 
     def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
         lengths = np.array([len(ids) for ids in texts.ids])
@@ -281,12 +281,12 @@ class Pairwise:
                 "max_length where the model can read more than it was trained on"
             )
 
-    def _logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
+    def logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
         """Logit that the answer written first is better, for each text."""
         from rmlab.inference.forward import hidden
         from rmlab.inference.transfers import read_late
 
-        model, head = self._model
+        model, head = self.parts
         if self.form.task == "AutoModelForSeq2SeqLM":
             yield from generated(model, head, ids, self.run_options["budget"] or 4096)
             return
@@ -294,7 +294,7 @@ class Pairwise:
         yield from read_late((batch.texts, head(batch.stacked())) for batch in batches)
 
     @cached_property
-    def _model(self) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor]]":
+    def parts(self) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor]]":
         """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
         head = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
         model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=head)
@@ -310,7 +310,7 @@ class Pairwise:
             logits = vocabulary.logits(states[:, 0], pair)
             return logits[:, 0] - logits[:, 1]
 
-        return model.base_model, prefer_first
+        return backbones.base_model(model), prefer_first
 
     def _candidates(self, backbone: "PreTrainedModel") -> "Callable[[Tensor], Tensor]":
         """PairRM's head: each candidate's marker beside the source's, through two layers; the mean over its tasks."""

@@ -84,11 +84,13 @@ def _positions(looks: tuple[str, ...], fixed: Mapping[str, int], end: int) -> ND
 
 def _pieces(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
     """Text of each token; the bytes of one character that several tokens share go to the last of them."""
+    from rmlab.inference.ends import decode
+
     pieces: list[str] = []
     held: list[int] = []
     for token in ids:
         held.append(token)
-        text = tokenizer.decode(held, clean_up_tokenization_spaces=False)
+        text = decode(tokenizer, held, clean_up_tokenization_spaces=False)
         whole = not text.endswith("�") or len(held) >= 8
         pieces.append(text if whole else "")
         held = [] if whole else held

@@ -58,10 +58,10 @@ def compare(
         number = reading.number(counted, need)
         one = estimate(reading.items, number, confidence=confidence)
         found = differences(one, first, second, confidence=confidence)
-        rows.append(pd.DataFrame(_row(reading, number, one, found, first, second)).assign(**key))
+        rows.append(pd.DataFrame(_row(reading, number, one, found, first, second) | key))
     frame = pd.concat(rows, ignore_index=True)
-    typed = {c: frame[c].astype(tables.CLOSED.get(c, "str")) for c in columns}
-    frame = frame.assign(**typed, p_holm=holm(frame["p"].to_numpy(float)))
+    dtypes: dict[str, pd.CategoricalDtype | str] = {c: tables.CLOSED.get(c, "str") for c in columns}
+    frame = frame.astype(dtypes).assign(p_holm=holm(frame["p"].to_numpy(float)))
     if not columns:
         frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(d) else r for r, d in frame[["reason", "difference"]].values]
     return tables.made_from(table, _ordered(frame, columns))

@@ -124,7 +124,7 @@ def _cut(alike: Floats, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     tree = linkage(squareform(np.clip(distance, 0, 2), checks=False), "average", optimal_ordering=len(alike) <= 500)
     raw = pd.Series(fcluster(tree, n, "maxclust"))
     place = {cluster: i + 1 for i, cluster in enumerate(raw.value_counts(sort=True).index)}
-    return raw.map(place).to_numpy(np.intp), leaves_list(tree)
+    return raw.map(place).to_numpy(np.intp), leaves_list(tree).astype(np.intp)
 
 
 def _rand_index(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:

@@ -108,7 +108,7 @@ def plan(
             if not 0 < same < 1 or not 0 < abs(delta) < 1:
                 raise ValueError(f"difference, agreement: {delta!r}, {same!r}; allowed: between 0 and 1")
             n = _fewest(abs(float(delta)), float(same), power, level) if abs(delta) <= 1 - same else pd.NA
-            reached = np.nan if n is pd.NA else exact_power(int(n), abs(float(delta)), float(same), level)
+            reached = exact_power(n, abs(float(delta)), float(same), level) if isinstance(n, int) else np.nan
             rows.append({"difference": delta, "agreement": same, "n_prompts": n, "power": reached, "alpha": level})
     return pd.DataFrame(rows).astype({"n_prompts": "Int64"})
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.toy.models import random_model, write_model
-from rmlab.toy.training import SIZE, Course, comparisons, encoded, fit, one_thread, padded, vocabulary
+from rmlab.toy.training import SIZE, Course, comparisons, encoded, fit, one_thread, padded, templated, vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,10 +92,8 @@ class _Answers:
 
     def __init__(self, words: "PreTrainedTokenizerFast", prompts: list[str], sides: Sequence[list[str]]) -> None:
         self.texts = [text for side in sides for text in encoded(words, prompts, side)]
-        asked = words.apply_chat_template(
-            [[{"role": "user", "content": prompt}] for prompt in prompts], return_dict=True
-        )
-        self.starts = [len(ids) for ids in asked["input_ids"]] * len(sides)
+        asked = templated(words, [[{"role": "user", "content": prompt}] for prompt in prompts])
+        self.starts = [len(ids) for ids in asked] * len(sides)
         self.lengths = np.array([len(text) for text in self.texts])
         self.pad = words.pad_token_id
 

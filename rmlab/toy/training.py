@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from rmlab.toy.models import random_model, tokenizer, write_model
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
 
 __all__ = [
     "FEWEST_PAIRS",
@@ -30,6 +30,7 @@ __all__ = [
     "fit",
     "one_thread",
     "padded",
+    "templated",
     "train",
     "vocabulary",
 ]
@@ -191,11 +192,11 @@ def comparisons(pairs: pd.DataFrame) -> tuple[list[str], list[str], list[str]]:
     pairs = check_responses(pairs)
     if not pairs["prompt"].map(lambda prompt: isinstance(prompt, str)).all():
         raise DataError("pairs: a prompt is a conversation; the toy model reads prompts of one string")
-    wide = pairs.pivot_table(
-        index=tables.PROMPT, columns="label", values=["prompt", "response"], aggfunc=list, observed=True, sort=False
-    )
+    each = pairs.groupby([*tables.PROMPT, "label"], observed=True, sort=False)[["prompt", "response"]]
+    lists = each.agg(list)
+    wide = pd.concat({name: lists[name].unstack("label") for name in lists.columns}, axis=1)
     wide = wide.reindex(columns=pd.MultiIndex.from_product([["prompt", "response"], ["chosen", "rejected"]]))
-    one_each = wide["response"].map(lambda found: isinstance(found, list) and len(found) == 1).all(axis=1)
+    one_each = wide[[*_SIDES]].map(lambda found: isinstance(found, list) and len(found) == 1).all(axis=1)
     if not one_each.all():
         where = ", ".join(map(str, wide.index[~one_each][0]))
         raise DataError(
@@ -236,7 +237,13 @@ def one_thread() -> Iterator[None]:
 def encoded(words: "PreTrainedTokenizerFast", prompts: Sequence[str], responses: Sequence[str]) -> list[Ids]:
     """Token ids of each conversation, by the model's own template."""
     turns = [conversation(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
-    ids: list[Ids] = words.apply_chat_template(turns, return_dict=True)["input_ids"]
+    return templated(words, turns)
+
+
+def templated(words: "PreTrainedTokenizerFast", turns: list[list[dict[str, str]]]) -> list[Ids]:
+    """Token ids of each list of turns."""
+    # `return_dict` gives this one of the kinds that the annotation names.
+    ids: list[Ids] = cast("BatchEncoding", words.apply_chat_template(turns, return_dict=True))["input_ids"]
     return ids
 
 

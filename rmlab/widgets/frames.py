@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from typing import Protocol, cast
 
 import pandas as pd
 
@@ -14,6 +15,12 @@ MESSAGES = ("found", "remedy", "note", "reason")
 
 _SAID = ("model", "revision", "head", "dtype", "template", "convention", "mode")
 _MODELS = 4  # named below a table
+
+
+class _Displayed(Protocol):
+    """What IPython calls; pandas-stubs leave it out of a DataFrame."""
+
+    def _repr_html_(self) -> str | None: ...
 
 
 def show_in_notebooks() -> None:
@@ -37,7 +44,7 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     (as after `rmlab.score` and `rmlab.read_scores`) stands below the tables of their scores, pairs and numbers:
     checkpoint, revision, head, dtype, template.
     """
-    made = _with_messages(frame) if _long_messages(frame) else frame._repr_html_()
+    made = _with_messages(frame) if _long_messages(frame) else cast(_Displayed, frame)._repr_html_()
     line = provenance_line(frame.attrs.get("provenance")) if _has_models(frame) else ""
     if made is None or not line:
         return None if made is None else str(made)
@@ -91,7 +98,7 @@ def _with_messages(frame: pd.DataFrame) -> str:
         if name not in MESSAGES and pd.api.types.is_string_dtype(frame[name].dtype)
     }
     with pd.option_context("display.max_colwidth", None):
-        made = frame.assign(**others)._repr_html_()
+        made = cast(_Displayed, frame.assign(**others))._repr_html_()
     places = [place + frame.index.nlevels + 1 for place in _long_messages(frame)]
     name = "-".join(["rmlab-frame", *map(str, places)])  # a style sheet holds for all tables of a notebook
     cells = ", ".join(f".{name} td:nth-child({place})" for place in places)

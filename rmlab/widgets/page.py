@@ -60,7 +60,7 @@ def serve(
     if not token:
         raise DataError("token: an empty token would let anybody in; leave it out for a random one")
     with tempfile.TemporaryDirectory(prefix="rmlab-") as folder:
-        file = _notebook(Path(folder), scores, responses)
+        file = write_notebook(Path(folder), scores, responses)
         said = f"The explorer is at http://{_netloc(host)}:{port}/?token={token}\nStop it with Ctrl+C."
         if host not in _LOOPBACK:
             said = f"Anybody who can reach {host} and has the token can see these texts.\n{said}"
@@ -92,7 +92,7 @@ def read(scores: str | Path, responses: str | Path | None = None) -> tuple[pd.Da
     return table, load(names[0], path=responses)
 
 
-def _notebook(folder: Path, scores: str | Path, responses: str | Path | None) -> Path:
+def write_notebook(folder: Path, scores: str | Path, responses: str | Path | None) -> Path:
     """Write the one-cell notebook of the page, its kernel and its template."""
     source = f"from rmlab.widgets.page import page\npage({_place(scores)!r}, {_place(responses)!r})"
     cell: dict[str, object] = {

@@ -61,7 +61,7 @@ class Playground:
         self._quiet = False
         self._later = Debounced(self._update)
         self._boxes: list[w.Textarea] = []
-        self._lines: list[w.HTML] = []
+        self.lines: list[w.HTML] = []
         self._build(scorer, prompt, responses)
         for answer in answers:
             self._add(answer)
@@ -70,7 +70,7 @@ class Playground:
     @property
     def prompt(self) -> str:
         """What stands in the prompt box."""
-        return str(self._prompt.value)
+        return str(self.prompt_box.value)
 
     @property
     def answers(self) -> list[str]:
@@ -117,7 +117,7 @@ class Playground:
             raise ValueError(f"restyle={restyle!r}; allowed: 0 to {boxes - 1}, the number of an answer")
         self._quiet = True
         if prompt is not None:
-            self._prompt.value = prompt
+            self.prompt_box.value = prompt
         for k, answer in enumerate(answers or []):
             if k < len(self._boxes):
                 self._boxes[k].value = answer
@@ -134,7 +134,7 @@ class Playground:
         if n < 1:
             raise ValueError(f"n={n!r}; give the number of prompts, 1 or more")
         last = self._style.last
-        return self._trial.run(self._long.scorer, self.steps or {last: TRANSFORMS[last].steps}, n)
+        return self.trial.run(self.long_texts.scorer, self.steps or {last: TRANSFORMS[last].steps}, n)
 
     def __repr__(self) -> str:
         moved = ", ".join(f"{name} {step}" for name, step in self.steps.items()) or "nothing moved"
@@ -148,22 +148,22 @@ class Playground:
     def _build(self, scorer: PlainScorer, prompt: str, responses: pd.DataFrame | None) -> None:
         import ipywidgets as w
 
-        self._prompt = w.Textarea(prompt, description="Prompt", rows=2)
-        self._prompt.observe(self._typed, "value")
+        self.prompt_box = w.Textarea(prompt, description="Prompt", rows=2)
+        self.prompt_box.observe(self._typed, "value")
         self._grid = w.Box()
         self._grid.add_class("rmlab-answers")
         more = w.Button(description="Add an answer")
         more.on_click(lambda _: self._add(""))
         self._style = StyleSliders(self._later)
-        self._long = LongTexts(scorer, self._later)
-        self._trial = Trial(responses, self._try)
-        self._preview, self._chart, self._problem = w.HTML(), w.HTML(), w.HTML()
-        side = w.VBox([*self._style.widgets, self._long.widget])
-        shown = w.VBox([self._preview, self._chart, *self._trial.widgets])
+        self.long_texts = LongTexts(scorer, self._later)
+        self.trial = Trial(responses, self._try)
+        self.preview, self.chart, self.problem = w.HTML(), w.HTML(), w.HTML()
+        side = w.VBox([*self._style.widgets, self.long_texts.widget])
+        shown = w.VBox([self.preview, self.chart, *self.trial.widgets])
         columns = w.Box([side, shown])
         for part, name in ((side, "rmlab-side"), (shown, "rmlab-main"), (columns, "rmlab-columns")):
             part.add_class(name)
-        self.widget = w.VBox([self._prompt, self._grid, more, self._problem, columns, access()])
+        self.widget = w.VBox([self.prompt_box, self._grid, more, self.problem, columns, access()])
         self.widget.add_class("rmlab")
         self.widget.add_class("rmlab-play")
 
@@ -174,7 +174,7 @@ class Playground:
         line = w.HTML()
         box.observe(self._typed, "value")
         self._boxes.append(box)
-        self._lines.append(line)
+        self.lines.append(line)
         self._grid.children = (*self._grid.children, w.VBox([box, line]))
         self._style.offer(len(self._boxes))
 
@@ -194,7 +194,7 @@ class Playground:
         there = [k for k, text in enumerate(texts) if text.strip()]
         scores = np.full(len(texts), np.nan)
         if there:
-            given = np.asarray(self._long.scorer([self.prompt] * len(there), [texts[k] for k in there]), float)
+            given = np.asarray(self.long_texts.scorer([self.prompt] * len(there), [texts[k] for k in there]), float)
             if given.shape != (len(there),):
                 raise ValueError(f"the scorer gave an array of shape {given.shape} for {len(there)} texts")
             scores[there] = given
@@ -205,47 +205,47 @@ class Playground:
             frame, line = self.frame, self.line
         except Exception as error:  # somebody else's scorer: the page lives on and says what happened
             self._clear()
-            self._problem.value = self._said(error)
+            self.problem.value = self._said(error)
             return
-        self._problem.value = ""
+        self.problem.value = ""
         scores = frame["score"].to_numpy()
         best = np.nanmax(scores[:-1]) if np.isfinite(scores[:-1]).any() else np.nan
-        for score, shown in zip(scores, self._lines, strict=False):
+        for score, shown in zip(scores, self.lines, strict=False):
             mark = " rmlab-best" if score == best else ""
             shown.value = f'<span class="rmlab-scoreline{mark}" role="status">{number(float(score))}</span>'
         self._show_restyled(frame)
         self._show_line(line)
 
     def _show_line(self, line: pd.DataFrame) -> None:
-        self._chart.value = ""
+        self.chart.value = ""
         if np.isfinite(line["score"]).all():
             moved = self._style.last
             name, now = moved.replace("_", " "), int(self._style.sliders[moved].value)
             chart = charts.line(list(line["score"]), now=now, title=f"reward against {name}", across=f"steps of {name}")
-            self._chart.value = f"<h4>Reward against {escape(name)}</h4>{chart}"
+            self.chart.value = f"<h4>Reward against {escape(name)}</h4>{chart}"
 
     def _show_restyled(self, frame: pd.DataFrame) -> None:
         if not self.steps:
-            self._preview.value = ""
+            self.preview.value = ""
             return
         before, after = frame["score"].iloc[self._which], frame["score"].iloc[-1]
         head = f"<h4>{escape(frame['name'].iloc[-1]).capitalize()}: {number(before)} → {number(after)}</h4>"
         body = f'<div class="rmlab-text rmlab-prompt" dir="auto" tabindex="0">{markdown(self.restyled)}</div>'
-        self._preview.value = head + body
+        self.preview.value = head + body
 
     def _clear(self) -> None:
         """Take away every number of before: none of them is about what now stands in the boxes."""
-        for shown in (*self._lines, self._preview, self._chart):
+        for shown in (*self.lines, self.preview, self.chart):
             shown.value = ""
-        self._trial.clear()
+        self.trial.clear()
 
     def _try(self, n: int) -> None:
-        self._trial.wait()
+        self.trial.wait()
         try:
             self.try_on(n)
         except Exception as error:
-            self._trial.result.value = self._said(error)
+            self.trial.result.value = self._said(error)
 
     def _said(self, error: Exception) -> str:
-        text = f"The scorer raised {type(error).__name__}: {self._long.advise(str(error))}"
+        text = f"The scorer raised {type(error).__name__}: {self.long_texts.advise(str(error))}"
         return f'<div class="rmlab-problem" role="alert">{escape(text[:2000])}</div>'

@@ -27,10 +27,10 @@ class Trial:
 
         self._responses = responses
         self.result = w.HTML()
-        self._n = w.BoundedIntText(20, 2, 5000, description="Prompts")
-        button = w.Button(description="Try on more prompts")
-        button.on_click(lambda _: pressed(self._n.value))
-        self._row = w.HBox([self._n, button])
+        self.prompts = w.BoundedIntText(20, 2, 5000, description="Prompts")
+        self.button = w.Button(description="Try on more prompts")
+        self.button.on_click(lambda _: pressed(self.prompts.value))
+        self._row = w.HBox([self.prompts, self.button])
         self._row.add_class("rmlab-try")
 
     @property
@@ -65,7 +65,7 @@ class Trial:
             self.result.value = '<p class="rmlab-quiet">No answer of the sample has a place for this change.</p>'
             return
         known = np.isfinite(row["low"])
-        interval = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if known else f" ({row['note']})"
+        interval = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if known else f" ({row['reason']})"
         said = f"mean change {number(row['change'])}{interval}; {row['n']} answers of {row['n_prompts']} prompts"
         chart = charts.histogram(
             values, mean=row["change"], low=row["low"], high=row["high"], title=said, across="change of the reward"

@@ -40,7 +40,11 @@ def explore(
 
 
 class View:
-    """What `explore` returns; shows itself as the last line of a cell. `select(domain="math")` shows something else."""
+    """What `explore` returns; shows itself as the last line of a cell. `select(domain="math")` shows something else.
+
+    Its parts, for pages of one's own: `controls`, `matrices`, `prompt_list`, `panel` (the open prompt), `link` (the
+    code for this view), `problem` (what went wrong, empty otherwise) and, all together, `widget`.
+    """
 
     def __init__(
         self, index: Index, selection: Selection, scorer: PlainScorer | None = None, *, linked: bool = False
@@ -62,7 +66,7 @@ class View:
         number = None if wanted.prompt is None else self._number(wanted.prompt)
         self._selection = wanted
         self._found = select.match(self.index, wanted)
-        self._problem.value = ""
+        self.problem.value = ""
         self._show(number)
 
     def select(self, **changes: Field) -> "View":
@@ -102,7 +106,7 @@ class View:
 
     def complain(self, error: Exception) -> None:
         """Show an error above the page; the next selection that works takes it away."""
-        self._problem.value = f'<div class="rmlab-problem" role="alert">{escape(error)}</div>'
+        self.problem.value = f'<div class="rmlab-problem" role="alert">{escape(error)}</div>'
 
     def __repr__(self) -> str:
         return f"explore: {len(self._found.prompts)} of {len(self.index.prompts)} prompts, {self._selection!r}"
@@ -115,22 +119,22 @@ class View:
     def _build(self, scorer: PlainScorer | None) -> None:
         import ipywidgets as w
 
-        self._controls = Controls(self.index, self._filtered)
-        self._matrices = Matrices(self.index, lambda cell: self._try(cell=cell, prompt=None))
-        self._list = PromptList(self.index, self._open)
-        self._panel = PromptPanel(self.index, scorer, self._step)
-        self._link, self._problem = w.HTML(), w.HTML()
-        side = w.VBox([*self._matrices.widgets, *self._list.widgets])
-        main = w.VBox([*self._panel.widgets, self._link])
+        self.controls = Controls(self.index, self._filtered)
+        self.matrices = Matrices(self.index, lambda cell: self._try(cell=cell, prompt=None))
+        self.prompt_list = PromptList(self.index, self._open)
+        self.panel = PromptPanel(self.index, scorer, self.step)
+        self.link, self.problem = w.HTML(), w.HTML()
+        side = w.VBox([*self.matrices.widgets, *self.prompt_list.widgets])
+        main = w.VBox([*self.panel.widgets, self.link])
         side.add_class("rmlab-side")
         main.add_class("rmlab-main")
         columns = w.Box([side, main])
         columns.add_class("rmlab-columns")
-        self.widget = w.VBox([self._controls.widget, self._problem, columns, access()])
+        self.widget = w.VBox([self.controls.widget, self.problem, columns, access()])
         self.widget.add_class("rmlab")
 
     def _filtered(self) -> None:
-        self._try(**self._controls.read(self._selection), prompt=None)
+        self._try(**self.controls.read(self._selection), prompt=None)
 
     def _try(self, **changes: Field) -> None:
         """As `select`, with the problem on the page: a widget's callback has nowhere else to say it."""
@@ -139,31 +143,32 @@ class View:
         except DataError as error:
             self.complain(error)
 
-    def _step(self, by: int) -> None:
-        number = self._list.step(self._number_open, by)
+    def step(self, by: int) -> None:
+        """Open the next prompt of the list (`by` 1) or the one before (-1); at its ends nothing happens."""
+        number = self.prompt_list.step(self._number_open, by)
         if number is not None:
             self._open(number)
 
     def _show(self, number: int | None) -> None:
         """Bring every widget in line with the selection; `number`: the prompt to open, by default the first."""
-        self._controls.show(self._selection)
-        self._matrices.show(self._selection)
-        self._open(self._list.show(self._found, number, both=len(self._selection.models) > 1))
+        self.controls.show(self._selection)
+        self.matrices.show(self._selection)
+        self._open(self.prompt_list.show(self._found, number, both=len(self._selection.models) > 1))
 
     def _open(self, number: int | None) -> None:
         """Show one prompt (None: none fits), without filtering again."""
         self._number_open = number
-        self._list.press(number)
+        self.prompt_list.press(number)
         if number is not None:
             self._selection = replace(self._selection, prompt=self._key(number))
         again = f"?{self._selection.query()}" if self._linked else self.code
         shown = f'<a href="{escape(again)}">{escape(again)}</a>' if self._linked else escape(again)
-        self._link.value = (
+        self.link.value = (
             f"<h4>{'Address of' if self._linked else 'Code for'} this view</h4>"
             f'<div class="rmlab-code" tabindex="0" role="region" aria-label="code for this view">{shown}</div>'
         )
         total = len(self._found.prompts)
-        self._panel.show(number, self._selection.models, place=self._list.place(number), total=total)
+        self.panel.show(number, self._selection.models, place=self.prompt_list.place(number), total=total)
 
     def _key(self, number: int) -> tuple[str, str, str]:
         row = self.index.prompts.iloc[number]

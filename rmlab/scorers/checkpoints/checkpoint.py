@@ -69,7 +69,10 @@ class Checkpoint:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
                 return AutoConfig.for_model(_BASES[self.settings["model_type"]], **settings)
             with quiet():
-                return AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
+                found: PreTrainedConfig = AutoConfig.from_pretrained(
+                    self.base, trust_remote_code=self.trust_remote_code
+                )
+                return found
         except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
             raise DataError(self._config_trouble(error)) from error
 

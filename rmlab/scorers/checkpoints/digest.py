@@ -41,7 +41,7 @@ def _digest(path: Path) -> str:
     changed = max(about.st_mtime_ns, about.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED:
         return _read(path)
-    return _remembered(path.resolve(), about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+    return remembered(path.resolve(), about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def _blob(path: Path) -> str | None:
@@ -60,7 +60,7 @@ def _blob(path: Path) -> str | None:
 
 
 @cache
-def _remembered(path: Path, device: int, inode: int, size: int, *times: int) -> str:
+def remembered(path: Path, device: int, inode: int, size: int, *times: int) -> str:
     """The digest of a file in a state that its number, size and times tell from every other."""
     if size < _LARGE:
         return _read(path)

@@ -38,7 +38,7 @@ def _classes(path: Path) -> list[str]:
 
 def _elsewhere(model: str, repository: str, reference: str) -> list[tuple[str, str, str]]:
     """What stands for the code of another repository: its commit on the hub, or the files of a folder here."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     if Path(repository).is_dir():
         return digests(f"code of {repository}", Path(repository).glob("*.py"))

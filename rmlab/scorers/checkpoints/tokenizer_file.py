@@ -41,7 +41,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     from transformers import PreTrainedTokenizerFast
 
     try:
-        followed = PreTrainedTokenizerFast.from_pretrained(checkpoint.base)
+        followed: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(checkpoint.base)
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
         raise _cannot_follow(checkpoint, made, first_line(error)) from error
     left = deviations(followed, checkpoint)

@@ -3,10 +3,10 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.loading import quiet
@@ -16,9 +16,27 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        AutoModel,
+        AutoModelForSequenceClassification,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
-__all__ = ["device", "dtype", "encodes", "fits", "forwarded", "load", "mark_global", "mark_segments", "shape", "window"]
+__all__ = [
+    "base_model",
+    "device",
+    "dtype",
+    "encodes",
+    "fits",
+    "forwarded",
+    "load",
+    "mark_global",
+    "mark_segments",
+    "shape",
+    "window",
+]
 
 Named = dict[str, "torch.Tensor"]
 """What a model is called with, by the names of its arguments."""
@@ -110,11 +128,12 @@ def load(
     options: dict[str, object] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    loads, source, weights = _source(checkpoint, getattr(transformers, loader))
+    made_by, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
         with quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of them is raised below
-            model, report = loads.from_pretrained(
+            # transformers' annotations do not know that `output_loading_info` adds a report to the model.
+            model, report = cast(_Loads, made_by.from_pretrained)(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
@@ -125,9 +144,24 @@ def load(
     refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
     refuse_unused_weights(checkpoint, model, report["unexpected_keys"], head)
     model.eval().requires_grad_(False)
-    model = model if "device_map" in options else model.to(device)
+    if "device_map" not in options:
+        # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
+        cast("Callable[[torch.device], object]", model.to)(device)
     _require_that_it_runs(model, checkpoint, str(dtype).removeprefix("torch."))
     return model
+
+
+class _Loads(Protocol):
+    """`from_pretrained` with `output_loading_info=True`."""
+
+    def __call__(
+        self, source: Path | None, **options: object
+    ) -> "tuple[PreTrainedModel, Mapping[str, Iterable[str]]]": ...
+
+
+def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
+    """The transformer below the head; transformers annotates it as any module."""
+    return cast("PreTrainedModel", model.base_model)
 
 
 def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) -> None:
@@ -140,7 +174,7 @@ def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, dtyp
         return
     try:
         with quiet():
-            keep_state(model.base_model)
+            keep_state(base_model(model))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
@@ -200,7 +234,7 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
 
 def forwarded(backbone: "PreTrainedModel | None") -> dict[str, str | None]:
     """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.probe import how_packed
+    from rmlab.inference.packing import how_packed
 
     if backbone is None:
         return {"attention": None, "packs": None}
@@ -231,14 +265,17 @@ def _source(
     return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
 
 
-def shape(checkpoint: Checkpoint, maker: type["AutoModel"]) -> "PreTrainedModel":
+def shape(
+    checkpoint: Checkpoint, maker: "type[AutoModel] | type[AutoModelForSequenceClassification]"
+) -> "PreTrainedModel":
     """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
     import torch
 
+    make: Callable[..., PreTrainedModel] = maker.from_config
     try:
         with torch.device("meta"), quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of parts without elements, which then do not fit the weights
-            return maker.from_config(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
+            return make(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
     except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
         raise DataError(
             f"model={checkpoint.name!r}: transformers can build no model of its configuration "

@@ -49,7 +49,7 @@ def label_weights(
     weights: Mapping[str, float] | Sequence[float] | None, head: Head, checkpoint: Checkpoint
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
-    names = list(checkpoint.config.id2label.values()) if head.make is None else ["score"]
+    names = list((checkpoint.config.id2label or {}).values()) if head.make is None else ["score"]
     if not names:
         raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
     if len(names) == 1:

@@ -80,10 +80,11 @@ class LanguageModel:
         answers = [answer(prepared, int(text)) for text in wanted]
         sequences, reads = [one[0] for one in answers], [one[1] for one in answers]
         groups = [int(prepared.encoded.groups[text]) for text in wanted]
-        batches = hidden(self.model.base_model, sequences, reads, groups=groups, budget=self.budget)
+        backbone = backbones.base_model(self.model)
+        batches = hidden(backbone, sequences, reads, groups=groups, budget=self.budget)
         launched = (self._launch(batch, [answers[text][2] for text in batch.texts]) for batch in batches)
         for launch, log_probs in read_late(launched):
-            self._forwarded = backbones.forwarded(self.model.base_model)
+            self._forwarded = backbones.forwarded(backbone)
             yield np.asarray(wanted)[launch.texts], self._summed(launch, log_probs)
 
     def alone(self, prepared: Prepared, wanted: Ints) -> Floats:
@@ -99,7 +100,7 @@ class LanguageModel:
         from rmlab.inference.forward import Batch, alone
 
         ids, reads, targets = answer(prepared, text)
-        rows = alone(self.model.base_model, ids, reads)
+        rows = alone(backbones.base_model(self.model), ids, reads)
         launch, found = self._launch(Batch(np.zeros(1, np.intp), rows, [np.arange(len(reads))]), [targets])
         each: Floats = found.cpu().double().numpy()[launch.back]
         return each

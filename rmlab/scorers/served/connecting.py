@@ -182,7 +182,7 @@ def _tokenizer(
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 
     checkpoint = find_tokenizer(source)
-    return load_tokenizer(checkpoint), [str(label) for label in checkpoint.config.id2label.values()]
+    return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
 
 
 def _served_model(client: Client, spoken: Dialect) -> str | None:
