@@ -66,7 +66,7 @@ def printed(value: object, limit: int = 80) -> str:
 
 
 def _float(value: object) -> float | None:
-    """One cell as a float, NaN where it is missing, None where it is no number."""
+    """One cell as a float, NaN where it is missing, None where it is not a number."""
     if value is None or value is pd.NA or value is pd.NaT:
         return float("nan")
     if isinstance(value, str):

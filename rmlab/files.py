@@ -33,8 +33,8 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 def write(path: Path, content: str | bytes) -> Path:
     """Write a whole file; folders are made as needed. Where that fails, the old file is as it was.
 
-    A link at `path` is replaced, never written through. Raises DataError where something stands there that is no file,
-    OSError where the disk refuses.
+    A link at `path` is replaced, never written through. Raises DataError where something else than a file
+    stands there, OSError where the disk refuses.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -82,7 +82,7 @@ def read_plain(path: Path, most: int | None = None) -> bytes:
 
 
 def require_plain(path: Path) -> None:
-    """Raise DataError where something stands at `path` that is no plain file: a link, a pipe, a device, a folder."""
+    """Raise DataError where something stands at `path` that is not a plain file: a link, a pipe, a device, a folder."""
     there = _there(path)
     if there is not None:
         _require_plain(path, there)

@@ -132,7 +132,7 @@ def refuse_cut(path: object, rows: Iterable[object]) -> None:
             raise _too_deep(path) from None
         if text is not None:
             raise DataError(
-                f"{path}: row {number}: a text holds half of a surrogate pair, which is no character: {short(text)}; "
+                f"{path}: row {number}: a text holds half of a surrogate pair, not a character: {short(text)}; "
                 "it may have been cut inside an emoji: repair the text"
             )
 

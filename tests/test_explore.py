@@ -505,7 +505,7 @@ def test_a_playground_without_a_reward_draws_no_line():
     play.set(answers=["", ""])
     assert play.chart.value == ""
     endless = playground(lambda prompts, texts: [np.inf] * len(texts))
-    assert endless._chart.value == ""
+    assert endless.chart.value == ""
 
 
 def test_trying_on_no_prompt_is_refused():

@@ -71,7 +71,7 @@ def test_lists_and_ties_go_into_one_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("not json", "line 1 is no result"), ('{"id": 3}', "line 1 is no result"), ("[1]", "line 1 is no result"),
+    [("not json", "line 1 is not a result"), ('{"id": 3}', "line 1 is not a result"), ("[1]", "line 1 is not a result"),
      ('{"custom_id": "x"}', "none of its 1 lines")],
 )  # fmt: skip
 def test_files_that_are_no_results_of_this_run(tmp_path, content, says):

@@ -285,7 +285,7 @@ def test_letters_without_a_chat_template_are_refused(tmp_path):
 
 def test_what_is_no_pairwise_model(tmp_path):
     folder = toy.save_model(tmp_path / "m")
-    with pytest.raises(DataError, match="is no pairwise model"):
+    with pytest.raises(DataError, match="is not a pairwise model"):
         pairwise(folder)
     with pytest.raises(DataError, match=r"form='pair-rm'; allowed.*did you mean 'pairrm'"):
         pairwise(folder, form="pair-rm")

@@ -190,7 +190,7 @@ def test_what_cannot_be_drawn_is_named(pairs, responses):
     levels = metrics.accuracy(pairs, by=["model", "level"])
     with pytest.raises(TypeError, match="matrix: expected the DataFrame"):
         plots.plot_matrix(matrix.to_numpy())
-    with pytest.raises(DataError, match=r"is no share.*divide percentages by 100"):
+    with pytest.raises(DataError, match=r"is not a share.*divide percentages by 100"):
         plots.plot_matrix(matrix * 100)
     with pytest.raises(DataError, match=r"make it with rmlab.matrix\(pairs\)") as caught:
         plots.plot_matrix(pairs)

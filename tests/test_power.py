@@ -106,7 +106,7 @@ def test_the_test_on_drawn_tables_is_the_test_of_compare(kind):
     from rmlab.stats import resampling
 
     once = np.ones((1, len(pair.gain)))
-    value, se, p = (resampling._mcnemar if pair.exact else resampling._student)(pair, once)
+    value, se, p = (resampling.exact_test if pair.exact else resampling.t_test)(pair, once)
     assert value.item() == pytest.approx(expected.value.item(), abs=1e-12)
     assert se.item() == pytest.approx(expected.se.item(), rel=1e-9)
     assert p.item() == pytest.approx(expected.p.item(), rel=1e-9)

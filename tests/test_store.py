@@ -129,7 +129,7 @@ def test_other_version_and_other_fingerprint_raise(store):
     path = fill(store)
     content = path.read_bytes().split(b"\n", 1)[1]
     body = b"rmlab-scores\t2\tf1"
-    path.write_bytes(body + b"\t" + lines._check(body, 0) + b"\n" + content)
+    path.write_bytes(body + b"\t" + lines.checksum(body, 0) + b"\n" + content)
     with pytest.raises(DataError, match=r"format version 2, this rmlab reads version 1"):
         read(store)
     path.write_bytes(lines.header("f2") + content)

@@ -98,7 +98,7 @@ def _effect_of(
 
 
 def _less(scores: pd.DataFrame, removed: Floats) -> Floats:
-    """Scores less what goes off them; raises DataError where that is no float any more."""
+    """Scores less what goes off them; raises DataError where a result is too large for a float."""
     with np.errstate(over="ignore", invalid="ignore"):
         left: Floats = scores["score"].to_numpy(np.float64) - removed
     beyond = ~np.isfinite(left) & scores["score"].notna().to_numpy()

@@ -51,8 +51,8 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
         for text in (prompt, *row[1:]):
             if _SURROGATE.search(str(text)):
                 raise DataError(
-                    f"text {number} holds half a surrogate pair, which is no character: {str(text)[:60]!r}; repair the "
-                    "file it was read from"
+                    f"text {number} holds half a surrogate pair, which is not a character: {str(text)[:60]!r}; "
+                    "repair the file it was read from"
                 )
 
 

@@ -4,6 +4,10 @@ Of the last layer a head reads a row or two per text; the others only lend these
 behind the attention (its output projection, norms, the feed-forward network: most of a layer) treats each row by
 itself, so it is given only the rows that go on. Where a layer sees only so far to either side, the layer before it is
 narrowed too. Rows that rest come out as zeros, so that every shape is what the model expects.
+
+Nothing is guessed and nothing outlasts a pass: hooks on the modules of this one model choose and put back rows of
+states whose shape (1, rows, width) is checked, no pass is cut short by an exception, and leaving the block removes the
+hooks.
 """
 
 from collections.abc import Callable, Iterator, Sequence

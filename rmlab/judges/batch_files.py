@@ -45,8 +45,8 @@ def read_results(judge: AnyJudge, responses: pd.DataFrame, path: str | Path, *, 
 
     Results may stand in any order: `custom_id` says which question each is for. Columns: file, read (answers that are
     in the store now), known (were there before), failed (lines with an error, which will be asked again), strange
-    (lines whose `custom_id` is no question of this run), absent (questions of the run without an answer so far). Raises
-    DataError where the file is no batch result, or no line of it belongs to this run.
+    (lines whose `custom_id` is not a question of this run), absent (questions of the run without an answer so far).
+    Raises DataError where the file is not a batch result, or no line of it belongs to this run.
     """
     path = Path(path).expanduser()
     wanted = {key for _, questions in all_questions(judge, responses) for key in questions.keys}
@@ -93,8 +93,8 @@ class _Results:
             key = found["custom_id"]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{self.path}: line {number} is no result of a batch ({type(error).__name__}); give the file that the "
-                "batch endpoint wrote, one JSON object with a custom_id a line"
+                f"{self.path}: line {number} is not a result of a batch ({type(error).__name__}); give the file that "
+                "the batch endpoint wrote, one JSON object with a custom_id a line"
             ) from None
         if key not in self.wanted:
             self.strange += 1

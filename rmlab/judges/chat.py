@@ -90,7 +90,7 @@ class Chat:
             yield Said(found.index, found.value, found.reason)
 
     def read(self, reply: "Reply") -> Answer:
-        """The answer in a reply; ValueError or KeyError where it is no chat completion."""
+        """The answer in a reply; ValueError or KeyError where it is not a chat completion."""
         return read_completion(reply.json())
 
     def provenance(self) -> Provenance:

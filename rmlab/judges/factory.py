@@ -185,8 +185,8 @@ def _refuse_without_url(model: str | Path, given: Mapping[str, object]) -> None:
         raise DataError(f"{', '.join(named)}: for servers only; give url=, such as 'https://{OPENAI}/v1'")
     if not isinstance(model, Path) and "/" not in text and not Path(text).exists():
         raise DataError(
-            f"model={text!r} is no folder and no hub id ('owner/name'); for a model behind a server give url=, such as "
-            f"'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
+            f"model={text!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
+            f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
         )
 
 

@@ -219,5 +219,5 @@ def _with_extra(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
             f"by: {absent[0]!r} is not a column of the table; {tables.nearest(absent[0], list(table.columns))}"
         )
     if "outcome" not in table.columns and "margin" not in table.columns:
-        raise DataError(f"by: {columns[0]!r} is no column of comparisons; add it to rmlab.pairs(scores)")
+        raise DataError(f"by: {columns[0]!r} is not a column of comparisons; add it to rmlab.pairs(scores)")
     return as_pairs(table)

@@ -130,7 +130,9 @@ def _blocks(where: NDArray[np.intp], n_models: int) -> list[NDArray[np.intp]]:
 
 def _ranks(values: Floats) -> Floats:
     """Mean over the models of the rank from 0 to 1 within the last axis: (models, prompts, n) to (prompts, n)."""
-    return np.asarray(_duels(values).mean(axis=0).sum(axis=-1) / (values.shape[-1] - 1))
+    from scipy.stats import rankdata
+
+    return np.asarray((rankdata(values, axis=-1).mean(axis=0) - 1) / (values.shape[-1] - 1))
 
 
 def _votes(values: Floats) -> Floats:

@@ -1,5 +1,5 @@
-"""Means of values in groups whose items come in clusters, for what is no number of a benchmark: calibration, agreement,
-preferences, probes. The same errors as `rmlab.metrics.estimate`."""
+"""Means of values in groups whose items come in clusters, for numbers that no benchmark defines: calibration,
+agreement, preferences, probes. The same errors as `rmlab.metrics.estimate`."""
 
 from typing import NamedTuple
 

@@ -223,7 +223,7 @@ def _names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
             columns = [c for c in columns if c != "quantity"]
     strange = [c for c in columns if c not in rows.columns]
     if strange:
-        raise DataError(f"label: {strange[0]!r} is no column; {tables.nearest(strange[0], list(rows.columns))}")
+        raise DataError(f"label: {strange[0]!r} is not a column; {tables.nearest(strange[0], list(rows.columns))}")
     if not columns:
         return [str(i) for i in rows.index]
     parts = [[(short if c in _MODELS else plain)(name) for name in rows[c]] for c in columns]

@@ -179,4 +179,4 @@ def _check_square(matrix: pd.DataFrame) -> None:
     values = matrix.to_numpy()
     strange = values[(values < 0) | (values > 1)]
     if len(strange):
-        raise DataError(f"matrix: {strange[0]:g} is no share; all must lie from 0 to 1: divide percentages by 100")
+        raise DataError(f"matrix: {strange[0]:g} is not a share; all must lie from 0 to 1: divide percentages by 100")

@@ -44,7 +44,8 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
     r"""A leaderboard or a comparison as a LaTeX table with booktabs rules (`\usepackage{booktabs}`).
 
     `board` is what `rmlab.leaderboard`, `rmlab.compare` or `rmlab.stats.compare_all` return. All names are escaped.
-    `label` is "tab:leaderboard" or "tab:comparison" unless given; so is the `caption`.
+    Written by a pandas Styler (needs Jinja2, which PyTorch and JupyterLab bring). `label` is "tab:leaderboard"
+    or "tab:comparison" unless given; so is the `caption`.
     """
     compared = comparisons.is_comparison(board)
     label = ("tab:comparison" if compared else "tab:leaderboard") if label is None else label
@@ -53,25 +54,14 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
         raise DataError(f"label: {label!r} cannot be a label; allowed: letters, digits and : . / _ + -")
     cells = _text(board, escapes.latex, lambda name: rf"\textit{{{name}}}")
     columns = "".join("l" if c in _left(board) else "r" for c in cells.columns)
-    head = " & ".join(escapes.latex(heading(c)) for c in cells.columns)
-    rows = [" & ".join(row) + r" \\" for row in cells.to_numpy().tolist()]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{escapes.latex(usual if caption is None else caption)}}}",
-            rf"\label{{{label}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            rf"{head} \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    return str(
+        cells.rename(columns=lambda column: escapes.latex(heading(column)))
+        .style.hide(axis="index")
+        .to_latex(
+            hrules=True, position_float="centering", column_format=columns, label=label,
+            caption=escapes.latex(usual if caption is None else caption),
+        )
+    )  # fmt: skip
 
 
 def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:

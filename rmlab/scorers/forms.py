@@ -116,8 +116,8 @@ def _found(checkpoint: Checkpoint) -> Form:
     if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
         return _named("letters")
     raise DataError(
-        f"model={checkpoint.name!r} is no pairwise model that rmlab knows (no head_layer, no encoder and decoder, no "
-        "language model); a model that scores single answers goes to rmlab.classifier"
+        f"model={checkpoint.name!r} is not a pairwise model that rmlab knows (no head_layer, no encoder and decoder, "
+        "no language model); a model that scores single answers goes to rmlab.classifier"
     )
 
 

@@ -103,7 +103,7 @@ def is_traceable(scorer: object) -> TypeGuard[Traceable]:
 
 
 def name_of(scorer: object) -> str:
-    """Its `name`, or a function's `__name__`; TypeError for what is no scorer, DataError for a name that is no text.
+    """Its `name`, or a function's `__name__`; TypeError without either, DataError for a name that is not a string.
 
     >>> def brevity(prompts, responses):
     ...     return [-len(response) for response in responses]

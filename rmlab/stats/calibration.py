@@ -1,4 +1,4 @@
-"""Margins as probabilities: how they spread, and whether a Bradley-Terry model may believe them."""
+"""Margins as probabilities: how they spread, and whether they are calibrated as win probabilities."""
 
 from typing import NamedTuple
 

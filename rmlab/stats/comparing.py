@@ -114,7 +114,7 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     """Comparisons that two models judge differently: one row per comparison whose outcomes differ.
 
     Columns: benchmark, domain, id, chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
-    outcome_a, outcome_b, margin_a, margin_b. A comparison that either model left blank is no flip.
+    outcome_a, outcome_b, margin_a, margin_b. A comparison without an answer of either model is not a flip.
     """
     pairs = as_pairs(_chosen(table, [a, b]))
     items = comparison_items(pairs)

@@ -40,7 +40,7 @@ def error_correlation(
     can be taken off.
     Where one of the four outcomes (both right, ... both wrong) was never seen although independent models would show
     three or more, the correlation is next to 1 or -1. With fewer its absence says little, and half a comparison is
-    added (Brown and Benedetti 1977): a single error in common is no perfect correlation. NaN where a model has no
+    added (Brown and Benedetti 1977): a single error in common is not a perfect correlation. NaN where a model has no
     spread. Half a win counts as half in each of its outcomes.
     """
     allowed("kind", kind, ("tetrachoric", "residual"))

@@ -163,7 +163,7 @@ def _cycles(asked: _Asked) -> _Effect:
         if not every or (condition == "as is" and len(every) < 2):
             return _nothing(asked, "no prompt has three different answers")
         signs = pd.concat(every, axis=1)
-        # A verdict that changes with the order or from sample to sample is no preference that could be in a circle.
+        # A verdict that changes with the order or from sample to sample is not a preference, so it closes no circle.
         edges.append(signs.iloc[:, 0].where(signs.nunique(axis=1, dropna=False).eq(1) & signs.iloc[:, 0].ne(0)))
     total = sum(edges[1:], start=edges[0])
     cyclic = (total.abs() == 3).astype(float).where(total.notna())

@@ -81,7 +81,7 @@ def draw(pair: Pair, weights: Floats, *, draws: int, seed: int = 0, scale: float
     found = []
     for start in range(0, draws, _BLOCK):
         counts = _counts(pair, weights, min(_BLOCK, draws - start), scale, rng)
-        found.append(_mcnemar(pair, counts) if pair.exact else _student(pair, counts))
+        found.append(exact_test(pair, counts) if pair.exact else t_test(pair, counts))
     return Drawn(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
@@ -119,7 +119,8 @@ def _counts(pair: Pair, weights: Floats, draws: int, scale: float, rng: np.rando
     return counts
 
 
-def _mcnemar(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
+def exact_test(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """McNemar's test as in `differences`, on all tables at once: difference, error and p of each."""
     only_a, only_b = (np.rint(counts @ (pair.gain * sign > 0.5)).astype(np.intp) for sign in (1, -1))
     n = counts.sum(axis=1)
     value = (only_a - only_b) / n
@@ -127,7 +128,7 @@ def _mcnemar(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
     return value, se, mcnemar(only_a, only_b)
 
 
-def _student(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
+def t_test(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
     """The t test of `differences`, on all tables at once; a stratum is a mean of gains, weighed by the shares."""
     from scipy.special import stdtr
 

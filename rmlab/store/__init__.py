@@ -1,4 +1,9 @@
-"""Scores, and answers of judges, that survive a crash: files of self-checking lines, each with one writer."""
+"""Scores, and answers of judges, that survive a crash: files of self-checking lines, each with one writer.
+
+Not sqlite: on network file systems, where the processes of a cluster meet, its locks cannot be relied on, it has one
+writer at a time, and a damaged page can cost the whole file. Here nobody waits for anybody, a damaged line costs that
+line, and merging two stores is copying files.
+"""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path

@@ -86,7 +86,7 @@ ANSWERS: Format[str] = Format("answers", ".answers", "rmlab-answers", str, _text
 def header(fingerprint: str, form: Format[Any] = SCORES) -> bytes:
     """First line of a file: what it is, format version, fingerprint, checksum."""
     body = f"{form.magic}\t{VERSION}\t{fingerprint}".encode()
-    return body + b"\t" + _check(body, 0) + b"\n"
+    return body + b"\t" + checksum(body, 0) + b"\n"
 
 
 def line(fingerprint: str, key: str, value: V, form: Format[V] = SCORES) -> bytes:  # type: ignore[assignment]
@@ -94,7 +94,7 @@ def line(fingerprint: str, key: str, value: V, form: Format[V] = SCORES) -> byte
     if not key or "\t" in key or "\n" in key:
         raise DataError(f"store: {key!r} cannot be a key; allowed: non-empty text without tab and line break")
     body = f"{key}\t{form.write(value)}".encode()
-    return body + b"\t" + _check(body, _seed(fingerprint)) + b"\n"
+    return body + b"\t" + checksum(body, _seed(fingerprint)) + b"\n"
 
 
 def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed:
@@ -113,7 +113,7 @@ def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: 
     for row in rows:
         body, _, check = row.rpartition(b"\t")
         key, _, value = body.partition(b"\t")
-        if key and check == _check(body, seed):
+        if key and check == checksum(body, seed):
             name, read = _record(path, key, value, form)
             good.setdefault(name, read)
             held.setdefault(name, row)
@@ -164,7 +164,7 @@ def check_fingerprint(fingerprint: str) -> str:
 def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[Any]) -> bool:
     body, _, check = row.rpartition(b"\t")
     fields = body.decode(errors="replace").split("\t")
-    if fields[0] != form.magic or len(fields) < 3 or check != _check(body, 0):
+    if fields[0] != form.magic or len(fields) < 3 or check != checksum(body, 0):
         return False
     if fields[1] != str(VERSION):
         raise DataError(
@@ -183,5 +183,6 @@ def _seed(fingerprint: str) -> int:
     return zlib.crc32(fingerprint.encode())
 
 
-def _check(body: bytes, seed: int) -> bytes:
+def checksum(body: bytes, seed: int) -> bytes:
+    """CRC-32 of a line, begun from `seed`, in eight hexadecimal digits."""
     return b"%08x" % zlib.crc32(body, seed)

@@ -1,4 +1,5 @@
-"""What is wrong with a benchmark before any model is scored: repeated texts, styles that are not, telling lengths."""
+"""What is wrong with a benchmark before any model is scored: repeated texts, mislabelled styles,
+lengths that leak the label."""
 
 import json
 from collections.abc import Iterator

