@@ -14,7 +14,8 @@ from fakes import responses
 from rmlab import toy
 
 BUDGET = 150
-# Children are forked from a process that has scored once, so that they start at once and are killed while they score.
+# Children are forked from a process that has scored once, so that they start at once. Each begins so many batches and
+# no more: it is killed in the last one, or while it keeps or waits, on a machine of any speed.
 DRIVER = f"""
 import hashlib, json, os, random, signal, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -28,7 +29,7 @@ home, kind, job, seed = sys.argv[1:]
 torch.set_num_threads(1)
 work._SPAN = 36
 log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-once, now = forward._Run._forward, []
+once, now, left = forward._Run._forward, [], [0]
 
 def named(stream):
     def streaming(self, prepared, wanted):
@@ -37,15 +38,19 @@ def named(stream):
     return streaming
 
 def forwarding(self, part):
+    if left[0] == 0:
+        time.sleep(3600)
+    left[0] -= 1
     ids = [self.sequences[n].tobytes() for n in part.finished]
     texts = [hashlib.blake2b(one, digest_size=16).hexdigest() for one in ids]
     os.write(log, (json.dumps([os.getpid(), now[0], texts]) + "\\n").encode())
     time.sleep(0.01)
     return once(self, part)
 
-def start():
+def start(batches):
     child = os.fork()
     if child == 0:
+        left[0] = batches
         try:
             KINDS[kind].run(home, store=home + "/scores")
         except BaseException as error:
@@ -54,30 +59,37 @@ def start():
         os._exit(0)
     return child
 
-def logged():
-    return os.pread(log, 1 << 24, 0).count(b"\\n")
+def await_batches(child, batches):
+    "Wait until it has begun so many, or has ended."
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if os.pread(log, 1 << 24, 0).count(b"[%d," % child) >= batches:
+            return
+        time.sleep(0.0005)
 
 def kill(child, batches):
-    "Kill -9 when so many more batches have begun, and a moment later."
-    until, last = logged() + batches, time.perf_counter() + 60
-    while logged() < until and time.perf_counter() < last:
-        time.sleep(0.0005)
+    "Kill -9 a moment after so many batches have begun."
+    await_batches(child, batches)
     time.sleep(chance.uniform(0, 0.012))
     os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
+left[0] = -1
 KINDS[kind].run(home, prompts=2)
 LanguageModel.stream, Pairwise.stream = named(LanguageModel.stream), named(Pairwise.stream)
 forward._Run._forward = forwarding
 chance, killed = random.Random(int(seed)), []
 if job == "kill":
     for number in range(8):
-        child = start()
-        killed += [child] * kill(child, chance.randrange(3, 7))
+        batches = chance.randrange(3, 6)  # of 36 or more: no child comes to the end
+        child = start(batches)
+        killed += [child] * kill(child, batches)
 else:
-    children = [start(), start()]
-    killed += [children[0]] * kill(children[0], 12)
-    assert os.waitpid(children[1], 0)[1] == 0
+    dies = start(3)
+    await_batches(dies, 1)
+    stays = start(-1)
+    await_batches(stays, 1)
+    killed += [dies] * kill(dies, 3)
+    assert os.waitpid(stays, 0)[1] == 0
 print(json.dumps(killed))
 """
 

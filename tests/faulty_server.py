@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import socket
 import threading
 from dataclasses import dataclass
 
@@ -25,26 +26,30 @@ class FaultyServer:
 
     `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a body meets a fault that depends on
     the seed, the body and n alone, whatever else arrives when. `delay`: seconds before every answer. `patience`:
-    seconds that a "timeout" lasts.
+    seconds that a "timeout" lasts. `most_open`: the most requests whose clients waited at the same time; a client that
+    has given one up has closed its connection, and the server learns of that before it learns of the next one. `tls`: a
+    context with the server's certificate.
     """
 
-    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, patience=2.0):
+    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, patience=2.0, tls=None):
         assert set(faults or {}) <= set(FAULTS)
         self.respond, self.faults, self.seed = respond, faults or {}, seed
-        self.delay, self.patience = delay, patience
-        self.log, self.open, self.most_open = [], 0, 0
+        self.delay, self.patience, self.tls = delay, patience, tls
+        self.log, self.waiting, self.most_open = [], set(), 0
+        self.connections, self._accepted = set(), set()
         self._arrivals = {}
 
     def __enter__(self):
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(60)
         return self
 
     def __exit__(self, *_):
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
 
     @property
     def url(self):
@@ -55,58 +60,41 @@ class FaultyServer:
         return [seen.body for seen in self.log if path in (None, seen.path)]
 
     async def _serve(self, ready):
+        # Not asyncio's own server: its `close` leaves a socket open that was accepted in the turn before.
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        tasks = set()
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+            listening.setblocking(False)
+            self._port = listening.getsockname()[1]
+            self._loop.add_reader(listening, self._accept, listening)
+            ready.set()
+            await self._stop.wait()
+            self._loop.remove_reader(listening)
+        while self.connections or asyncio.all_tasks() != {asyncio.current_task()}:
+            for connection in list(self.connections):
+                connection.transport.abort()
+            await asyncio.sleep(0)
 
-        async def connected(reader, writer):
-            tasks.add(task := asyncio.current_task())
-            try:
-                await self._connection(reader, writer)
-            except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-                pass
-            finally:
-                writer.close()
-                tasks.discard(task)
+    def _accept(self, listening):
+        one, _ = listening.accept()
+        accepting = self._loop.connect_accepted_socket(lambda: _Connection(self), one, ssl=self.tls)
+        made = self._loop.create_task(accepting)
+        self._accepted.add(made)
+        made.add_done_callback(self._made)
 
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        self._port = server.sockets[0].getsockname()[1]
-        ready.set()
-        await self._stop.wait()
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # Closed sockets are let go in a later turn of the loop.
-        await asyncio.sleep(0.01)
+    def _made(self, accepted):
+        self._accepted.discard(accepted)
+        accepted.exception()  # of a client that left at once, or did not believe the certificate
 
-    async def _connection(self, reader, writer):
-        while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            method, path, _ = head[0].split(" ")
-            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:] if line)}
-            raw = await reader.readexactly(int(headers.get("content-length", 0)))
-            self.open += 1
-            self.most_open = max(self.most_open, self.open)
-            try:
-                if not await self._answer(writer, method, path, headers, raw):
-                    return
-            finally:
-                self.open -= 1
-
-    async def _answer(self, writer, method, path, headers, raw):
+    async def answer(self, write, request):
         """Whether the connection stays."""
+        method, path, headers, raw = request
         try:
             body = json.loads(raw) if raw else None
         except ValueError:
             body = raw
         fault = self._fault(raw)
         self.log.append(Seen(method, path, body, headers, fault))
-        await asyncio.sleep(self.delay + 0.2 * (fault == "slow"))
-        if fault == "timeout":
-            # The client gives up long before and asks something else, so this one is no longer one of those at once.
-            self.open -= 1
-            await asyncio.sleep(self.patience)
-            self.open += 1
+        await asyncio.sleep(self.delay + 0.2 * (fault == "slow") + self.patience * (fault == "timeout"))
         if fault in ("timeout", "hangup"):
             return False
         status, extra, value = self._outcome(fault, path, body, headers)
@@ -115,9 +103,8 @@ class FaultyServer:
             content = content[: len(content) // 2]
         lines = {"content-type": "application/json", "content-length": len(content)} | extra
         top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
-        writer.write(top.encode() + content[: len(content) // 2 if fault == "cut" else None])
-        await writer.drain()
-        return fault != "cut"
+        write(top.encode() + content[: len(content) // 2 if fault == "cut" else None])
+        return fault != "cut" and extra.get("connection") != "close"
 
     def _outcome(self, fault, path, body, headers):
         if fault == "429":
@@ -136,3 +123,61 @@ class FaultyServer:
                 return fault
             draw -= share
         return ""
+
+
+class _Connection(asyncio.Protocol):
+    """One client's connection: a request at a time."""
+
+    def __init__(self, server):
+        self.server, self.data, self.task = server, bytearray(), None
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.server.connections.add(self)
+
+    def data_received(self, data):
+        self.data += data
+        self._begin()
+
+    def eof_received(self):
+        self.server.waiting.discard(self)
+
+    def connection_lost(self, error):
+        self.server.connections.discard(self)
+        self.server.waiting.discard(self)
+        if self.task:
+            self.task.cancel()
+
+    def _begin(self):
+        request = None if self.task else self._request()
+        if request:
+            self.server.waiting.add(self)
+            self.server.most_open = max(self.server.most_open, len(self.server.waiting))
+            self.task = asyncio.ensure_future(self._answer(request))
+
+    def _request(self):
+        """Method, path, headers and content of the next request, once all of it is there."""
+        top, blank, rest = bytes(self.data).partition(b"\r\n\r\n")
+        lines = top.decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
+        size = int(headers.get("content-length", 0))
+        if not blank or len(rest) < size:
+            return None
+        del self.data[: len(top) + len(blank) + size]
+        method, path, _ = lines[0].split(" ")
+        return method, path, headers, rest[:size]
+
+    async def _answer(self, request):
+        stays = False
+        try:
+            stays = await self.server.answer(self._write, request)
+        finally:
+            self.server.waiting.discard(self)
+            self.task = None
+            if not stays:
+                self.transport.close()
+        self._begin()
+
+    def _write(self, content):
+        if not self.transport.is_closing():
+            self.transport.write(content)

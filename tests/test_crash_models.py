@@ -31,6 +31,7 @@ def test_killed_eight_times(tmp_path, kind):
 
 def test_one_of_two_processes_dies_and_the_other_finishes(tmp_path, kind):
     killed, batches = drive(tmp_path, kind, "two")
+    assert len(killed) == 1
     assert len({process for process, _, _ in batches}) == 2
     texts = {(model, text) for _, model, texts in batches for text in texts}
     assert len(texts) == len(KINDS[kind].models) * KINDS[kind].prompts * KINDS[kind].texts

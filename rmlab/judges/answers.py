@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 __all__ = ["Answer", "decode", "encode"]
 
@@ -27,7 +27,7 @@ class Answer:
 
 def encode(answer: Answer) -> str:
     """One line of JSON; what is empty is left out."""
-    held = {name: value for name, value in asdict(answer).items() if value not in ("", None)}
+    held = {name: value for name, value in vars(answer).items() if value not in ("", None)}
     # Half a surrogate pair, as a cut emoji leaves it, is written as an escape: every line is UTF-8.
     return json.dumps({"text": answer.text} | held, sort_keys=True)
 

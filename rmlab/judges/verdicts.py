@@ -20,6 +20,9 @@ _CLOSED = re.compile(rf"</(?:{_NAMES})>|\[/THINK\]", re.IGNORECASE)
 _MARKED = re.compile(r"\[\[([^\[\]]{1,60})\]\]|\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|operatorname)\s*\{([^{}]*)\}")
 _LATEX = {r"\gg": ">>", r"\ll": "<<", r"\gt": ">", r"\lt": "<", r"\succ": ">", r"\prec": "<", r"\approx": "="}
+_SIGN = re.compile("|".join(re.escape(name) + r"(?![a-zA-Z])" for name in _LATEX))
+_NOUN = re.compile(r"\b(?:assistant|answer|response|option|model)\b", re.IGNORECASE)
+_MARKS = re.compile(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+")
 _SAID = re.compile(
     r"(?:final\s+|my\s+|overall\s+)*(?:verdict|rating|score|judge?ment|choice|winner)\s*(?:is|:|=|-)?\s*(.{1,40})",
     re.IGNORECASE,
@@ -97,10 +100,8 @@ def _marked(text: str) -> Iterator[str]:
 def _clean(text: str) -> str:
     """A verdict without blanks, TeX, Markdown and the words around the letter."""
     text = _WRAPPED.sub(r"\1", unescape(text))
-    for name, sign in _LATEX.items():
-        text = re.sub(re.escape(name) + r"(?![a-zA-Z])", sign, text)
-    text = re.sub(r"\b(?:assistant|answer|response|option|model)\b", "", text, flags=re.IGNORECASE)
-    return re.sub(r"[\s*_$`\"'.:,;(){}\\]+(?!\d)|\s+", "", text).strip(".")
+    text = _SIGN.sub(lambda found: _LATEX[found[0]], text)
+    return _MARKS.sub("", _NOUN.sub("", text)).strip(".")
 
 
 def _pair(said: str, draw: str) -> int | None:

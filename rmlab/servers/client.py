@@ -1,16 +1,16 @@
 """An HTTP client for thousands of requests: each is answered exactly once, or reported failed."""
 
+import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.util import find_spec
 from queue import SimpleQueue
-from ssl import SSLContext
 from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from rmlab.servers.address import Address
+from rmlab.servers.connection import Connection, connect
 from rmlab.servers.limits import Breaker, Budget, Pace, Spent
 from rmlab.servers.sending import Answer, Sender
 from rmlab.servers.wire import Json, Reply, Request
@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # Items that fail in a row, each after all its tries, before the rest is not sent any more.
 _LEAST_IN_A_ROW = 32
+_PARTING = 1.0  # seconds for all threads of a stream to end
 
 
 def require_http() -> None:
@@ -81,7 +82,7 @@ class Client:
         `tries=0`. With `strict` the first failure raises DataError instead.
 
         The requests are sent by threads, which end with the iterator: a running event loop, as JupyterLab's, does not
-        matter. Leaving early sends nothing more; replies that are still on their way are dropped.
+        matter. Leaving early sends nothing more; connections whose replies are still on their way are closed.
         """
         waiting = iter(requests)
         with closing(_Workers(self, read)) as workers:
@@ -107,13 +108,13 @@ class Client:
 class _Workers(Generic[T]):
     """The threads of one stream, each with one connection.
 
-    httpx's pools of many connections look through all of them for every request, and its asynchronous ones cost two to
-    three times the processor time: with one connection a thread, 64 requests at once keep a fast server busy.
+    Pools of many connections look through all of them for every request, and asynchronous ones cost two to three times
+    the processor time: with one connection a thread, 64 requests at once keep a fast server busy.
     """
 
     def __init__(self, client: Client, read: Callable[[Reply], T]) -> None:
         self.open = 0
-        self._most, self._timeout = client.concurrency, client.timeout
+        self._client = client
         self._stop = Event()
         self._sender = Sender(
             Address(client.url, client.key), read,
@@ -125,13 +126,15 @@ class _Workers(Generic[T]):
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._answers: SimpleQueue[Answer[T] | BaseException] = SimpleQueue()
         self._threads: list[Thread] = []
+        self._lines: list[Connection] = []
 
     def submit(self, request: Request) -> None:
         """Send a request when a thread is free."""
         self.open += 1
         self._requests.put(request)
-        if len(self._threads) < min(self.open, self._most):
-            self._threads.append(Thread(target=self._work, name="rmlab-requests", daemon=True))
+        if len(self._threads) < min(self.open, self._client.concurrency):
+            self._lines.append(connect(self._client.url, self._client.timeout))
+            self._threads.append(Thread(target=self._work, args=self._lines[-1:], name="rmlab-requests", daemon=True))
             self._threads[-1].start()
 
     def take(self) -> Answer[T]:
@@ -143,28 +146,24 @@ class _Workers(Generic[T]):
         return answer
 
     def close(self) -> None:
-        """Send nothing more. A thread that waits for a reply ends when the reply comes, or with its timeout."""
+        """Send nothing more, and let go of replies that are on their way; a server may stop working on them.
+
+        A thread that is looking for the server still, or reads through a proxy, ends when that does.
+        """
         self._stop.set()
         for _ in self._threads:
             self._requests.put(None)
-        if not self.open:
-            for thread in self._threads:
-                thread.join()
+        if self.open:
+            for line in self._lines:
+                line.cut()
+        last = time.monotonic() + _PARTING
+        for thread in self._threads:
+            thread.join(max(last - time.monotonic(), 0))
 
-    def _work(self) -> None:
-        import httpx
-
-        with httpx.Client(timeout=self._timeout, verify=_trust()) as http:
+    def _work(self, line: Connection) -> None:
+        with closing(line):
             while (request := self._requests.get()) is not None:
                 try:
-                    self._answers.put(self._sender(http, request))
+                    self._answers.put(self._sender(line, request))
                 except Exception as error:
                     self._answers.put(error)
-
-
-@cache
-def _trust() -> SSLContext:
-    """The certificates that are believed: reading them takes longer than a request does."""
-    import httpx
-
-    return httpx.create_ssl_context()

@@ -5,26 +5,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from rmlab.servers.address import Address
+from rmlab.servers.connection import LARGEST, Broken, Connection
 from rmlab.servers.limits import Breaker, Budget, Pace
 from rmlab.servers.wire import Reply, Request
 
 if TYPE_CHECKING:
-    import httpx
+    from tenacity import Retrying
 
-__all__ = ["LARGEST", "Answer", "Sender"]
+__all__ = ["Answer", "Sender"]
 
 T = TypeVar("T")
-
-LARGEST = 64 << 20
-"""Bytes of a reply that are read; a server that sends more is not answering the question."""
 
 _LATER = (408, 425, 429)
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _PATIENCE = 600.0
 _SHOWN = 300
+_ALWAYS = {"content-type": "application/json", "accept": "*/*", "user-agent": "rmlab"}
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,22 @@ class Sender(Generic[T]):
     backoff: float
     timeout: float
 
-    def __call__(self, http: "httpx.Client", request: Request) -> Answer[T]:
+    def __call__(self, line: Connection, request: Request) -> Answer[T]:
         """The answer to one request, whatever happens to it."""
+        tries = 0
+        try:
+            for attempt in self._attempts:
+                with attempt:
+                    self._require_turn(request)
+                    tries += 1
+                    value = self._try(line, request)
+        except (_Again, _Failed) as error:
+            return self._ended(Answer(request.index, None, str(error), tries))
+        return self._ended(Answer(request.index, value, "", tries))
+
+    @cached_property
+    def _attempts(self) -> "Retrying":
+        """Tries and pauses; each thread that goes through them has its own count."""
         from tenacity import (
             Retrying,
             retry_if_exception_type,
@@ -79,23 +93,13 @@ class Sender(Generic[T]):
         )
         from tenacity import wait_random_exponential as wait
 
-        trying = Retrying(
+        return Retrying(
             retry=retry_if_exception_type(_Again),
             stop=stop_after_attempt(self.retries + 1) | stop_when_event_set(self.pace.stop),
             wait=wait(multiplier=self.backoff, max=60 * self.backoff),
             sleep=sleep_using_event(self.pace.stop),
             reraise=True,
         )
-        tries = 0
-        try:
-            for attempt in trying:
-                with attempt:
-                    self._require_turn(request)
-                    tries += 1
-                    value = self._try(http, request)
-        except (_Again, _Failed) as error:
-            return self._ended(Answer(request.index, None, str(error), tries))
-        return self._ended(Answer(request.index, value, "", tries))
 
     def _ended(self, answer: Answer[T]) -> Answer[T]:
         if answer.tries:
@@ -112,11 +116,11 @@ class Sender(Generic[T]):
         if reason:
             raise _Failed(reason)
 
-    def _try(self, http: "httpx.Client", request: Request) -> T:
+    def _try(self, line: Connection, request: Request) -> T:
         # A try without a reply may have been charged all the same.
         charged = request.tokens
         try:
-            reply = self._reply(http, request)
+            reply = self._reply(line, request)
             found = reply.charged() if request.tokens or self.budget.max_tokens is not None else None
             charged = request.tokens if found is None else found
             return self._value(reply)
@@ -134,35 +138,23 @@ class Sender(Generic[T]):
             said = f"{type(error).__name__}: {error}"
             raise _Again(f"the answer is not in the form that was asked for ({said}): {start!r}") from None
 
-    def _reply(self, http: "httpx.Client", request: Request) -> Reply:
-        import httpx
-
-        try:
-            return self._send(http, request)
-        except (TimeoutError, httpx.TimeoutException):
-            raise _Again(f"no answer within {self.timeout:g} seconds") from None
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            said = self.address.blot(str(error))
-            raise _Again(f"the connection failed ({type(error).__name__}{': ' if said else ''}{said})") from None
-
-    def _send(self, http: "httpx.Client", request: Request) -> Reply:
+    def _reply(self, line: Connection, request: Request) -> Reply:
         content = request.content()
-        headers = {"content-type": "application/json", **request.headers, **self.address.headers()}
+        headers = {**_ALWAYS, **request.headers, **self.address.headers()}
         method = "GET" if content is None else "POST"
         until = time.monotonic() + self.timeout
-        with http.stream(method, self.address.at(request.path), content=content, headers=headers) as response:
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                # The library's own timeout begins anew with every chunk.
-                if time.monotonic() > until:
-                    raise TimeoutError
-                if len(body) > LARGEST:
-                    raise _Failed(f"an answer of more than {LARGEST >> 20} MiB")
-            reply = Reply(self.address.blot_bytes(bytes(body)), dict(response.headers), request.index)
-            if not response.is_success:
-                self._refuse(response.status_code, reply)
-            return reply
+        try:
+            found = line.send(method, self.address.at(request.path), content, headers, until=until)
+        except TimeoutError:
+            raise _Again(f"no answer within {self.timeout:g} seconds") from None
+        except Broken as error:
+            raise _Again(f"the connection failed ({self.address.blot(str(error))})") from None
+        if len(found.content) > LARGEST:
+            raise _Failed(f"an answer of more than {LARGEST >> 20} MiB")
+        reply = Reply(self.address.blot_bytes(found.content), found.headers, request.index)
+        if not 200 <= found.status < 300:
+            self._refuse(found.status, reply)
+        return reply
 
     def _refuse(self, status: int, reply: Reply) -> NoReturn:
         """Raise what a status other than success means."""

@@ -1,0 +1,252 @@
+"""One connection: whole replies before a deadline, over TLS and through proxies, and nothing left open."""
+
+import gc
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from faulty_server import FaultyServer
+
+from rmlab.servers import Client, Reply, Request, connection
+from rmlab.servers.connection import Broken, connect
+
+KEY = "sk-planted-0123456789abcdef"
+
+
+@pytest.fixture
+def ask():
+    """Asks a server once on a connection that is kept: `ask(url, path=..., seconds=...)`."""
+    lines = {}
+
+    def once(url, path="/", seconds=30.0, content=b"{}", **headers):
+        line = lines.setdefault(url, connect(url, seconds))
+        return line.send("POST", url + path, content, headers, until=time.monotonic() + seconds)
+
+    once.lines = lines
+    yield once
+    for line in lines.values():
+        line.close()
+
+
+def wait_for(condition):
+    last = time.monotonic() + 60
+    while not condition() and time.monotonic() < last:
+        time.sleep(0.001)
+    assert condition()
+
+
+def drop(server):
+    """Close all connections from the server's side."""
+    wait_for(lambda: server.connections)
+    for one in list(server.connections):
+        server._loop.call_soon_threadsafe(one.transport.close)
+    wait_for(lambda: not server.connections)
+
+
+def test_a_connection_is_kept_and_opened_again_where_the_server_closed_it(ask):
+    with FaultyServer(lambda path, *_: {"path": path}) as server:
+        assert ask(server.url, "/first").content == b'{"path": "/first"}'
+        assert len(server.connections) == 1
+        drop(server)
+        assert ask(server.url, "/second").content == b'{"path": "/second"}'
+        assert ask(server.url, "/third").status == 200
+        assert len(server.connections) == 1
+    assert [seen.path for seen in server.log] == ["/first", "/second", "/third"], "each was sent once"
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "content"),
+    [
+        ({}, b"whole", b"whole"),
+        ({"transfer-encoding": "chunked"}, b"2\r\nin\r\n5;x=y\r\nparts\r\n0\r\n\r\n", b"inparts"),
+        ({"content-length": 0}, b"", b""),
+        ({"content-length": 9}, b"cut", "3 bytes read, 6 more"),
+        ({"transfer-encoding": "chunked"}, b"7\r\nin", "IncompleteRead"),
+        ({"transfer-encoding": "chunked"}, b"no number\r\n", "IncompleteRead"),
+        ({"x": "y" * 70_000}, b"", "header line"),
+    ],
+)
+def test_a_reply_comes_whole_or_not_at_all(ask, headers, sent, content):
+    with FaultyServer(lambda *_: (200, {"connection": "close"} | headers, sent)) as server:
+        for _ in range(2):
+            if isinstance(content, bytes):
+                assert ask(server.url).content == content
+            else:
+                with pytest.raises(Broken, match=content):
+                    ask(server.url)
+
+
+def test_no_more_is_read_than_a_reply_may_have(ask, monkeypatch):
+    monkeypatch.setattr(connection, "LARGEST", 10)
+    monkeypatch.setattr(connection, "_PIECE", 4)
+    with FaultyServer(lambda *_: (200, {"content-length": 10**9}, b"x" * 12)) as server:
+        assert len(ask(server.url).content) == 12, "and what is still to come is not waited for"
+
+
+def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(ask):
+    gone = threading.Event()
+
+    def drip(listening):
+        with listening.accept()[0] as one:
+            one.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not gone.wait(0.02):
+                one.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dripping = threading.Thread(target=drip, args=[listening])
+        dripping.start()
+        with pytest.raises(TimeoutError):
+            ask(f"http://127.0.0.1:{listening.getsockname()[1]}", seconds=0.3)
+        gone.set()
+        dripping.join()
+
+
+def test_another_thread_can_cut_it_off(ask):
+    with FaultyServer(lambda *_: {}, delay=600) as server:
+        said = []
+
+        def go():
+            with pytest.raises(Broken) as caught:
+                ask(server.url, seconds=600)
+            said.append(caught)
+
+        asking = threading.Thread(target=go)
+        asking.start()
+        wait_for(lambda: server.log)
+        ask.lines[server.url].cut()
+        asking.join(60)
+        assert said
+        with pytest.raises(Broken, match="was cut"):
+            ask(server.url)
+    assert len(server.log) == 1
+
+
+def test_cookies_are_not_kept_and_addresses_are_quoted(ask):
+    with FaultyServer(lambda *_: (200, {"set-cookie": "who=you"}, {})) as server:
+        ask(server.url, "/prüfung?q=a b")
+        ask(server.url)
+    assert [seen.path for seen in server.log] == ["/pr%C3%BCfung?q=a%20b", "/"]
+    assert not [seen for seen in server.log if "cookie" in seen.headers]
+    with pytest.raises(Broken, match="UnicodeError"):
+        ask("http://a..example")
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """Files of a certificate for localhost, which nobody else trusts, and of its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("making a certificate needs openssl")
+    paths = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-out", paths[0], "-keyout", paths[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    connection._trust.cache_clear()
+    yield paths
+    connection._trust.cache_clear()
+
+
+def test_a_server_is_believed_by_its_certificate_alone(certificate, ask, monkeypatch):
+    monkeypatch.setenv("PLANTED_KEY", KEY)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(*certificate)
+    with FaultyServer(lambda *_: {"said": "yes"}, tls=own) as server:
+        named, numbered = (f"https://{host}:{server.url.rpartition(':')[2]}" for host in ("localhost", "127.0.0.1"))
+        with pytest.raises(Broken, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(named)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        connection._trust.cache_clear()
+        with pytest.raises(Broken, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(numbered)  # the certificate is another host's
+        assert not server.log
+        ask.lines.clear()
+        for _ in range(2):
+            assert ask(named).content == b'{"said": "yes"}'
+        assert len(server.connections) == 1, "it is kept"
+        ask.lines[named].close()
+        client = Client(named, key="PLANTED_KEY", retries=0)
+        assert client.ask("/", {}, Reply.json) == {"said": "yes"}
+    assert server.log[-1].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.fixture
+def no_proxies(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_is_gone_through(no_proxies, name):
+    with FaultyServer(lambda path, *_: {"path": path}, faults={"500": 0.2, "cut": 0.1}) as proxy:
+        no_proxies.setenv(name.lower() if name == "HTTP_PROXY" else name, proxy.url)
+        client = Client("http://nowhere.example/v1", concurrency=4, retries=20, backoff=0.001)
+        found = list(client.stream((Request(i, f"/x{i}", {"i": i}) for i in range(30)), Reply.json, strict=True))
+    assert {one.index: one.value["path"] for one in found} == {i: f"http://nowhere.example/v1/x{i}" for i in range(30)}
+
+
+def test_a_host_may_be_excepted_from_the_proxy(no_proxies):
+    with FaultyServer(lambda *_: {}) as proxy, FaultyServer(lambda *_: {}) as server:
+        no_proxies.setenv("http_proxy", proxy.url)
+        no_proxies.setenv("no_proxy", "127.0.0.1")
+        Client(server.url).ask("/", {}, Reply.json)
+    assert server.log
+    assert not proxy.log
+
+
+def test_a_proxy_sees_no_key_of_a_server_that_is_asked_over_tls(no_proxies):
+    no_proxies.setenv("PLANTED_KEY", KEY)
+    with FaultyServer(lambda *_: (502, {}, b"no way")) as proxy:
+        no_proxies.setenv("https_proxy", proxy.url)
+        (answer,) = Client("https://nowhere.example", key="PLANTED_KEY", retries=0).stream(
+            [Request(0, "/", {})], Reply.json
+        )
+    assert answer.reason.startswith("the connection failed (ProxyError")
+    assert [seen.method for seen in proxy.log] == ["CONNECT"]
+    assert KEY not in repr(proxy.log)
+
+
+def test_streams_left_early_and_servers_that_stop_leave_no_socket_open(monkeypatch):
+    # A socket that nobody closed is warned about when it is collected, which may be in any later test.
+    left = []
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    for number in range(12):
+        faults = {"cut": 0.05, "hangup": 0.05}
+        with FaultyServer(lambda *_: {}, delay=0.02 * (number % 3 == 0), faults=faults, seed=number) as server:
+            client = Client(server.url, concurrency=(1, 4, 32)[number % 3], backoff=0.001)
+            stream = client.stream((Request(i, "/x", {"i": i}) for i in range(100)), Reply.json)
+            for _ in range(number % 5):
+                next(stream)
+            stream.close()
+        gc.collect()
+    assert not [one.exc_value for one in left]
+    assert not [thread for thread in threading.enumerate() if thread.name == "rmlab-requests"]
+
+
+def test_the_server_of_these_tests_counts_clients_that_wait():
+    def begin():
+        line = socket.create_connection(("127.0.0.1", server._port))
+        line.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return line
+
+    with FaultyServer(lambda *_: {}, delay=600) as server:
+        lines = [begin() for _ in range(5)]
+        wait_for(lambda: len(server.log) == 5)
+        assert server.most_open == 5
+        for line in lines[:2]:
+            line.close()
+        lines += [begin(), begin()]
+        wait_for(lambda: len(server.log) == 7)
+        assert server.most_open == 5, "two had gone before the last two came"
+        lines += [begin()]
+        wait_for(lambda: len(server.log) == 8)
+        assert server.most_open == 6
+        for line in lines[2:]:
+            line.close()
