@@ -5,11 +5,12 @@ import re
 import pandas as pd
 
 from rmlab.judges.answers import Answer
-from rmlab.judges.modes import PairJudge
+from rmlab.judges.modes import AnswerJudge, PairJudge
 from rmlab.judges.questions import Said
 from rmlab.judges.templates import load_template
 
 _SHOWN = re.compile(r"<answer_a>\n(.*)\n</answer_a>\n\n<answer_b>\n(.*)\n</answer_b>", re.DOTALL)
+_RATED = re.compile(r"(?:<answer>|Reply of the assistant:\n---)\n(.*)\n(?:</answer>|---)", re.DOTALL)
 _OTHER = re.compile(r"Reply of assistant A:\n---\n(.*)\n---\n\nReply of assistant B:\n---\n(.*)\n---", re.DOTALL)
 
 
@@ -45,6 +46,12 @@ def pair_judge(choose, name="judge", template="five", **options):
     """A pairwise judge; `choose(first, second, question)` gives its answer."""
     speaker = Speaker(lambda question: choose(*both(question), question))
     return PairJudge(name, speaker, load_template(template, "pair"), **options)
+
+
+def rating_judge(rate, name="judge", template="rating", **options):
+    """A judge that rates; `rate(text, question)` gives its answer."""
+    speaker = Speaker(lambda question: rate(_RATED.search(question.messages[-1]["content"])[1], question))
+    return AnswerJudge(name, speaker, load_template(template, "answer"), **options)
 
 
 def longer(first, second, _=None):

@@ -63,7 +63,7 @@ def test_estimate_check_and_report(main, pairs_file, tmp_path):
         code, out, _ = main("judge", pairs_file, "m", "--url", server.url, "--check")
         assert "pass  verdict" in out
         assert "warn  model" in out, "the fake says that it is called 'served'"
-        code, _, err = main("judge", pairs_file, "m", "--url", server.url, "--mode", "rating", "--report")
+        code, _, err = main("judge", pairs_file, "m", "--url", server.url, "--mode", "ranking", "--report")
         assert code == 2
         assert "--mode pairwise" in err
         code, out, _ = main(

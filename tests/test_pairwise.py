@@ -8,6 +8,7 @@ import torch
 from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
 
+import rmlab
 from rmlab import toy
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.forms import content_key
@@ -281,6 +282,20 @@ def test_letters_without_a_chat_template_are_refused(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
     with pytest.raises(DataError, match="has no chat template"):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
+
+
+def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_refused(tmp_path):
+    turn = "{{ bos_token }}{{ message['role'] }}\n{{ message['content'] }}\n"
+    words = toy.tokenizer(chat_template=f"{{% for message in messages %}}{turn}{{% endfor %}}")
+    model = pairwise(toy.save_model(tmp_path / "m", task="causal", words=words))
+    with pytest.raises(DataError, match=r"opens every turn; save a copy .*bos_token = None"):
+        model.prefer(PROMPTS, FIRST, SECOND)
+    report = rmlab.doctor(model, rmlab.load("mini").head(6)).set_index("check")
+    assert report.loc["template", "status"] == "fail"
+    assert "opens every turn" in report.loc["template", "found"] + report.loc["template", "remedy"]
+    words.chat_template = turn.replace("{{ bos_token }}", "<t>").join(["{% for message in messages %}", "{% endfor %}"])
+    plain = pairwise(toy.save_model(tmp_path / "plain", task="causal", words=words))
+    assert np.isfinite(plain.prefer(PROMPTS, FIRST, SECOND)).all()
 
 
 def test_what_is_no_pairwise_model(tmp_path):

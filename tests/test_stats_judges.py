@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from judge_fakes import pair_judge
+from judge_fakes import pair_judge, rating_judge
 
 from rmlab.judges import examine
 from rmlab.stats import judge_report
@@ -185,6 +185,66 @@ def test_questions_are_asked_once_and_drawn_by_the_texts(tmp_path):
     assert again.speaker.asked == []
     some = examine(pair_judge(sound), table(10), prompts=4, progress=False)
     assert some["id"].nunique() == 4
+
+
+def points(text):
+    """A rating that leaves room for what is added."""
+    return 2 + (worth(text) - 10) / 10
+
+
+def rates_padding(text, _):
+    return f"[[{points(text) + (len(text.split()) > 20):.1f}]]"
+
+
+def rates_markdown(text, _):
+    return f"[[{points(text) + 2 * ('**' in text):.1f}]]"
+
+
+def rates_by_mood(text, question):
+    return f"[[{points(text) + 3 * chance(text, question.seed):.1f}]]"
+
+
+def rates_by_words(text, question):
+    other = "Reply of the assistant" in question.messages[-1]["content"]
+    return f"[[{points(text) + 3 * other * chance(text):.1f}]]"
+
+
+def rates_in_silence(text, question):
+    return "Hm." if chance(text, question.seed) < 0.1 else f"[[{points(text):.1f}]]"
+
+
+RATINGS = {
+    None: lambda text, _: f"[[{points(text):.1f}]]",
+    "samples": rates_by_mood, "padding": rates_padding, "markdown": rates_markdown, "wording": rates_by_words,
+    "unreadable": rates_in_silence,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", RATINGS)
+def test_a_judge_that_rates_is_examined_where_it_applies(fault):
+    judge = rating_judge(RATINGS[fault])
+    judgements = examine(judge, table(), progress=False)
+    assert set(judgements["order"]) == {"alone"}
+    assert len(judge.speaker.asked) == N * 12, "two answers twice, as is, padded, marked up, and in other words"
+    found = judge_report(judgements).set_index("probe")
+    assert found.index.tolist() == PROBES
+    absent = found.loc[["position", "swap", "cycles"]]
+    assert absent[["effect", "p", "p_holm", "detectable"]].isna().all(axis=None)
+    assert absent["reason"].str.startswith("does not apply: answers are rated").all()
+    assert found.index[found["p_holm"] < 0.05].tolist() == ([fault] if fault else [])
+    assert (found["reason"].drop(absent.index) == "").all()
+
+
+def test_the_votes_of_ratings_by_hand():
+    judgements = examine(rating_judge(RATINGS["unreadable"]), table(40), progress=False)
+    assert judgements["vote"].isna().eq(judgements["status"] == "unparsable").all()
+    sound = examine(rating_judge(RATINGS[None]), table(40), progress=False)
+    answers = table(40).set_index(["id", "label", "slot"])["response"].map(worth).unstack("label")
+    as_is = sound[sound["condition"] == "as is"].groupby("id")["vote"].agg(["first", "nunique"])
+    assert (as_is["nunique"] == 1).all()
+    assert set(as_is["first"]) <= {-1.0, 0.0, 1.0}
+    assert (as_is["first"] >= 0).mean() > 0.9, "chosen answers are worth more"
+    assert answers.notna().all(axis=None)
 
 
 def test_what_is_refused():

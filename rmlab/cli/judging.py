@@ -146,8 +146,10 @@ def _report(made: "AnyJudge", responses: pd.DataFrame, store: str | None, out: P
     from rmlab import judges
     from rmlab.stats import judge_report
 
-    if made.takes != "pair":
-        raise typer.BadParameter("is about judges that compare: give --mode pairwise or logprob", param_hint="--report")
+    if made.takes == "list":
+        raise typer.BadParameter(
+            "is about judges that compare or rate: give --mode pairwise, logprob or rating", param_hint="--report"
+        )
     with interruptible(store):
         table = judge_report(judges.examine(made, responses, store=store, progress=not quiet))
     if out is None:

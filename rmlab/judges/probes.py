@@ -5,16 +5,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.judges import votes
 from rmlab.judges.asking import ask
-from rmlab.judges.modes import PairJudge
-from rmlab.judges.templates import load_template, reworded
+from rmlab.judges.modes import AnswerJudge, PairJudge
+from rmlab.judges.templates import Template, load_template, reworded
 from rmlab.keys import number
 from rmlab.scorers.protocol import Prompt
 from rmlab.store import Store
@@ -22,6 +23,10 @@ from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["examine"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+J = TypeVar("J", PairJudge, AnswerJudge)
 
 
 class _Case(NamedTuple):
@@ -35,7 +40,7 @@ class _Case(NamedTuple):
 
 
 def examine(
-    judge: PairJudge,
+    judge: PairJudge | AnswerJudge,
     responses: pd.DataFrame,
     *,
     samples: int = 2,
@@ -45,9 +50,9 @@ def examine(
     store: str | Path | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Ask a pairwise judge about one comparison of each prompt, again and again, for `rmlab.stats.judge_report`.
+    """Ask a judge about one comparison of each prompt, again and again, for `rmlab.stats.judge_report`.
 
-    One row per answer: model, benchmark, domain, id, condition, order ("first" or "second": where the left answer is
+    One row per verdict: model, benchmark, domain, id, condition, order ("first" or "second": where the left answer is
     shown), sample, vote (1 for the left answer, 0 for a draw, -1 for the right one, missing without a verdict) and
     status ("read", "unparsable", "failed"). Conditions, each in both orders:
     "as is": the chosen answer (left) and a rejected one, asked `samples` times; "padding, left" and "padding, right":
@@ -56,28 +61,52 @@ def examine(
     template); "cycle, 2-3", "cycle, 3-1": two more pairs that make a triple with a third answer to the prompt, where
     there is one ("as is" is the first pair). A text that a change leaves as it was is not asked about.
 
+    A judge with mode="rating" rates both answers by themselves: its vote is for the higher rating, `order` is "alone",
+    and there are no cycles. What one of its ratings cannot be read of is "unparsable".
+
     `prompts`: only so many, drawn by the seed; which answers are taken depends on the texts and the seed alone. A
-    prompt takes up to 2 x `samples` + 14 questions; `store` keeps the answers. Raises TypeError for a judge that does
-    not compare.
+    prompt takes up to 2 x `samples` + 14 questions (rated: + 8); `store` keeps the answers. Raises TypeError for a
+    judge that neither compares nor rates.
     """
-    if not isinstance(judge, PairJudge):
-        raise TypeError(f"judge {judge!r:.60} does not compare two answers; allowed: mode='pairwise' or 'logprob'")
+    if not isinstance(judge, PairJudge | AnswerJudge):
+        raise TypeError(
+            f"judge {judge!r:.60} does not compare two answers, nor rate them; allowed: mode='pairwise', 'logprob' or "
+            "'rating'"
+        )
     if samples < 1:
         raise DataError(f"samples={samples!r}; allowed: 1 or more")
     responses = tables.check_responses(responses)
     cases = _cases(responses, prompts, seed)
     kept = None if store is None else Store(store)
-    plain = replace(judge, one_order=False, lenient=False, samples=1)
-    other = load_template(reworded_template, "pair") if reworded_template else reworded(judge.template, "pair")
-    as_is = [case for case in cases if case.condition == "as is"]
-    runs = [
+    if isinstance(judge, AnswerJudge):
+        rated = replace(judge, lenient=False, samples=1)
+        other = _other_words(judge.template, reworded_template, "answer")
+        cases = [case for case in cases if not case.condition.startswith("cycle")]
+        each = _runs(rated, replace(rated, samples=samples), replace(rated, template=other), cases)
+        parts = [_rated(one, asked, responses, kept, progress) for one, asked in each]
+    else:
+        plain = replace(judge, one_order=False, lenient=False, samples=1)
+        other = _other_words(judge.template, reworded_template, "pair")
         # Log-probabilities are the same each time.
-        (replace(plain, samples=1 if judge.letters else samples), as_is),
+        often = replace(plain, samples=1 if judge.letters else samples)
+        pairs = _runs(plain, often, replace(plain, template=other), cases)
+        parts = [_asked(one, asked, responses, kept, progress) for one, asked in pairs]
+    text = dict.fromkeys(("condition", "order", "status"), "str")
+    return pd.concat(parts, ignore_index=True).astype(text)
+
+
+def _other_words(template: Template, given: str | Path | None, shows: str) -> Template:
+    return load_template(given, shows) if given else reworded(template, shows)
+
+
+def _runs(plain: J, often: J, other: J, cases: Sequence[_Case]) -> list[tuple[J, list[_Case]]]:
+    """Who is asked about which cases: as is `often`, changed answers once, and as is in `other` words."""
+    as_is = [case for case in cases if case.condition == "as is"]
+    return [
+        (often, as_is),
         (plain, [case for case in cases if case.condition != "as is"]),
-        (replace(plain, template=other), [case._replace(condition="reworded") for case in as_is]),
+        (other, [case._replace(condition="reworded") for case in as_is]),
     ]
-    parts = [_asked(one, asked, responses, kept, progress) for one, asked in runs]
-    return pd.concat(parts, ignore_index=True)
 
 
 def _cases(responses: pd.DataFrame, prompts: int | None, seed: int) -> list[_Case]:
@@ -127,24 +156,46 @@ def _marked_up(text: str) -> str:
 def _asked(
     judge: PairJudge, cases: Sequence[_Case], responses: pd.DataFrame, store: Store | None, progress: bool | None
 ) -> pd.DataFrame:
+    """The votes of a judge that sees both answers, in both orders."""
     questions = judge.questions([case.prompt for case in cases], [(case.left, case.right) for case in cases])
     found = ask(judge.name, judge.speaker, questions, judge.reader(questions), store=store, progress=progress)
     value, failed = votes.states(questions, found.read, found.failed)
     shown_first = np.array([one.order[0] == 0 for one in questions.asked], bool)
     item = np.array([one.item for one in questions.asked], np.intp)
+    sample = np.array([one.sample for one in questions.asked], np.intp)
+    order = np.where(shown_first, "first", "second")
+    vote = np.sign(np.where(shown_first, value, -value))
+    return _frame(judge, responses, cases, item, sample).assign(order=order, vote=vote, status=_status(vote, failed))
+
+
+def _rated(
+    judge: AnswerJudge, cases: Sequence[_Case], responses: pd.DataFrame, store: Store | None, progress: bool | None
+) -> pd.DataFrame:
+    """The votes of a judge that sees one answer at a time: for the one that it rates higher."""
+    texts = [(text,) for case in cases for text in (case.left, case.right)]
+    questions = judge.questions([case.prompt for case in cases for _ in range(2)], texts)
+    found = ask(judge.name, judge.speaker, questions, judge.reader(questions), store=store, progress=progress)
+    value, failed = (
+        state.reshape(len(cases), 2, judge.samples) for state in votes.states(questions, found.read, found.failed)
+    )
+    vote = np.sign(value[:, 0] - value[:, 1]).ravel()
+    item, sample = (place.ravel() for place in np.indices((len(cases), judge.samples)))
+    status = _status(vote, failed.any(axis=1).ravel())
+    return _frame(judge, responses, cases, item, sample).assign(order="alone", vote=vote, status=status)
+
+
+def _status(vote: Floats, failed: NDArray[np.bool_]) -> NDArray[np.str_]:
+    return np.where(failed, votes.FAILED, np.where(np.isnan(vote), votes.UNPARSABLE, "read"))
+
+
+def _frame(
+    judge: PairJudge | AnswerJudge, responses: pd.DataFrame, cases: Sequence[_Case], item: Ints, sample: Ints
+) -> pd.DataFrame:
+    """One row per verdict: the columns that say what it is about."""
     rows = np.array([case.row for case in cases], np.intp)
     key = responses[PROMPT].iloc[rows[item]].reset_index(drop=True)
-    status = np.where(failed, votes.FAILED, np.where(np.isnan(value), votes.UNPARSABLE, "read"))
-    frame = key.assign(
-        model=judge.name,
-        condition=[cases[i].condition for i in item],
-        order=np.where(shown_first, "first", "second"),
-        sample=[one.sample for one in questions.asked],
-        vote=np.sign(np.where(shown_first, value, -value)),
-        status=status,
-    )
-    text = dict.fromkeys(("condition", "order", "status"), "str")
-    return frame[["model", *PROMPT, "condition", "order", "sample", "vote", "status"]].astype(text)
+    key.insert(0, "model", judge.name)
+    return key.assign(condition=[cases[i].condition for i in item], order="", sample=sample)
 
 
 def _draw(seed: int, value: object) -> bytes:

@@ -217,6 +217,7 @@ def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
             f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
             "known; save the model with the template it was trained with (tokenizer.chat_template = ...)"
         )
+    _require_no_bos_in_turns(tokenizer, checkpoint)
     ids = []
     for prompt, first, second in zip(*texts, strict=True):
         said = "".join(
@@ -228,6 +229,18 @@ def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
         chat = chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat
         ids.append(np.array(tokenizer.encode(chat, add_special_tokens=False), np.int32))
     return Texts(ids, [np.array([len(one) - 1]) for one in ids], np.zeros(len(ids), bool))
+
+
+def _require_no_bos_in_turns(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> None:
+    """The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it."""
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    bos = tokenizer.bos_token
+    if bos and tokenizer.apply_chat_template(turns, tokenize=False).count(bos) > 1:
+        raise DataError(
+            f"model={checkpoint.name!r}: form='letters' leaves out the beginning token, and with {bos!r} this chat "
+            "template opens every turn; save a copy whose tokenizer has none (tokenizer.bos_token = None, then "
+            "save_pretrained), or ask it with rmlab.judge(..., mode='logprob')"
+        )
 
 
 def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:

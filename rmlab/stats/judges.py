@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 
 _COLUMNS = ["model", *PROMPT, "condition", "order", "sample", "vote", "status"]
 _HALVINGS = 20
+_ALONE = "alone"  # the order of a judge that is shown one answer at a time
 
 
 class _Effect(NamedTuple):
@@ -58,6 +59,9 @@ def judge_report(
     - wording: share of comparisons whose winner changes with the words of the question; the effect is what goes beyond
       contradictions between samples.
     - unreadable: share of answers without a verdict.
+
+    A judge that rates answers one by one has no position, swap and cycles, and the reason says so; a verdict of its is
+    which of two answers it rates higher, and unreadable where one of the ratings is.
 
     A test is that of `compare`: McNemar's, or Student's t with CR2 errors where several answers make up a prompt's
     number; the interval excludes 0 exactly where p < 1 - confidence. Raises DataError for a table that lacks columns.
@@ -101,7 +105,7 @@ class _Asked:
         # A pivot has every combination; only those that were asked are columns of their own.
         asked = pd.MultiIndex.from_frame(table[["condition", "order", "sample"]]).unique()
         self.votes = wide.reindex(self.prompts)[wide.columns[wide.columns.isin(asked)]]
-        self.shown = table.groupby(PROMPT, sort=False)["condition"].agg(set).reindex(self.prompts)
+        self.orders = ("first", "second") if set(table["order"]) != {_ALONE} else (_ALONE,)
 
     def each(self, condition: str, order: str) -> list[pd.Series]:
         """Votes of every sample of a condition in one order."""
@@ -114,15 +118,16 @@ class _Asked:
     def mean(self, condition: str, order: str | None = None) -> pd.Series:
         """Mean vote of a condition in one order, or over both; missing where either has none."""
         if order is None:
-            return (self.mean(condition, "first") + self.mean(condition, "second")) / 2
-        every = self.each(condition, order)
-        if not every:
+            every = [self.mean(condition, one) for one in self.orders]
+            return sum(every[1:], start=every[0]) / len(every)
+        found = self.each(condition, order)
+        if not found:
             return pd.Series(np.nan, index=self.prompts)
-        return pd.concat(every, axis=1).mean(axis=1)
+        return pd.concat(found, axis=1).mean(axis=1)
 
     def noise(self) -> pd.Series:
         """How often two answers to one question contradict one another; 0 where each was answered once."""
-        both = [self.each("as is", order) for order in ("first", "second")]
+        both = [self.each("as is", order) for order in self.orders]
         pairs = [_against(one, other) for every in both for one, other in combinations(every, 2)]
         return pd.concat(pairs, axis=1).mean(axis=1) if pairs else pd.Series(0.0, index=self.prompts)
 
@@ -132,12 +137,19 @@ def _against(one: pd.Series, other: pd.Series) -> pd.Series:
     return (one * other < 0).astype(float).where(one.notna() & other.notna())
 
 
+_NO_ORDER = "does not apply: answers are rated one by one, and none is shown first"
+
+
 def _position(asked: _Asked) -> _Effect:
+    if asked.orders == (_ALONE,):
+        return _nothing(asked, _NO_ORDER)
     first, second = (_credit(asked.mean("as is", order)) for order in ("first", "second"))
     return _Effect(first, second, float((first - second).mean()))
 
 
 def _swap(asked: _Asked) -> _Effect:
+    if asked.orders == (_ALONE,):
+        return _nothing(asked, _NO_ORDER)
     # The left answer shown first: a vote for it is a vote for the first place; shown second, one against it is.
     pairs = [(a, b) for a in asked.each("as is", "first") for b in asked.each("as is", "second")]
     if not pairs:
@@ -150,13 +162,15 @@ def _swap(asked: _Asked) -> _Effect:
 
 
 def _samples(asked: _Asked) -> _Effect:
-    if len(asked.each("as is", "first")) < 2:
+    if len(asked.each("as is", asked.orders[0])) < 2:
         return _nothing(asked, "each question was answered once; ask with samples=2 or more")
     noise = asked.noise()
     return _Effect(noise, noise * 0, float(noise.mean()))
 
 
 def _cycles(asked: _Asked) -> _Effect:
+    if asked.orders == (_ALONE,):
+        return _nothing(asked, "does not apply: answers are rated, and numbers do not run in a circle")
     edges = []
     for condition in ("as is", "cycle, 2-3", "cycle, 3-1"):
         every = asked.each(condition, "first") + asked.each(condition, "second")
@@ -181,7 +195,7 @@ def _moved(name: str) -> Callable[[_Asked], _Effect]:
 def _wording(asked: _Asked) -> _Effect:
     pairs = [
         _against(one, other)
-        for order in ("first", "second")
+        for order in asked.orders
         for one in asked.each("as is", order)
         for other in asked.each("reworded", order)
     ]
