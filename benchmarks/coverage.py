@@ -244,7 +244,7 @@ def tests(draws: int) -> list[Row]:
 def power(draws: int) -> list[Row]:
     rows = show(decisions.planned(10 * draws, seed=50))
     rows += show(decisions.from_designs(draws, seed=52))
-    return rows + show(decisions.from_tables(max(draws // 10, 10), seed=51))
+    return rows + show(decisions.from_tables(max(draws // 50, 10)))
 
 
 def show(rows: list[Row]) -> list[Row]:

@@ -6,6 +6,7 @@ import designs
 import numpy as np
 import pandas as pd
 from designs import Design
+from scipy.stats import binom
 
 from rmlab import stats, tables
 from rmlab.metrics.estimate import estimate
@@ -60,14 +61,17 @@ def planned(draws: int, seed: int) -> list[Row]:
     return rows
 
 
-def from_tables(draws: int, seed: int) -> list[Row]:
-    """True power at the difference that `power` calls detectable, from tables of equal models: mean and spread."""
-    rng, rows = np.random.default_rng(seed), []
+def from_tables(tables_each: int) -> list[Row]:
+    """True power at the difference that `power` calls detectable, from tables of equal models: mean and spread.
+
+    All that a table says of it is on how many prompts the two differ: the tables are quantiles of that number.
+    """
+    rows = []
     for n, agreement in ((60, 0.8), (200, 0.85), (1327, 0.915)):
         reached = []
-        for table in range(draws):
-            kinds = rng.choice(3, n, p=[(1 - agreement) / 2, (1 - agreement) / 2, agreement])
-            found = stats.power(one_each(kinds), "a", "b", seed=table)["detectable"].item()
+        for differ in binom.ppf((np.arange(tables_each) + 0.5) / tables_each, n, 1 - agreement).astype(int):
+            kinds = np.repeat([0, 1, 2], [differ // 2, differ - differ // 2, n - differ])
+            found = stats.power(one_each(kinds), "a", "b", seed=int(differ))["detectable"].item()
             if found == found:
                 reached.append(exact_power(n, found, agreement, 0.05) if found < 1 - agreement else 1.0)
         low, high = np.quantile(reached, [0.025, 0.975])
