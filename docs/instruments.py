@@ -3,15 +3,18 @@
 from pathlib import Path
 
 import pandas as pd
+from scipy.stats import t
+
+import rmlab
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 MEASURE = ("probe", "style_effects", "exchange_rate")
 
 
 def tables() -> dict[str, str]:
-    """`measured` and `corrected` as Markdown."""
+    """`measured`, `corrected` and `seeds` as Markdown."""
     table = pd.read_csv(RESULTS / "planted.csv")
-    return {"measured": _measured(table), "corrected": _corrected(table)}
+    return {"measured": _measured(table), "corrected": _corrected(table), "seeds": _seeds()}
 
 
 def _measured(table: pd.DataFrame) -> str:
@@ -36,5 +39,17 @@ def _corrected(table: pd.DataFrame) -> str:
         table[~table["instrument"].isin(MEASURE)].sort_values(["instrument", "dial"], kind="stable").itertuples()
     ):
         numbers = f"{row.planted:.2f} | {row.before:.2f} | {row.found:.2f} | {100 * row.covered:.0f}"
-        lines.append(f"| {row.instrument} | {row.dial} | {row.weight:g} | {numbers} |")
+        name, *note = row.instrument.split(", ")
+        lines.append(f"| {', '.join([f'`{name}`', *note])} | {row.dial} | {row.weight:g} | {numbers} |")
     return "\n".join(lines).replace("-0.00", "0.00")
+
+
+def _seeds() -> str:
+    """A row per position of the dial: means over training seeds, and the interval of the gap."""
+    lines = ["| dial | trainings | easy | normal | hard | gap | 95 % interval |", "|---|---|---|---|---|---|---|"]
+    for dial, rows in rmlab.papers.results("toy-dial").groupby("dial"):
+        easy, normal, hard, gap = rows[["easy", "normal", "hard", "gap"]].mean()
+        half = rows["gap"].sem() * t.ppf(0.975, len(rows) - 1)
+        numbers = f"{easy:.2f} | {normal:.2f} | {hard:.2f} | {gap:.3f} | {gap - half:.3f} to {gap + half:.3f}"
+        lines.append(f"| {dial:g} | {len(rows)} | {numbers} |")
+    return "\n".join(lines)

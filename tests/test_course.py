@@ -1,6 +1,7 @@
 """The course: labs are the solved notebooks without solutions, and stop only where a student has to write."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,24 @@ def test_an_unsolved_lab_stops_in_exercise_cells_only(name, tmp_path, monkeypatc
         if not (exercise and _stops(source, name, space)):
             exec(compile(source, name, "exec"), space)
     mpl.pyplot.close("all")
+
+
+def test_every_idea_of_a_lab_is_a_slide():
+    """Slides of the solved notebooks, as they are saved there: sixteen by nine, and named once."""
+    import matplotlib.image
+
+    folder = COURSE / "solutions" / "slides"
+    named = []
+    for name in LABS:
+        source = "\n".join(cell.source for cell in _read(COURSE / name).cells if cell.cell_type == "code")
+        mine = re.findall(r'"slides/(\w+)", width="slide"', source)
+        assert len(mine) >= 2
+        assert all(slide.startswith(name[:2]) for slide in mine)
+        named += mine
+    assert sorted(named) == sorted(path.stem for path in folder.glob("*.png"))
+    assert all(matplotlib.image.imread(path).shape[:2] == (1080, 1920) for path in folder.glob("*.png"))
+    listed = (COURSE / "README.md").read_text(encoding="utf-8")
+    assert all(f"(solutions/slides/{slide}.png)" in listed for slide in named)
 
 
 def _stops(source, name, space):

@@ -112,6 +112,22 @@ def test_margins_of_both_orders_are_those_of_the_model():
     assert asked.groupby(["domain", "id"]).size().eq(9).all()
 
 
+def test_the_dial_of_the_toys_over_training_seeds():
+    """No taste, no gap; a full dial turns hard comparisons round; every turn raises the gap."""
+    from scipy.stats import t
+
+    trained = papers.results("toy-dial").groupby("dial")
+    gap, error, n = trained["gap"].mean(), trained["gap"].sem(), trained.size()
+    assert gap.index.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert n[0] >= 8
+    assert n.min() >= 3
+    assert abs(gap[0]) < 0.03
+    assert abs(gap[0]) < t.ppf(0.975, n[0] - 1) * error[0]
+    assert trained["hard"].mean()[1] < 0.5 < 0.9 < trained["easy"].mean()[1]
+    assert gap.is_monotonic_increasing
+    assert trained["hard"].mean().is_monotonic_decreasing
+
+
 def test_instruments_find_what_was_planted():
     """The measured table behind the page of the site: coverage, sight and sign."""
     table = pd.read_csv(ROOT / "benchmarks" / "results" / "planted.csv")

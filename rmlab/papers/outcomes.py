@@ -32,6 +32,10 @@ def results(name: str) -> pd.DataFrame:
       mini in chat, with `verdict` and the vote in each order.
     - "smollm2-doctor", "smollm2-tokens": what `rmlab.doctor` and `rmlab.widgets.token_rewards` gave in the lessons.
 
+    And one of toys, a row per training of a tiny reward model (`rmlab.toy.train`):
+
+    - "toy-dial": dial (of the annotators' taste for Markdown and length), seed, easy, normal, hard, gap.
+
     All functions that take pairs or scores take them: `rmlab.rank(results("reward-bench"))`. `attrs["source"]` holds
     source, commit, licence, date, link, the command that made the file, and a note. Raises DataError for another name.
 
