@@ -19,7 +19,7 @@ def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-WORKING = ("score", "judge", "triton", "lab")
+WORKING = ("score", "judge", "triton", "ray", "lab")
 
 
 def requirements() -> set[str]:

@@ -2,17 +2,23 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rmlab.clusters import Engine
 
 __all__ = [
     "AllowPickle",
     "Budget",
+    "Cluster",
     "Column",
     "Convention",
+    "Cpus",
     "Device",
     "Dtype",
     "Form",
@@ -32,6 +38,7 @@ __all__ = [
     "TrustRemoteCode",
     "Weight",
     "Winner",
+    "engine_of",
     "given",
     "label_weights",
     "one_of",
@@ -126,6 +133,8 @@ Store = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else CSV on stdout.")]
 Shard = Annotated[str | None, typer.Option(help="3/16: only the third of sixteen parts.")]
+Cluster = Annotated[str | None, typer.Option(help="ray, or ray://host:port: score on a Ray cluster.", metavar="ENGINE")]
+Cpus = Annotated[int | None, typer.Option(min=1, help="CPUs of each worker of --cluster; else 1.")]
 Form = Annotated[
     str | None, typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found.", callback=_form)
 ]
@@ -138,6 +147,18 @@ Column = Annotated[
 ]
 Winner = Annotated[str | None, typer.Option(help="Column of side-by-side data that says which answer won.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def engine_of(cluster: str | None, cpus: int | None) -> "Engine | None":
+    """The engine that the options name."""
+    if cluster is None:
+        if cpus is not None:
+            raise typer.BadParameter("is for workers: give --cluster", param_hint="--cpus")
+        return None
+    from rmlab.clusters import Ray, engine
+
+    made = engine(cluster)
+    return replace(made, cpus=cpus) if isinstance(made, Ray) and cpus is not None else made
 
 
 def given(**options: object) -> dict[str, Any]:

@@ -10,8 +10,10 @@ import typer
 from rmlab.cli.options import (
     AllowPickle,
     Budget,
+    Cluster,
     Column,
     Convention,
+    Cpus,
     Device,
     Dtype,
     Form,
@@ -31,6 +33,7 @@ from rmlab.cli.options import (
     TrustRemoteCode,
     Weight,
     Winner,
+    engine_of,
     given,
     label_weights,
     refuse_for_baselines,
@@ -58,6 +61,8 @@ def score(
     out: Out = None,
     file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. rm-bench.")] = None,
     shard: Shard = None,
+    cluster: Cluster = None,
+    cpus: Cpus = None,
     device: Device = None,
     dtype: Dtype = None,
     template: Template = None,
@@ -96,6 +101,7 @@ def score(
     from rmlab.scoring import score as score_responses
 
     _check_out(out, file_format, len(models))
+    engine = engine_of(cluster, cpus)
     responses = load_texts(benchmark, path, column, winner)
     options = given(
         head=head, weights=label_weights(weight), dtype=dtype, device=device, template=template,
@@ -112,7 +118,7 @@ def score(
     with interruptible(store):
         scores = score_responses(
             responses, scorers,
-            store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
+            store=store, shard=shard, cluster=engine, allow_missing=allow_missing, progress=not quiet, **options,
         )  # fmt: skip
     write_table(scores, "scores", out, file_format)
 
@@ -128,6 +134,8 @@ def prefer(
     out: Out = None,
     file_format: Annotated[str | None, typer.Option("--format", help="Layout of --out, e.g. response-matrix.")] = None,
     shard: Shard = None,
+    cluster: Cluster = None,
+    cpus: Cpus = None,
     device: Device = None,
     dtype: Dtype = None,
     form: Form = None,
@@ -151,11 +159,13 @@ def prefer(
     Examples:
       rmlab prefer mini llm-blender/PairRM-hf -o pairs.csv
       rmlab prefer rm-bench llm-blender/PairRM-hf --truncate right --store scores
+      rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
       rmlab report scores/
     """
     from rmlab.scoring import prefer as prefer_responses
 
     _check_out(out, file_format, len(models), pairs=True)
+    engine = engine_of(cluster, cpus)
     responses = load_texts(benchmark, path, column, winner)
     options = given(
         form=form, dtype=dtype, device=device, convention=convention, max_length=max_length,
@@ -165,7 +175,7 @@ def prefer(
     with interruptible(store):
         pairs = prefer_responses(
             responses, models,
-            store=store, shard=shard, allow_missing=allow_missing, progress=not quiet, **options,
+            store=store, shard=shard, cluster=engine, allow_missing=allow_missing, progress=not quiet, **options,
         )  # fmt: skip
     write_table(pairs, "comparisons", out, file_format)
 

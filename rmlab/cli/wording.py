@@ -7,7 +7,10 @@ from pathlib import Path
 __all__ = ["in_options", "is_refusal", "missing_package"]
 
 _OPTIONS = {
-    **{name: name for name in ("store", "shard", "path", "device", "dtype", "template", "truncate", "head", "name")},
+    **{
+        name: name
+        for name in ("store", "shard", "cluster", "path", "device", "dtype", "template", "truncate", "head", "name")
+    },
     **{name: name for name in ("reference", "revision", "budget", "form", "format", "out", "winner", "texts")},
     **{f"{name}": name.replace("_", "-") for name in ("max_length", "trust_remote_code", "allow_pickle")},
     **{name: name for name in ("url", "key", "convention", "samples", "temperature", "seed", "concurrency", "rate")},
@@ -38,6 +41,7 @@ _EXTRAS = {
     "score": ("torch", "transformers", "safetensors", "accelerate", "platformdirs", "tokenizers", "jinja2"),
     "judge": ("httpx", "tenacity"),
     "triton": ("tritonclient",),
+    "ray": ("ray",),
     "lab": (
         "jupyterlab", "ipywidgets", "anywidget", "nh3", "latex2mathml", "pygments", "voila", "nbval", "IPython",
         "traitlets", "itables",

@@ -26,6 +26,7 @@ from rmlab.scorers.protocol import (
 from rmlab.tables import require_text
 
 __all__ = [
+    "asks_a_server",
     "columns_of",
     "fingerprint_of",
     "is_checkable",
@@ -136,6 +137,11 @@ def provenance_of(scorer: object) -> Provenance:
     code = scorer if hasattr(scorer, "__qualname__") else type(scorer)
     about: Provenance = {"scorer": f"{code.__module__}.{code.__qualname__}", "fingerprint": fingerprint_of(scorer)}
     return about | (dict(scorer.provenance()) if hasattr(scorer, "provenance") else {})
+
+
+def asks_a_server(scorer: object) -> bool:
+    """Whether it, or the model that speaks for a judge, asks a server, with a budget of its own."""
+    return _has(getattr(scorer, "speaker", scorer), "client")
 
 
 def tokens_of(prepared: object) -> Ints | None:

@@ -2,18 +2,22 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import pandas as pd
 
 from rmlab import baselines, scorers, tables
+from rmlab.clusters import Engine, engine
 from rmlab.scorers import guards
 from rmlab.scorers.protocol import AnyScorer, PairwiseScorer, Provenance
 from rmlab.scoring import finished
 from rmlab.scoring.distinct_texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
 from rmlab.scoring.judged import judged_pairs, judged_scores
 from rmlab.scoring.run import Call, Floats, How, run
+from rmlab.scoring.spread import Crew
 from rmlab.store import Store, merge
 from rmlab.tables import DataError
 
@@ -29,6 +33,7 @@ def score(
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
+    cluster: str | Engine | None = None,
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
@@ -44,7 +49,8 @@ def score(
     With `store`, a folder or a URL that fsspec knows (s3://bucket/scores), every batch is kept as it comes:
     interrupted runs resume, a rerun forwards nothing, and processes that share the store share the work. A function
     needs an attribute `fingerprint` for that, and gets `batch` texts at a time. `shard="3/16"` scores, and returns, the
-    third of sixteen parts.
+    third of sixteen parts. `cluster="ray"` (or "ray://host:port", or a `rmlab.clusters.Ray`) scores on a Ray cluster,
+    one worker for each GPU or CPU; blocks of whole prompts go to the workers, which put them into the store.
     A run that ended leaves its table there as <model>.<benchmark>.csv, for `read_scores` and reports, and refuses to
     begin where that would replace the table of another model of the same name.
     A scorer that rates attributes (`rmlab.remote` with several outputs) has them as columns behind the score.
@@ -70,20 +76,21 @@ def score(
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     parts, provenance = [], {}
     kept = _store(store)
-    named = _scorers(model, _single, options)
+    named, crews = _scorers(model, _single, options, cluster)
     if kept is not None and shard is None:
         finished.check(kept, named, responses["benchmark"].unique())
     for name, scorer in named.items():
         if guards.is_judge(scorer) and scorer.takes != "pair":
             judged, provenance[name] = judged_scores(
-                name, scorer, responses, store=kept, allow_missing=allow_missing, progress=progress
-            )
+                name, scorer, responses,
+                store=kept, allow_missing=allow_missing, progress=progress, crew=crews.get(name),
+            )  # fmt: skip
             parts.append(judged)
             continue
         call = _call(name, scorer)
         values, columns, provenance[name] = run(
             name, scorer, call, texts,
-            store=kept, batch=batch, allow_missing=allow_missing, progress=progress,
+            store=kept, batch=batch, allow_missing=allow_missing, progress=progress, crew=crews.get(name),
         )  # fmt: skip
         beside = {column: found[texts.rows] for column, found in columns.items()}
         scored = responses.drop(columns=list(beside), errors="ignore").assign(model=name, score=values[texts.rows])
@@ -101,6 +108,7 @@ def prefer(
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
+    cluster: str | Engine | None = None,
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
@@ -126,7 +134,7 @@ def prefer(
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
     parts, provenance = [], {}
     kept = _store(store)
-    named = _scorers(model, _comparing, options)
+    named, crews = _scorers(model, _comparing, options, cluster)
     if kept is not None and shard is None:
         finished.check(kept, named, frame["benchmark"].unique(), pairs=True)
     for name, scorer in named.items():
@@ -134,13 +142,15 @@ def prefer(
             raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
         if guards.is_judge(scorer):
             columns, provenance[name] = judged_pairs(
-                name, scorer, texts, store=kept, allow_missing=allow_missing, progress=progress
-            )
+                name, scorer, texts,
+                store=kept, allow_missing=allow_missing, progress=progress, crew=crews.get(name),
+            )  # fmt: skip
             parts.append(pd.concat([frame.drop(columns=["margin", "outcome"]).assign(model=name), columns], axis=1))
             continue
         margin, provenance[name] = _margins(
-            name, scorer, texts, store=kept, batch=batch, allow_missing=allow_missing, progress=progress
-        )
+            name, scorer, texts,
+            store=kept, batch=batch, allow_missing=allow_missing, progress=progress, crew=crews.get(name),
+        )  # fmt: skip
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
@@ -175,28 +185,63 @@ def _store(folder: str | Path | None) -> Store | None:
 
 
 def _scorers(
-    model: Named | Sequence[Named], make: Callable[[str | Path, dict[str, Any]], AnyScorer], options: dict[str, Any]
-) -> dict[str, AnyScorer]:
-    """Name -> scorer, in the order given. `make`: from a string and the options to a scorer."""
+    model: Named | Sequence[Named],
+    make: Callable[[str | Path, dict[str, Any]], AnyScorer],
+    options: dict[str, Any],
+    cluster: str | Engine | None,
+) -> tuple[dict[str, AnyScorer], dict[str, Crew]]:
+    """Name -> scorer, in the order given, and who scores with it on a cluster.
+
+    `make`: from a string and the options to a scorer.
+    """
     models: Sequence[Named] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     if not models:
         raise DataError("model: the list is empty; give at least one scorer, baseline name or model id")
     names = _names(options.get("name"), len(models))
     if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
         raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
+    moves = None if cluster is None else engine(cluster)
+    there = {} if moves is None else _devices(options, moves.has_gpus())
     named: dict[str, AnyScorer] = {}
+    crews: dict[str, Crew] = {}
     for one, given in zip(models, names, strict=True):
         own = options | ({"name": given} if given is not None else {})
-        scorer = make(one, own) if isinstance(one, str | Path) else one
+        here = own | ({"device": "cpu", "dtype": there["dtype"]} if there else {})
+        scorer = make(one, here) if isinstance(one, str | Path) else one
         name = guards.name_of(scorer)
         if isinstance(options.get("name"), list | tuple) and given not in (None, name):
             raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer
+        if moves is not None:
+            crews[name] = Crew(
+                moves, partial(make, one, own | there) if isinstance(one, str | Path) else _Given(scorer)
+            )
     if len(named) > 1:
         _warn_of_twins(named)
-    return named
+    return named, crews
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Gives a scorer that travels as it is."""
+
+    scorer: AnyScorer
+
+    def __call__(self) -> AnyScorer:
+        return self.scorer
+
+
+def _devices(options: dict[str, Any], gpus: bool) -> dict[str, Any]:
+    """Device and number type of a model on the cluster's workers, unless a device was asked for.
+
+    The driver may have another device; the number type decides a score, and so both have the same.
+    """
+    if "device" in options:
+        return {}
+    kind = {"device": "cuda", "dtype": "bfloat16"} if gpus else {"device": "cpu", "dtype": "float32"}
+    return kind | ({"dtype": options["dtype"]} if options.get("dtype") else {})
 
 
 def _names(name: str | Sequence[str] | None, models: int) -> Sequence[str | None]:

@@ -35,6 +35,12 @@ class Texts:
     def __len__(self) -> int:
         return len(self.groups)
 
+    def some(self, numbers: NDArray[np.intp], first: NDArray[np.intp]) -> "Texts":
+        """The texts of these numbers, one row of each; `first`: the first row of every text."""
+        answers = tuple([column[i] for i in numbers] for column in self.answers)
+        keys = self.keys.iloc[first[numbers]].reset_index(drop=True)
+        return Texts([self.prompts[i] for i in numbers], answers, self.groups[numbers], np.arange(len(numbers)), keys)
+
     def name(self, text: int) -> str:
         """Key of the first row that has this text, for messages."""
         key = self.keys.iloc[int((self.rows == text).argmax())]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from rmlab.keys import number
 from rmlab.scorers.guards import provenance_of
 from rmlab.scorers.protocol import SILENT, Judge, Judged, Prompt, Provenance
 from rmlab.scoring.distinct_texts import Texts, unique_texts
+from rmlab.scoring.spread import Crew, ask_on_cluster
 from rmlab.scoring.work import summary
 from rmlab.store import Store
 from rmlab.tables import PROMPT, DataError
@@ -24,12 +26,21 @@ J = TypeVar("J", bound=Judge)
 
 
 def judged_pairs(
-    name: str, judge: Judge, texts: Texts, *, store: Store | None, allow_missing: bool, progress: bool | None
+    name: str,
+    judge: Judge,
+    texts: Texts,
+    *,
+    store: Store | None,
+    allow_missing: bool,
+    progress: bool | None,
+    crew: Crew | None = None,
 ) -> tuple[pd.DataFrame, Provenance]:
     """Columns of the pairs, one value per row asked for: margin, outcome, verdict and the judge's own."""
     start = time.perf_counter()
     prompts, (first, second) = texts.prompts, texts.answers
-    found = judge.judge(prompts, list(zip(first, second, strict=True)), store=store, progress=progress)
+    pairs = list(zip(first, second, strict=True))
+    with ask_on_cluster(crew, judge, prompts, pairs, store, progress) as kept:
+        found = judge.judge(prompts, pairs, store=kept, progress=progress)
     _refuse_silent(name, found, store, allow_missing, [texts.name(i) for i in _silent(found)[:3]])
     decided = np.array([value[0] for value in found.values])
     columns = pd.DataFrame({"margin": np.nan} | found.columns, index=range(len(decided)))
@@ -45,6 +56,7 @@ def judged_scores(
     store: Store | None,
     allow_missing: bool,
     progress: bool | None,
+    crew: Crew | None = None,
 ) -> tuple[pd.DataFrame, Provenance]:
     """Scores of all responses, with the column verdict; subsets that another judge is for go to that one."""
     start = time.perf_counter()
@@ -52,7 +64,9 @@ def judged_scores(
     every = []
     for one, rows in by_judge(judge, responses):
         prompts, candidates, item, place = shown(one, responses.iloc[rows])
-        found = one.judge(prompts, candidates, store=store, progress=progress)
+        own = None if crew is None else crew.of(partial(_same, one))
+        with ask_on_cluster(own, one, prompts, candidates, store, progress) as kept:
+            found = one.judge(prompts, candidates, store=kept, progress=progress)
         names = [_key(responses.iloc[rows[int((item == i).argmax())]]) for i in _silent(found)[:3]]
         _refuse_silent(name, found, store, allow_missing, names)
         score[rows] = [found.values[i][p] for i, p in zip(item, place, strict=True)]
@@ -61,6 +75,10 @@ def judged_scores(
     columns = [*tables.SCORES, "verdict"]
     frame = responses.assign(model=name, score=score, verdict=pd.Series(verdict, dtype="str"))[columns]
     return frame, _about(judge, every, start, sum(len(found.verdict) for found in every))
+
+
+def _same(judge: J) -> J:
+    return judge
 
 
 def shown(judge: Judge, responses: pd.DataFrame) -> tuple[list[Prompt], list[tuple[str, ...]], Ints, Ints]:

@@ -14,7 +14,7 @@ from rmlab.scoring.progress import Progress
 from rmlab.store import Ledger, column_key
 from rmlab.tables import DataError
 
-__all__ = ["Numbers", "Stream", "Work", "at_once", "resume", "summary"]
+__all__ = ["Numbers", "Stream", "Work", "at_once", "gather", "resume", "summary"]
 
 Numbers = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -25,6 +25,8 @@ PATIENCE = 600.0
 # Texts that one process claims at a time when it shares a store: at least, and how many claims there are at most.
 _SPAN = 512
 _SPANS = 64
+# Seconds after which is looked whether workers' scores are in the store.
+_SEEN = 20.0
 
 
 @dataclass
@@ -91,6 +93,40 @@ def resume(work: Work, ledger: Ledger[float]) -> dict[str, float]:
             pause = 0.02 if after < before else min(2 * pause, 1.0)
             work.progress.wait()
             time.sleep(pause)
+
+
+def gather(work: Work, ledger: Ledger[float]) -> dict[str, float]:
+    """Score what the ledger does not know in one stream, of workers that keep their scores by themselves.
+
+    What they could not keep where this ledger finds it, as on machines that do not share the folder, is kept here.
+    """
+    ledger.refresh()
+    wanted = _unknown(work, ledger, work.leaders)
+    work.progress.resume(np.setdiff1d(work.leaders, wanted), ours=False)
+    if not wanted.size:
+        return ledger.values
+    late: dict[str, float] = {}
+    seen = time.monotonic()
+    try:
+        for numbers, values in _batches(work, wanted):
+            found = np.isfinite(values).all(axis=1)
+            late |= _records(work, numbers[found], values[found])
+            if time.monotonic() - seen > _SEEN:
+                late, seen = _settle(ledger, late), time.monotonic()
+            _refuse_missing(work, numbers, values)
+    finally:
+        _settle(ledger, late)
+        ledger.note(_note(work))
+    return ledger.values
+
+
+def _settle(ledger: Ledger[float], late: dict[str, float]) -> dict[str, float]:
+    """Keep what workers sent and the ledger does not know; nothing is late then."""
+    known = ledger.refresh() if late else {}
+    rest = {key: value for key, value in late.items() if key not in known}
+    if rest:
+        ledger.append(list(rest), list(rest.values()))
+    return {}
 
 
 def summary(start: float, texts: int, scored: int, missing: int) -> dict[str, object]:

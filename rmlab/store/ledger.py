@@ -61,6 +61,8 @@ class Ledger(Generic[V]):
         warned about; the rest stays. Raises DataError for a file of another format version or fingerprint, and for
         one with content that no rmlab writes.
         """
+        with self._writing():
+            self.place.flush()  # of one's own records, too, the file tells what `form` makes of them
         found = self.place.names(self.form.suffix)
         if [piece.name for piece in self.place.news(found) if self._take(piece)]:
             self.values = {}

@@ -1,0 +1,144 @@
+"""Ray on loopback: actors and the driver are killed, a model fails; scores are those of a plain run, each once.
+
+Ray runs in processes of its own, with its warnings.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from fakes import Streaming, responses
+
+from rmlab.scoring import score
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None or os.name == "nt", reason="needs ray, the extra of this name")
+
+ROOT = Path(__file__).parents[1]
+BEGIN = """
+import json, os, signal, sys, time
+import ray
+try:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False,
+             object_store_memory=200 * 2**20)
+except Exception:
+    sys.exit(77)  # it gives its own processes 15 seconds, too few where many others run
+from fakes import Streaming, responses
+from rmlab import DataError
+from rmlab.clusters import Ray
+from rmlab.scoring import score
+store, frame = sys.argv[1], responses(160)
+
+class Kills(Streaming):
+    "Says which process scored what; the first that is in the middle of its third block ends."
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.before = self.log
+    def log(self, keys):
+        with open(store + ".log", "a") as log:
+            log.write(json.dumps([os.getpid(), keys]) + chr(10))
+        time.sleep(0.02)
+        if len(self.forwarded) > 70 and self.name == "kills":
+            try:
+                os.close(os.open(store + ".killed", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Fails(Streaming):
+    fingerprint = "fails-1"
+    def stream(self, prepared, wanted):
+        print("what the model wrote", file=sys.stderr, flush=True)
+        raise ZeroDivisionError("no such layer")
+
+two = Ray(workers=2)
+"""
+ACTOR = (
+    BEGIN
+    + """
+found = score(frame, Kills("kills"), cluster=two, store=store)
+plain = score(frame, Streaming("kills"))
+assert found.equals(plain), "the scores of a plain run"
+assert os.path.exists(store + ".killed")
+try:
+    score(frame, Fails("broken"), cluster=two)
+except DataError as error:
+    said = str(error)
+from rmlab import toy
+toy.save_model(store + "-m")
+def judges(prompts, texts):
+    return [len(text) for text in texts]
+same = score(frame, judges, cluster=two)["score"].tolist() == score(frame, judges)["score"].tolist()
+names = score(frame.head(60), store + "-m", cluster=two), score(frame.head(60), store + "-m")
+apart = (names[0]["score"] - names[1]["score"]).abs().max() / names[1]["score"].std()
+print(json.dumps([said, same, apart]))
+"""
+)
+DRIVER = BEGIN + "score(frame, Kills('slow'), cluster=two, store=store)"
+
+
+def start(code, store):
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "RAY_raylet_start_wait_time_s": "300",
+        "OMP_NUM_THREADS": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(store)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def skip_without_ray(process):
+    if process.returncode == 77:
+        pytest.skip("Ray does not start here within the time that it gives itself")
+
+
+def logged(store):
+    """What each process scored, batch by batch, as [process, keys]."""
+    path = Path(f"{store}.log")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_an_actor_is_killed_and_a_model_fails(tmp_path):
+    out, err = (process := start(ACTOR, tmp_path / "scores")).communicate()
+    skip_without_ray(process)
+    assert process.returncode == 0, err[-4000:]
+    said, same, apart = json.loads(out.splitlines()[-1])
+    batches = logged(tmp_path / "scores")
+    assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
+    again = sum(len(keys) for _, keys in batches) - 960
+    assert 0 <= again <= 36 + 7, "a block of the killed actor"
+    for words in ("ZeroDivisionError: no such layer", "on the cluster", "what the model wrote", "in stream"):
+        assert words in said
+    assert same
+    assert apart < 1e-5
+
+
+def test_the_driver_is_killed(tmp_path):
+    store = tmp_path / "scores"
+    process = start(DRIVER, store)
+    while process.poll() is None and len(logged(store)) < 30:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    skip_without_ray(process)
+    wait_for_silence(store)
+    done = {key for _, keys in logged(store) for key in keys}
+    frame, rest = responses(160), Streaming("slow")
+    found = score(frame, rest, store=store)
+    assert found["score"].tolist() == score(frame, Streaming())["score"].tolist()
+    assert 200 <= len(done) < 960, "killed in the middle"
+    assert len(done & set(rest.forwarded)) <= 2 * 36, "a block of each actor"
+
+
+def wait_for_silence(store):
+    """Until the actors, which end with their driver, have scored nothing for two seconds."""
+    before = -1
+    while before != len(logged(store)):
+        before = len(logged(store))
+        time.sleep(2)
