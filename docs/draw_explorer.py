@@ -67,7 +67,7 @@ def shoot(address, target, theme):
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = started.new_page(viewport={"width": 1280, "height": 860}, color_scheme=theme)
-        page.goto(address)
+        page.goto(address, timeout=1000 * WAIT)
         page.get_by_text("Chosen", exact=True).first.wait_for(timeout=1000 * WAIT)
         page.wait_for_timeout(1000)
         page.screenshot(path=target)
