@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ def tensors() -> Iterator[Tensors]:
 
     counted = Tensors()
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
+    class Watch(TorchDispatchMode):
         def __torch_dispatch__(
             self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: Named = None
         ) -> object:
@@ -127,7 +127,8 @@ def tensors() -> Iterator[Tensors]:
                     counted.made(one)
             return found
 
-    with Watch():
+    watching: Callable[[], TorchDispatchMode] = Watch  # its __init__, torch's, has no annotations
+    with watching():
         yield counted
 
 
@@ -152,7 +153,10 @@ def _held(
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with torch.device("meta"):
-        shapes = _model(_few_layers(config)).to(dtype).eval()
+        # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
+        made = _model(_few_layers(config))
+        cast("Callable[[torch.dtype], object]", made.to)(dtype)
+        shapes = made.eval()
     with FakeTensorMode(allow_non_fake_inputs=True):
         shapes = shapes.to_empty(device="cpu")
         positions = [reads[text] for text in part.finished] or [np.zeros(0, np.intp)]
@@ -178,7 +182,9 @@ def _model(config: "PreTrainedConfig") -> "PreTrainedModel":
 
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        return AutoModel.from_config(config).requires_grad_(False)
+        made: PreTrainedModel = AutoModel.from_config(config)
+        made.requires_grad_(False)
+        return made
 
 
 def _few_layers(config: "PreTrainedConfig") -> "PreTrainedConfig":

@@ -46,10 +46,10 @@ def _compared(scores: pd.DataFrame) -> pd.DataFrame:
     with np.errstate(over="ignore"):
         margin = score[left]
         margin -= score[right]
-    columns = {c: keys.packed(keys.coded(scores[c]), left) for c in ("model", *PROMPT, "subset")}
-    columns |= {"chosen_slot": slot[left], "rejected_slot": slot[right]}
-    columns |= {"chosen_style": style[left], "rejected_style": style[right], "margin": margin}
-    columns |= {"level": tables.level(columns["chosen_style"], columns["rejected_style"])}
+    sides = {f"{label}_style": style[rows] for label, rows in (("chosen", left), ("rejected", right))}
+    columns: dict[str, object] = {c: keys.packed(keys.coded(scores[c]), left) for c in ("model", *PROMPT, "subset")}
+    columns |= {"chosen_slot": slot[left], "rejected_slot": slot[right]} | sides | {"margin": margin}
+    columns |= {"level": tables.level(sides["chosen_style"], sides["rejected_style"])}
     columns |= {"outcome": tables.outcome(margin)}
     frame = pd.DataFrame({c: columns[c] for c in tables.PAIRS}, copy=False)  # assigned one by one they would be copied
     _refuse_infinite(frame, margin)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from rmlab.scorers.protocol import EncodeOptions
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedConfig
 
     from rmlab.inference.footprint import Footprint
@@ -217,7 +218,7 @@ def _parameters(checkpoint: Checkpoint, implicit: bool) -> tuple[int, int]:
                 raise
             continue
         break
-    looked_up = model.get_input_embeddings().weight
+    looked_up = cast("Tensor", model.get_input_embeddings().weight)
     tied = implicit and getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     size = sum(one.numel() for one in {id(one): one for one in model.parameters()}.values())
     # Weights that are also the output layer are multiplied there.

@@ -27,7 +27,7 @@ def _widget_class() -> "type[AnyWidget]":
 
     here = Path(__file__).parent
 
-    class Access(anywidget.AnyWidget):  # type: ignore[misc]
+    class Access(anywidget.AnyWidget):
         """Names, keys and scrolling."""
 
         _esm = (here / "access.js").read_text(encoding="utf-8")

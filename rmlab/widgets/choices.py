@@ -52,7 +52,7 @@ def _widget_class() -> "type[AnyWidget]":
     import anywidget
     import traitlets
 
-    class Choices(anywidget.AnyWidget):  # type: ignore[misc]
+    class Choices(anywidget.AnyWidget):
         """Buttons in a grid or a list."""
 
         _esm = (Path(__file__).parent / "choices.js").read_text(encoding="utf-8")

@@ -108,14 +108,14 @@ def _stand_in(pooler: "nn.Module | None") -> Any:
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
-    class States(Output):  # type: ignore[misc]
+    class States(Output):
         """What some classes ask for besides (memories, global attentions) and hand on unread is None."""
 
         def __getattr__(self, name: str) -> None:
             if name.startswith("_"):
                 raise AttributeError(name)
 
-    class StandIn(nn.Module):  # type: ignore[misc]
+    class StandIn(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.pooler = pooler
