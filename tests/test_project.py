@@ -67,6 +67,7 @@ BROUGHT = {
     "tokenizers": "transformers",
     "jinja2": "torch",
     "yaml": "huggingface_hub",
+    "tornado": "voila",
 }
 OPTIONAL = {"itables"}
 MODULES = {"markdown-it-py": "markdown_it"}
