@@ -69,7 +69,7 @@ def test_texts_in_packs_equal_texts_alone(likelihood):
     assert np.abs(packed - alone).max() <= 1e-5 * alone.std()
 
 
-@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench"])
+@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
 def test_shipped_results_come_out_again(likelihood, script, name, request):
     """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all answers to them."""
     if name == "smollm2-mini":

@@ -89,7 +89,7 @@ def test_equal_to_the_published_matrix(outcomes, shared_data):
     pd.testing.assert_frame_equal(first[tables.PAIRS], second[tables.PAIRS])
 
 
-@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench"])
+@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
 def test_likelihoods_are_scores_of_two_ways(name):
     table = tables.check_scores(papers.results(name))
     total, mean = (table[table["model"] == f"SmolLM2-135M {way}"]["score"].to_numpy() for way in ("sum", "mean"))
