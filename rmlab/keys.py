@@ -160,7 +160,8 @@ def _digits(values: pd.Series) -> tuple[Narrow, int]:
 
 def _stretches(codes: Narrow, starts: Codes | None) -> Iterator[tuple[int, int]]:
     """First row and end of the pieces that a column is gathered in: short where it repeats one value."""
-    begin = np.zeros(1, np.intp) if starts is None or len(starts) * _SMALL > len(codes) else starts
+    # One piece where none are known; an empty column has no stretches, and is one empty piece.
+    begin = np.zeros(1, np.intp) if starts is None or len(starts) * _SMALL >= len(codes) else starts
     for start, end in zip(begin, [*begin[1:], len(codes)], strict=True):
         single = end - start > _REPEATED and bool((codes[start:end] == codes[start]).all())
         piece = _REPEATED if single else _PIECE

@@ -452,8 +452,8 @@ def test_an_error_takes_every_old_number_away(responses):
     assert play.lines[1].value, "what stands in the boxes was scored"
 
 
-def test_too_few_prompts_for_an_interval_say_so(mini):
-    play = playground(baselines.longest, responses=mini)
+def test_too_few_prompts_for_an_interval_say_so(responses):
+    play = playground(baselines.longest, responses=responses)
     play.set(bold=1)
     play.trial.prompts.value = 2
     play.trial.button.click()
@@ -602,7 +602,7 @@ def test_the_page_reads_files_and_its_address(tmp_path, scores, monkeypatch):
     assert view.selection.domain == "math"
     assert "?models=fair&amp;domain=math" in view.link.value
     monkeypatch.setenv("QUERY_STRING", "domain=moths")
-    assert "did you mean &#x27;math&#x27;" in page(tmp_path)._problem.value
+    assert "did you mean &#x27;math&#x27;" in page(tmp_path).problem.value
     table, texts = read(tmp_path / "scores.csv")
     assert len(table) == len(scores)
     assert set(texts["benchmark"]) == {"mini"}

@@ -41,7 +41,7 @@ pytestmark = [
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by torch without a compiler."""
-    for module in ("attention", "passes", "probe"):
+    for module in ("attention", "passes", "packing"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     monkeypatch.setattr(kernels, "BACKEND", "eager")
 

@@ -177,6 +177,14 @@ def cli_doctor(world):
     yield told
 
 
+def cli_plan(world):
+    found = pd.DataFrame(
+        {"model": [PAYLOAD], "device": [PAYLOAD], "weights_gb": 1.0, "peak_gb": 1.0, "hours": 1.0, "cost": 1.0}
+    )
+    world.monkeypatch.setattr("rmlab.scorers.forecast", lambda *args, **options: found)
+    yield world.run("plan", "a/b", "mini")
+
+
 def cli_report(world):
     files.write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
     yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
@@ -287,6 +295,7 @@ WRITERS = {
         "merge": cli_merge,
         "doctor": cli_doctor,
         "report": cli_report,
+        "plan": cli_plan,
         "card": cli_card,
         "judge": cli_judge,
         "explore": cli_explore,

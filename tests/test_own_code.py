@@ -89,17 +89,17 @@ def test_code_of_another_repository_counts_by_its_commit(folder, tmp_path, monke
     def at(commit):
         return lambda repository, file: asked.append((repository, file)) or str(tmp_path / commit / file)
 
-    monkeypatch.setattr("transformers.utils.cached_file", at("first"))
+    monkeypatch.setattr("transformers.utils.hub.cached_file", at("first"))
     first = content(folder)
     assert asked == [("owner/code", "own.py")]
     assert content(folder) == first
-    monkeypatch.setattr("transformers.utils.cached_file", at("second"))
+    monkeypatch.setattr("transformers.utils.hub.cached_file", at("second"))
     assert content(folder) != first
 
     def unreachable(*_):
         raise OSError("no network")
 
-    monkeypatch.setattr("transformers.utils.cached_file", unreachable)
+    monkeypatch.setattr("transformers.utils.hub.cached_file", unreachable)
     with pytest.raises(DataError, match="its code lies in 'owner/code', which cannot be had; connect"):
         content(folder)
 

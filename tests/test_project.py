@@ -69,7 +69,7 @@ BROUGHT = {
     "yaml": "huggingface_hub",
     "tornado": "voila",
 }
-OPTIONAL = {"itables"}
+OPTIONAL = {"itables", "_typeshed"}  # the second only for types: nothing is imported
 MODULES = {"markdown-it-py": "markdown_it"}
 
 

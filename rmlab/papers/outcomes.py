@@ -23,9 +23,9 @@ def results(name: str) -> pd.DataFrame:
 
     The others are of SmolLM2-135M-Instruct, a real language model that nobody trained as a reward model:
 
-    - "smollm2-mini", "smollm2-rm-bench", "smollm2-math": scores, the log-probability of the answer as a sum and as a mean
-      over its tokens. "rm-bench": all answers of chat, code and safety; "math": RM-Bench's concise answers of mathematics,
-      one right and one wrong a prompt.
+    - "smollm2-mini", "smollm2-rm-bench", "smollm2-math": scores, the log-probability of the answer as a sum and as a
+      mean over its tokens. "rm-bench": all answers of chat, code and safety; "math": RM-Bench's concise answers of
+      mathematics, one right and one wrong a prompt.
     - "smollm2-letters": pairs, for a sample of RM-Bench's prompts. The model reads two answers and names the better
       one, A or B: in both orders (the margin is the log-odds of the mean probability), with the right answer as A, and
       with the right answer as B.
