@@ -157,3 +157,10 @@ def test_bad_arguments_are_named(make_scores):
         ensemble(scores, name="a")
     with pytest.raises(DataError, match="different responses: 1 stand with one of them only"):
         ensemble(scores.iloc[1:])
+
+
+def test_equal_sums_of_ranks_are_equal_to_the_last_bit(make_scores):
+    """In whatever order the models come: Ties asks for distances, where a rounded third decides."""
+    scores = make_scores(models=tuple("abcdefg"), levels=5)
+    forth, back = (shown(ensemble(scores, list(names), how="rank", name="all")) for names in ("abcdefg", "gfedcba"))
+    assert forth.tolist() == back.loc[forth.index].tolist()

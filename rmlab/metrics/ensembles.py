@@ -132,7 +132,9 @@ def _ranks(values: Floats) -> Floats:
     """Mean over the models of the rank from 0 to 1 within the last axis: (models, prompts, n) to (prompts, n)."""
     from scipy.stats import rankdata
 
-    return np.asarray((rankdata(values, axis=-1).mean(axis=0) - 1) / (values.shape[-1] - 1))
+    # Sums of ranks are exact and divided once, so that equal ranks stay equal: Ties asks how far answers are apart.
+    models, most = len(values), values.shape[-1] - 1
+    return np.asarray((rankdata(values, axis=-1).sum(axis=0) - models) / (models * most))
 
 
 def _votes(values: Floats) -> Floats:
