@@ -41,6 +41,7 @@ __all__ = [
     "engine_of",
     "given",
     "label_weights",
+    "numbers",
     "one_of",
     "refuse_for_baselines",
 ]
@@ -182,15 +183,18 @@ def label_weights(weight: list[str] | None, *, model: bool = False) -> dict[str,
         return None
     if model and len(weight) == 1 and "=" not in weight[0]:
         return weight[0]
-    weights = {}
-    for text in weight:
-        label, _, number = text.rpartition("=")
+    return numbers(weight, "--weight", "label=number", "helpfulness=0.8")
+
+
+def numbers(texts: list[str], option: str, form: str, example: str) -> dict[str, float]:
+    """The numbers of an option that is repeated as name=number, by name."""
+    found = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
         try:
-            weights[label] = float(number)
+            found[name] = float(number)
         except ValueError:
-            label = ""
-        if not label:
-            raise typer.BadParameter(
-                f"{text!r}; write label=number, for example helpfulness=0.8", param_hint="--weight"
-            )
-    return weights
+            name = ""
+        if not name:
+            raise typer.BadParameter(f"{text!r}; write {form}, for example {example}", param_hint=option)
+    return found

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmlab.cli.options import Budget, Column, MaxLength, PathTo, Template, Truncate, Winner, given
+from rmlab.cli.options import Budget, Column, MaxLength, PathTo, Template, Truncate, Winner, given, numbers
 from rmlab.cli.terminal import say_table
 from rmlab.cli.texts import load_texts
 
@@ -39,20 +39,12 @@ def plan(
     from rmlab.scorers import forecast
 
     options = given(
-        devices=device, price=_prices(price), template=template, max_length=max_length, truncate=truncate, budget=budget
+        devices=device,
+        price=numbers(price or [], "--price", "device=price", "H100=2.50") or None,
+        template=template,
+        max_length=max_length,
+        truncate=truncate,
+        budget=budget,
     )
     table = forecast(load_texts(benchmark, path, column, winner), model, implicit=implicit, **options)
     say_table(table.round({"weights_gb": 2, "peak_gb": 2, "hours": 4, "cost": 2}))
-
-
-def _prices(price: list[str] | None) -> dict[str, float] | None:
-    found = {}
-    for text in price or []:
-        name, _, amount = text.rpartition("=")
-        try:
-            found[name] = float(amount)
-        except ValueError:
-            name = ""
-        if not name:
-            raise typer.BadParameter(f"{text!r}; write device=price, for example H100=2.50", param_hint="--price")
-    return found or None

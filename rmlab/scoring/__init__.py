@@ -55,7 +55,6 @@ def score(
     begin where that would replace the table of another model of the same name.
     A scorer that rates attributes (`rmlab.remote` with several outputs) has them as columns behind the score.
     `progress`: None shows a bar on a terminal only. `attrs["provenance"]` says per model what scored the texts.
-
     A judge (`rmlab.judge`) is asked in words, and each answer is kept in the store as it comes. Its table has a column
     `verdict` more, and a text without a readable answer has a missing score, with `allow_missing=True`.
 
