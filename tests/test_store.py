@@ -33,7 +33,7 @@ def read(store, fingerprint="f1"):
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=50))
 def test_every_float_comes_back_bit_for_bit(values):
-    data = b"".join(lines.line("f", f"k{i}", value) for i, value in enumerate(values))
+    data = b"".join(lines.line("f", f"k{i}", repr(value)) for i, value in enumerate(values))
     found = list(lines.parse("file", data, "f", from_start=True).good.values())
     assert np.array(found, float).tobytes() == np.array(values, float).tobytes()
 
@@ -70,7 +70,7 @@ def test_line_that_is_being_written_is_left_alone(store):
     with store.ledger("f1") as writer, store.ledger("f1") as reader:
         writer.append(KEYS, VALUES)
         path = next(store.folder.glob("f1/*.scores"))
-        whole = lines.line("f1", "half", 0.5)
+        whole = lines.line("f1", "half", "0.5")
         with path.open("ab") as file:
             file.write(whole[:10])
         assert len(reader.refresh()) == 12

@@ -333,7 +333,7 @@ def planted(store):
     path = ledger_of(store)
     keys = [row.split(b"\t")[0].decode() for row in path.read_bytes().splitlines()[1:]]
     early = path.with_name("00000000T000000-x-1-000000.scores")
-    early.write_bytes(lines.header("fake-1") + b"".join(lines.line("fake-1", key, 9.0) for key in keys))
+    early.write_bytes(lines.header("fake-1") + b"".join(lines.line("fake-1", key, "9.0") for key in keys))
     return early
 
 

@@ -55,18 +55,17 @@ class Ledger(Generic[V]):
         self.place.close()
 
     def refresh(self) -> dict[str, V]:
-        """Read what was written since the last call, by anybody; key -> value.
+        """Read what others have written since the last call; key -> value.
 
         A damaged line in the file of a process that no longer runs is moved to a file with the ending `.damaged` and
         warned about; the rest stays. Raises DataError for a file of another format version or fingerprint, and for
         one with content that no rmlab writes.
         """
-        with self._writing():
-            self.place.flush()  # of one's own records, too, the file tells what `form` makes of them
-        found = self.place.names(self.form.suffix)
-        if [piece.name for piece in self.place.news(found) if self._take(piece)]:
+        # One's own records are known; to read them again would take longer with every call.
+        others = [name for name in self.place.names(self.form.suffix) if not name.startswith(self._name)]
+        if [piece.name for piece in self.place.news(others) if self._take(piece)]:
             self.values = {}
-            for name in reversed(found):
+            for name in sorted([*others, self._name], reverse=True):
                 self.values.update(self._parts.get(name, {}))
         return self.values
 
@@ -77,13 +76,15 @@ class Ledger(Generic[V]):
         but not if the machine stops; where files are written whole, they are in none before the next `wait` or `note`.
         Raises OSError where the disk is full or cannot be written; everything appended before is kept.
         """
-        new = dict(zip(keys, self._checked(keys, values), strict=True))
-        data = b"".join(lines.line(self.fingerprint, key, value, self.form) for key, value in new.items())
+        new = {key: self.form.write(value) for key, value in zip(keys, self._checked(keys, values), strict=True)}
+        data = b"".join(lines.line(self.fingerprint, key, text) for key, text in new.items())
         with self._writing():
             header = lines.header(self.fingerprint, self.form)
             self.place.append(self._name, self.form.suffix, header, data, wait=wait)
-        for key, value in new.items():
-            self.values.setdefault(key, value)
+        own = self._parts.setdefault(self._name, {})
+        for key in filter(self._wants, new):
+            # What is read in it, which may be far smaller than what was written.
+            self.values.setdefault(key, own.setdefault(key, self.form.read(key, new[key])))
 
     def note(self, run: dict[str, object]) -> None:
         """Write what this process did (JSON-able) beside its scores, whole; a later call replaces it."""
@@ -161,10 +162,12 @@ class Ledger(Generic[V]):
         self.place.used(piece.name, len(piece.data) - len(parsed.torn))
         part = {} if piece.first else self._parts.get(piece.name, {})
         self._parts[piece.name] = part
-        for key, value in parsed.good.items():
-            if self._only is None or lines.text_key(key) in self._only:
-                part.setdefault(key, value)
+        for key in filter(self._wants, parsed.good):
+            part.setdefault(key, parsed.good[key])
         return True
+
+    def _wants(self, key: str) -> bool:
+        return self._only is None or lines.text_key(key) in self._only
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -89,11 +89,11 @@ def header(fingerprint: str, form: Format[Any] = SCORES) -> bytes:
     return body + b"\t" + checksum(body, 0) + b"\n"
 
 
-def line(fingerprint: str, key: str, value: V, form: Format[V] = SCORES) -> bytes:  # type: ignore[assignment]
-    """Line of one record."""
+def line(fingerprint: str, key: str, value: str) -> bytes:
+    """Line of one record; `value`: as its format writes it."""
     if not key or "\t" in key or "\n" in key:
         raise DataError(f"store: {key!r} cannot be a key; allowed: non-empty text without tab and line break")
-    body = f"{key}\t{form.write(value)}".encode()
+    body = f"{key}\t{value}".encode()
     return body + b"\t" + checksum(body, _seed(fingerprint)) + b"\n"
 
 
