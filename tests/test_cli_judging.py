@@ -5,8 +5,11 @@ import json
 
 import pandas as pd
 import pytest
+from fakes import Here
 from faulty_server import FaultyServer
 from judge_fakes import completion, longer, responses
+
+from rmlab import toy
 
 KEY = "sk-planted-51aa"
 
@@ -43,6 +46,22 @@ def test_comparisons_and_ratings(main, pairs_file, tmp_path):
         main("judge", pairs_file, "m", "--url", server.url, "--store", tmp_path / "s", "-q", "-o", tmp_path / "p.csv")
         assert len(server.log) == before
     assert pd.read_csv(tmp_path / "p.csv")["outcome"].tolist() == ["win"] * 6
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_model_of_its_own_is_asked_on_a_cluster(main, pairs_file, tmp_path, monkeypatch):
+    toy.save_model(tmp_path / "m", task="causal", max_position_embeddings=1024)
+    here, asked = Here(), ("judge", pairs_file, tmp_path / "m", "--mode", "logprob", "--device", "cpu", "-q")
+    monkeypatch.setattr("rmlab.clusters.engine", lambda word: {"ray": here}[word])
+    code, plain, err = main(*asked)
+    assert code == 0, err
+    code, out, said = main(*asked, "--cluster", "ray")
+    assert (code, out, said) == (0, plain, err)
+    assert here.given
+    for words, says in [(("--cpus", 2), "give --cluster"), (("--cluster", "ray", "--check"), "leave it out here")]:
+        code, _, err = main(*asked, *words)
+        assert code == 2
+        assert says in err
 
 
 def test_what_is_missing_is_said(main, pairs_file):

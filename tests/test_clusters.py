@@ -1,41 +1,23 @@
 """Scoring on a cluster: with an engine of this process for every kind of scorer, and with Ray on loopback."""
 
-import pickle
 from dataclasses import replace
-from itertools import cycle
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import BothOrders, Difference, Streaming, responses
+from fakes import BothOrders, Difference, Here, Streaming, responses
+from faulty_server import FaultyServer
 from judge_fakes import Speaker, both, longer, pair_judge
+from served_models import Vllm, number
 
 import rmlab
 from rmlab import toy
+from rmlab.cli.options import engine_of
 from rmlab.clusters import engine
 from rmlab.scoring import prefer, score, spread
-from rmlab.store import Store
+from rmlab.store import Bucket, Store
 from rmlab.tables import DataError
-
-
-class Here:
-    """An engine of two workers in this process; what goes to them and comes back travels as bytes."""
-
-    def __init__(self, dies_at=None, gpus=False):
-        self.dies_at, self.gpus = dies_at, gpus
-        self.given, self.alone = [], None
-
-    def has_gpus(self):
-        return self.gpus
-
-    def map(self, make, blocks, *, alone=False):
-        self.alone = alone
-        workers = cycle([pickle.loads(pickle.dumps(make))() for _ in range(1 if alone else 2)])
-        for number, block in enumerate(blocks):
-            if number == self.dies_at:
-                raise KeyboardInterrupt
-            self.given.append(block)
-            yield pickle.loads(pickle.dumps(next(workers)(pickle.loads(pickle.dumps(block)))))
 
 
 @pytest.fixture(params=["nothing", "folder", "url"])
@@ -81,7 +63,11 @@ def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
     plain = prefer(frame, travelling_judge(), progress=False)
     found = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
     pd.testing.assert_frame_equal(found, plain)
-    assert found.attrs["provenance"][travelling_judge().name]["asked"] == 0, "every answer was there already"
+    about = found.attrs["provenance"]["judge"]
+    assert about["asked"] == about["questions"] == plain.attrs["provenance"]["judge"]["asked"]
+    if store is not None:
+        again = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
+        assert again.attrs["provenance"]["judge"]["asked"] == 0, "every answer was there already"
 
 
 def test_a_plain_function_needs_no_fingerprint_without_a_store():
@@ -150,7 +136,7 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     made = []
 
     class Looks(Here):
-        def map(self, make, blocks, *, alone=False):
+        def map(self, make, blocks):
             made.append(make.make.args[1])
             return iter(())
 
@@ -159,14 +145,62 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     assert made == [{"device": "cuda", "dtype": "bfloat16"}]
 
 
-def test_whoever_asks_a_server_is_one_worker():
-    here = Here()
-    judge = travelling_judge()
-    prefer(responses(2, slots=1), judge, cluster=here, progress=False)
-    assert here.alone is False
-    object.__setattr__(judge.speaker, "client", "a budget")
-    prefer(responses(2, slots=1), judge, cluster=here, progress=False)
-    assert here.alone is True
+@pytest.mark.usefixtures("one_thread")
+def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
+    folder = toy.save_model(tmp_path / "m", words=toy.tokenizer())
+    frame, words = responses(20), rmlab.classifier(folder, device="cpu").tokenizer
+    with FaultyServer(Vllm(number, words), delay=0.005) as server:
+        make = partial(rmlab.remote, server.url, kind="vllm", tokenizer=folder, version="1", concurrency=3, batch=4)
+        plain = score(frame, make())
+        begun = len(server.log)
+        found = score(frame, make(), cluster=Here())
+        asked = len(server.log) - begun
+        capped = make(max_requests=asked - 1)
+        with pytest.raises(DataError, match=f"max_requests={asked - 1} are spent"):
+            score(frame, capped, cluster=Here())
+        assert len(server.log) - begun == 2 * asked - 1
+    pd.testing.assert_frame_equal(found, plain)
+    assert found.attrs["provenance"]["tiny"]["requests"] == asked
+    assert server.most_open <= 3
+
+
+def test_a_served_judge_that_fails_or_cannot_be_paid_for_is_not_asked_twice():
+    frame = responses(20, slots=1)
+    with FaultyServer(lambda *request: (400, {}, {"error": "no such model"})) as server:
+        poor = rmlab.judge("m", server.url, max_requests=39)
+        with pytest.raises(DataError, match="there are 40 questions to ask, and 39 are left"):
+            prefer(frame, poor, cluster=Here(), progress=False)
+        assert server.log == []
+        found = prefer(frame, rmlab.judge("m", server.url), cluster=Here(), allow_missing=True, progress=False)
+    assert found["outcome"].isna().all()
+    assert len(server.log) <= 40
+
+
+def test_workers_read_nothing_of_a_store(tmp_path, monkeypatch):
+    """However much is in it: what is known the driver has looked up."""
+    store, read, fetch = (tmp_path / "scores").as_uri(), [], Bucket.read
+    score(responses(20), Streaming(), store=store)
+
+    def fetched(self, paths):
+        read.extend(paths)
+        return fetch(self, paths)
+
+    class Watching(Here):
+        by_workers = 0
+
+        def map(self, make, blocks):
+            told, before = super().map(make, blocks), len(read)
+            for said in told:
+                self.by_workers += len(read) - before
+                yield said
+                before = len(read)
+
+    monkeypatch.setattr(Bucket, "read", fetched)
+    here = Watching()
+    score(responses(60), Streaming(), cluster=here, store=store)
+    assert here.given
+    assert read, "the driver's"
+    assert here.by_workers == 0
 
 
 def test_blocks_are_neither_tiny_nor_the_whole():
@@ -183,3 +217,22 @@ def test_other_engines_are_named(word):
     with pytest.raises(DataError, match=r"allowed: 'ray', 'ray://host:port', or a rmlab\.clusters\.Ray"):
         score(responses(1), "longest", cluster=word)
     assert engine("ray://head:10001") == rmlab.clusters.Ray("ray://head:10001")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_shell_names_an_engine(main, tmp_path, monkeypatch):
+    assert engine_of("ray", 2) == rmlab.clusters.Ray(cpus=2)
+    here = Here()
+    monkeypatch.setattr("rmlab.clusters.engine", lambda word: {"ray": here}[word])
+    toy.save_model(tmp_path / "m")
+    tables = []
+    for file, words in [("a.csv", ()), ("b.csv", ("--cluster", "ray"))]:
+        code, _, err = main("score", "mini", tmp_path / "m", "--device", "cpu", *words, "-q", "-o", tmp_path / file)
+        assert code == 0, err
+        tables.append(rmlab.read_scores(tmp_path / file)["score"])
+    np.testing.assert_allclose(tables[0], tables[1], rtol=0, atol=1e-5 * tables[0].std())
+    texts = len(here.given)
+    monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: BothOrders())
+    code, _, err = main("prefer", "mini", "owner/name", "--cluster", "ray", "-q", "-o", tmp_path / "pairs.csv")
+    assert code == 0, err
+    assert len(here.given) > texts > 0

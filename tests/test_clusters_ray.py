@@ -23,7 +23,7 @@ BEGIN = """
 import json, os, signal, sys, time
 import ray
 try:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False,
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False,
              object_store_memory=200 * 2**20)
 except Exception:
     sys.exit(77)  # it gives its own processes 15 seconds, too few where many others run
@@ -55,7 +55,7 @@ class Fails(Streaming):
         print("what the model wrote", file=sys.stderr, flush=True)
         raise ZeroDivisionError("no such layer")
 
-two = Ray(workers=2)
+two = Ray(workers=2, gpus=0)
 """
 ACTOR = (
     BEGIN
@@ -75,7 +75,23 @@ def judges(prompts, texts):
 same = score(frame, judges, cluster=two)["score"].tolist() == score(frame, judges)["score"].tolist()
 names = score(frame.head(60), store + "-m", cluster=two), score(frame.head(60), store + "-m")
 apart = (names[0]["score"] - names[1]["score"]).abs().max() / names[1]["score"].std()
-print(json.dumps([said, same, apart]))
+
+import rmlab
+from faulty_server import FaultyServer
+from served_models import Vllm, number
+with FaultyServer(Vllm(number, rmlab.classifier(store + "-m", device="cpu").tokenizer)) as server:
+    remote = rmlab.remote(server.url, kind="vllm", tokenizer=store + "-m", concurrency=3)
+    served = score(frame, remote, cluster=two).equals(score(frame, remote)), server.most_open
+toy.save_model(store + "-lm", task="causal", max_position_embeddings=1024)
+judge = rmlab.judge(store + "-lm", mode="logprob", device="cpu")
+margins = [rmlab.prefer(frame.head(30), judge, progress=False, **where)["margin"] for where in ({"cluster": two}, {})]
+judged = (margins[0] - margins[1]).abs().max()
+
+def seen(prompts, texts):
+    time.sleep(0.05)
+    return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
+gpus = sorted(set(score(frame, seen, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
+print(json.dumps([said, same, apart, served, judged, gpus]))
 """
 )
 DRIVER = BEGIN + "score(frame, Kills('slow'), cluster=two, store=store)"
@@ -108,7 +124,8 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     out, err = (process := start(ACTOR, tmp_path / "scores")).communicate()
     skip_without_ray(process)
     assert process.returncode == 0, err[-4000:]
-    said, same, apart = json.loads(next(line for line in out.splitlines() if line.startswith('["')))  # Ray prints, too
+    printed = next(line for line in out.splitlines() if line.startswith('["'))  # Ray prints, too
+    said, same, apart, served, judged, gpus = json.loads(printed)
     batches = logged(tmp_path / "scores")
     assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
     again = sum(len(keys) for _, keys in batches) - 960
@@ -117,6 +134,10 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
         assert words in said
     assert same
     assert apart < 1e-5
+    assert served[0]
+    assert served[1] <= 3
+    assert judged < 1e-5
+    assert gpus == [0, 1], "a worker for each, which sees no other"
 
 
 def test_the_driver_is_killed(tmp_path):

@@ -13,7 +13,8 @@ from fakes import Streaming, responses
 
 import rmlab
 from rmlab.scoring import score
-from rmlab.store import Store, disk, merge, names
+from rmlab.store import Bucket, Store, disk, merge, names
+from rmlab.store.parts import Parts
 from rmlab.tables import DataError
 
 KEYS = [f"{i:032x}" for i in range(12)]
@@ -136,22 +137,43 @@ def test_shards_without_a_table_merge_between_all_kinds_of_places(url, tmp_path)
         merge(f"{url}-absent", tmp_path / "here")
 
 
-def test_a_shard_keeps_its_own_keys_in_memory(tmp_path):
-    """A hundred thousand records, of which a worker wants a hundred: a few MB, not the whole store."""
-    url = tmp_path.as_uri()
-    keys = [f"{i:032x}" for i in range(100_000)]
-    with Store(url).ledger("f1") as ledger:
-        for start in range(0, len(keys), 2000):
-            ledger.append(keys[start : start + 2000], np.arange(2000) + 0.5)
-    peaks = {}
+@pytest.mark.parametrize("kind", ["parts", "merged parts", "folder"])
+def test_a_shard_keeps_its_own_keys_in_memory(tmp_path, kind):
+    """A hundred thousand records, of which a worker wants a hundred: a few MB pass by, and a hundred records stay."""
+    place = tmp_path if kind == "folder" else tmp_path.as_uri()
+    keys, size = [f"{i:032x}" for i in range(100_000)], 50_000 if kind == "merged parts" else 2000
+    with Store(place).ledger("f1") as ledger:
+        for start in range(0, len(keys), size):
+            ledger.append(keys[start : start + size], np.arange(size) + 0.5)
+    held, peaks = {}, {}
     for wanted in (keys[::1000], None):
-        with Store(url).ledger("f1", only=wanted) as ledger:
+        with Store(place).ledger("f1", only=wanted) as ledger:
             tracemalloc.start()
             ledger.refresh()
-            peaks[wanted is None] = tracemalloc.get_traced_memory()[1]
+            held[wanted is None], peaks[wanted is None] = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert sorted(ledger.values) == (wanted or keys)
-    assert peaks[False] < peaks[True] / 3, peaks
+    assert held[False] < held[True] / 50, held
+    if kind == "parts":
+        assert peaks[False] < peaks[True] / 3, peaks
+
+
+def test_large_parts_are_fetched_one_by_one_and_small_ones_together():
+    """As merged ones are: all at once may be more than the memory."""
+    sizes = {f"{i:03d}.scores": 40 << 20 if i < 3 else 1 << 10 for i in range(103)}
+    asked = []
+
+    class Far(Bucket):
+        def found(self, folder=""):
+            return sizes
+
+        def read(self, paths):
+            asked.append(len(paths))
+            return dict.fromkeys(paths, b"x")
+
+    place = Parts(Far("memory://far"), "f1")
+    assert [piece.name for piece in place.news(place.names(".scores"))] == list(sizes)
+    assert asked == [1, 1, 101]
 
 
 @pytest.mark.parametrize(

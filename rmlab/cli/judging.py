@@ -9,7 +9,9 @@ import typer
 from rmlab import escapes, files
 from rmlab.cli.doctor import show_checks
 from rmlab.cli.options import (
+    Cluster,
     Column,
+    Cpus,
     Device,
     Dtype,
     Out,
@@ -20,6 +22,7 @@ from rmlab.cli.options import (
     Store,
     TrustRemoteCode,
     Winner,
+    engine_of,
     given,
     one_of,
 )
@@ -28,6 +31,7 @@ from rmlab.cli.terminal import say, say_table
 from rmlab.cli.texts import load_texts
 
 if TYPE_CHECKING:
+    from rmlab.clusters import Engine
     from rmlab.judges.modes import AnyJudge
 
 __all__ = ["judge"]
@@ -69,6 +73,8 @@ def judge(
     store: Store = None,
     out: Out = None,
     shard: Shard = None,
+    cluster: Cluster = None,
+    cpus: Cpus = None,
     dtype: Dtype = None,
     device: Device = None,
     revision: Revision = None,
@@ -92,6 +98,7 @@ def judge(
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged --estimate
       rmlab judge rm-bench Qwen/Qwen3-8B --url http://127.0.0.1:8000/v1 --store judged
       rmlab judge reward-bench-2 gpt-5-mini --url https://api.openai.com/v1 --max-tokens 9000000 --mode ranking
+      rmlab judge rm-bench ./my-model --mode logprob --cluster ray --store file:///shared/judged
       rmlab judge mini ./my-model --check
       rmlab judge mini ./my-model --mode logprob --report --store judged
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
@@ -99,6 +106,9 @@ def judge(
     """
     from rmlab import judges
 
+    if cluster and (estimate or check or report or requests):
+        raise typer.BadParameter("is for judging: leave it out here", param_hint="--cluster")
+    engine = engine_of(cluster, cpus)
     responses = load_texts(benchmark, path, column, winner)
     made = judges.judge(
         model, url, mode=mode, template=template, convention=convention, samples=samples, seed=seed,  # type: ignore[arg-type]
@@ -120,7 +130,7 @@ def judge(
     else:
         if results is not None:
             _read(made, responses, results, store)
-        _judge(made, responses, store, out, shard, quiet)
+        _judge(made, responses, store, out, shard, engine, quiet)
 
 
 def _check(made: "AnyJudge", responses: pd.DataFrame) -> None:
@@ -159,15 +169,22 @@ def _report(made: "AnyJudge", responses: pd.DataFrame, store: str | None, out: P
 
 
 def _judge(
-    made: "AnyJudge", responses: pd.DataFrame, store: str | None, out: Path | None, shard: str | None, quiet: bool
+    made: "AnyJudge",
+    responses: pd.DataFrame,
+    store: str | None,
+    out: Path | None,
+    shard: str | None,
+    engine: "Engine | None",
+    quiet: bool,
 ) -> None:
     from rmlab.scoring import prefer, score
 
     pairs = made.takes == "pair"
     with interruptible(store):
         table = (prefer if pairs else score)(
-            responses, made, store=store, shard=shard, allow_missing=True, progress=not quiet
-        )
+            responses, made,
+            store=store, shard=shard, cluster=engine, allow_missing=True, progress=not quiet,
+        )  # fmt: skip
     about = table.attrs["provenance"][made.name]
     counts = ", ".join(f"{n} {word}" for word, n in about["verdicts"].items())
     say(f"{made.name}: {about['questions']} questions, {about['asked']} asked now: {counts}", err=True)

@@ -21,11 +21,10 @@ class Engine(Protocol):
     def has_gpus(self) -> bool:
         """Whether each worker has a GPU."""
 
-    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B], *, alone: bool = False) -> Iterator[R]:
+    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B]) -> Iterator[R]:
         """What a worker, made once in each place, returns for each block, in any order, each once.
 
-        `alone`: one worker, which is not started anew. What a worker raises is a DataError here, with its traceback and
-        the end of its log.
+        What a worker raises is a DataError here, with its traceback and the end of its log.
         """
 
 

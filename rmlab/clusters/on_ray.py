@@ -47,7 +47,7 @@ class Ray:
         """As of `Engine`."""
         return self._gpus(_connected(self.address)) > 0
 
-    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B], *, alone: bool = False) -> Iterator[R]:
+    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B]) -> Iterator[R]:
         """As of `Engine`."""
         if not blocks:
             return
@@ -56,15 +56,15 @@ class Ray:
         from ray.data import ActorPoolStrategy, DataContext, from_items
 
         DataContext.get_current().enable_progress_bars = False  # the caller shows one of its own
-        gpus, tries = self._gpus(ray), 0 if alone else _TRIES
-        size = min(self._room(ray, gpus), len(blocks), 1 if alone else len(blocks))
+        gpus = self._gpus(ray)
+        size = min(self._room(ray, gpus), len(blocks))
         items = from_items([{"block": cloudpickle.dumps(block)} for block in blocks], override_num_blocks=len(blocks))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of how Ray will name these in releases to come
             found = items.map_batches(
                 _Actor, fn_constructor_args=(cloudpickle.dumps(make),), batch_size=1,
                 compute=ActorPoolStrategy(size=size), num_cpus=self.cpus, num_gpus=gpus,
-                max_restarts=tries, max_task_retries=tries,
+                max_restarts=_TRIES, max_task_retries=_TRIES,
             )  # fmt: skip
         for row in self._rows(found):
             said = pickle.loads(row["said"])

@@ -200,7 +200,8 @@ def _scorers(
     if options and not any(isinstance(one, str | Path) and str(one) not in baselines.ALL for one in models):
         raise DataError(f"options {sorted(options)} are for models named by a string; give them to the scorer itself")
     moves = None if cluster is None else engine(cluster)
-    there = {} if moves is None else _devices(options, moves.has_gpus())
+    strings = any(isinstance(one, str | Path) for one in models)
+    there = _devices(options, moves.has_gpus()) if moves is not None and strings else {}
     named: dict[str, AnyScorer] = {}
     crews: dict[str, Crew] = {}
     for one, given in zip(models, names, strict=True):
@@ -213,7 +214,8 @@ def _scorers(
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer
-        if moves is not None:
+        # A server's budget is one client's, so that client stays here: several copies would each spend all of it.
+        if moves is not None and not guards.asks_a_server(scorer):
             crews[name] = Crew(
                 moves, partial(make, one, own | there) if isinstance(one, str | Path) else _Given(scorer)
             )

@@ -14,7 +14,7 @@ from rmlab.keys import number
 from rmlab.scorers.guards import provenance_of
 from rmlab.scorers.protocol import SILENT, Judge, Judged, Prompt, Provenance
 from rmlab.scoring.distinct_texts import Texts, unique_texts
-from rmlab.scoring.spread import Crew, ask_on_cluster
+from rmlab.scoring.spread import Crew, judged
 from rmlab.scoring.work import summary
 from rmlab.store import Store
 from rmlab.tables import PROMPT, DataError
@@ -39,8 +39,7 @@ def judged_pairs(
     start = time.perf_counter()
     prompts, (first, second) = texts.prompts, texts.answers
     pairs = list(zip(first, second, strict=True))
-    with ask_on_cluster(crew, judge, prompts, pairs, store, progress) as kept:
-        found = judge.judge(prompts, pairs, store=kept, progress=progress)
+    found = judged(crew, judge, prompts, pairs, store, progress)
     _refuse_silent(name, found, store, allow_missing, [texts.name(i) for i in _silent(found)[:3]])
     decided = np.array([value[0] for value in found.values])
     columns = pd.DataFrame({"margin": np.nan} | found.columns, index=range(len(decided)))
@@ -65,8 +64,7 @@ def judged_scores(
     for one, rows in by_judge(judge, responses):
         prompts, candidates, item, place = shown(one, responses.iloc[rows])
         own = None if crew is None else crew.of(partial(_same, one))
-        with ask_on_cluster(own, one, prompts, candidates, store, progress) as kept:
-            found = one.judge(prompts, candidates, store=kept, progress=progress)
+        found = judged(own, one, prompts, candidates, store, progress)
         names = [_key(responses.iloc[rows[int((item == i).argmax())]]) for i in _silent(found)[:3]]
         _refuse_silent(name, found, store, allow_missing, names)
         score[rows] = [found.values[i][p] for i, p in zip(item, place, strict=True)]

@@ -79,7 +79,7 @@ def run(
                 print_ = guards.fingerprint_of(term.scorer)
                 prefers = guards.is_pairwise(scorer)
                 task = Task(name, crew.make, prefers, number, batch, allow_missing, print_, reached(kept))
-                work.stream = _on_cluster(crew, task, work, guards.asks_a_server(scorer))
+                work.stream = _on_cluster(crew, task, work)
             known, earlier, foreign = _score(work, term, kept, gather if crew is not None else resume)
         total += term.weight * np.array([known.get(key, np.nan) for key in keys], np.float64)
         for column in names:
@@ -93,11 +93,11 @@ def run(
     return total, columns, about | _counts(start, works) | before
 
 
-def _on_cluster(crew: Crew, task: Task, work: Work, alone: bool) -> Stream:
+def _on_cluster(crew: Crew, task: Task, work: Work) -> Stream:
     """The texts' scores as workers send them."""
 
     def stream(wanted: Numbers) -> Iterator[Scored]:
-        return crew.engine.map(task, blocks(wanted, work.texts, work.keys), alone=alone)
+        return crew.engine.map(task, blocks(wanted, work.texts, work.keys))
 
     return stream
 

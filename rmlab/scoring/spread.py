@@ -1,7 +1,7 @@
 """Scoring on a cluster: blocks of whole prompts go to workers, which keep their scores in the store and send them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from rmlab.clusters import Engine
 from rmlab.escapes import line
 from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer, Judge, Prompt
+from rmlab.scorers.protocol import AnyScorer, Judge, Judged, Prompt
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.store import ANSWERS, Store
 
-__all__ = ["Answers", "Block", "Crew", "Scored", "ask_on_cluster", "blocks", "reached"]
+__all__ = ["Block", "Crew", "Scored", "blocks", "judged", "reached"]
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -60,8 +60,11 @@ class _JudgeBlock(NamedTuple):
     candidates: list[tuple[str, ...]]
 
 
-Answers = dict[str, dict[str, str]]
-"""Raw answers by the fingerprint of who gave them and the key of the question."""
+class _Told(NamedTuple):
+    """Of a block that was judged: raw answers by the fingerprint of who gave them and the key of the question."""
+
+    answers: dict[str, dict[str, str]]
+    spent: Counter[str]
 
 
 def blocks(wanted: Ints, texts: Texts, keys: list[str]) -> list[Block]:
@@ -96,32 +99,31 @@ def reached(store: Store | None) -> str | None:
     return str(store) if store.folder is None else str(store.folder.absolute())
 
 
-@contextmanager
-def ask_on_cluster(
+def judged(
     crew: Crew | None,
     judge: Judge,
     prompts: Sequence[Prompt],
     candidates: Sequence[tuple[str, ...]],
     store: Store | None,
     progress: bool | None,
-) -> Iterator[Store | None]:
-    """A store that holds the judge's answers, asked for on the cluster, until the block ends; without crew, `store`."""
+) -> Judged:
+    """What the judge says, asked here or, with a crew, on the cluster; the answers are read here either way."""
     if crew is None:
-        yield store
-        return
+        return judge.judge(prompts, candidates, store=store, progress=progress)
     from tqdm import tqdm
 
+    parts, spent = _judge_blocks(list(prompts), list(candidates)), Counter[str]()
     with TemporaryDirectory() as place:
         kept = store or Store(place)
-        parts = _judge_blocks(list(prompts), list(candidates))
-        task = _JudgeTask(crew.make, reached(store))
-        answers = crew.engine.map(task, parts, alone=guards.asks_a_server(judge))
+        told = crew.engine.map(_JudgeTask(crew.make, reached(store)), parts)
         hidden = None if progress is None else not progress
-        for said in tqdm(answers, total=len(parts), desc=line(judge.name), unit="block", disable=hidden):
-            for fingerprint, found in said.items():
+        for said in tqdm(told, total=len(parts), desc=line(judge.name), unit="block", disable=hidden):
+            spent.update(said.spent)
+            for fingerprint, found in said.answers.items():
                 with kept.answers(fingerprint, ANSWERS, only=()) as ledger:
                     ledger.append(list(found), list(found.values()))
-        yield kept
+        read = judge.judge(prompts, candidates, store=kept, progress=False)
+    return read._replace(about=read.about | dict(_spent(read) + spent))
 
 
 @dataclass(frozen=True)
@@ -134,20 +136,25 @@ class _JudgeTask:
     make: Callable[[], AnyScorer]
     store: str | None
 
-    def __call__(self) -> "Callable[[_JudgeBlock], Answers]":
+    def __call__(self) -> "Callable[[_JudgeBlock], _Told]":
         judge = self.make()
         assert guards.is_judge(judge)
         return partial(_asked, judge, self.store)
 
 
-def _asked(judge: Judge, store: str | None, block: _JudgeBlock) -> Answers:
+def _asked(judge: Judge, store: str | None, block: _JudgeBlock) -> _Told:
     if store is not None:
-        judge.judge(block.prompts, block.candidates, store=Store(store), progress=False)
-        return {}
+        return _Told({}, _spent(judge.judge(*block, store=Store(store), progress=False)))
     with TemporaryDirectory() as place:
         own = Store(place)
-        judge.judge(block.prompts, block.candidates, store=own, progress=False)
-        return {fingerprint: _answers(own, fingerprint) for fingerprint in own.holding(ANSWERS)}
+        found = judge.judge(*block, store=own, progress=False)
+        return _Told({name: _answers(own, name) for name in own.holding(ANSWERS)}, _spent(found))
+
+
+def _spent(found: Judged) -> Counter[str]:
+    """What the answers cost that were not there before."""
+    names = ("asked", "cut", "prompt_tokens", "answer_tokens")
+    return Counter({name: count for name in names if isinstance(count := found.about.get(name), int)})
 
 
 def _answers(store: Store, fingerprint: str) -> dict[str, str]:

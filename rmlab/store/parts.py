@@ -23,8 +23,8 @@ __all__ = ["Bucket", "Parts", "is_url"]
 _EVERY = 20.0
 """Seconds of work in a part: that much is lost with a writer, and a day of work makes some thousand parts."""
 
-_AT_ONCE = 128
-"""Parts that are fetched together."""
+_AT_ONCE, _BYTES = 128, 1 << 26
+"""Parts that are fetched together at most, and their bytes unless one alone has more: all may be more than memory."""
 
 
 def is_url(store: object) -> bool:
@@ -121,14 +121,23 @@ class Parts:
     def news(self, names: Sequence[str]) -> Iterator[Piece]:
         """As of `Place`: parts that were not read yet, and whole. Files that grow are read anew."""
         new = [name for name in names if self._read.get(name) != self._sizes[name]]
-        for start in range(0, len(new), _AT_ONCE):
-            some = new[start : start + _AT_ONCE]
+        for some in self._together(new):
             found = self._bucket.read([self._path(name) for name in some])
             for name in some:
                 data = found.get(self._path(name), b"")
                 self._read[name] = self._sizes[name]
                 if data and self._is_whole(name, data):
                     yield Piece(name, data, True, True)
+
+    def _together(self, names: Sequence[str]) -> Iterator[list[str]]:
+        some: list[str] = []
+        for name in names:
+            if len(some) == _AT_ONCE or (some and sum(self._sizes[one] for one in [*some, name]) > _BYTES):
+                yield some
+                some = []
+            some = [*some, name]
+        if some:
+            yield some
 
     def used(self, name: str, size: int) -> None:
         """Nothing to remember: a part is read once."""
