@@ -212,6 +212,21 @@ def test_blocks_are_neither_tiny_nor_the_whole():
         assert len(sizes) <= max(64, n / 1000) + 1
 
 
+class Failing(Here):
+    """An engine whose workers end, or whose model fails: it does not know whose scores it moves."""
+
+    def map(self, make, blocks):
+        raise DataError("a worker's process ended")
+        yield
+
+
+def test_who_failed_is_named():
+    with pytest.raises(DataError, match="^scorer 'fake': a worker's process ended"):
+        score(responses(2), Streaming(), cluster=Failing())
+    with pytest.raises(DataError, match="^judge 'judge': a worker's process ended"):
+        prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
+
+
 @pytest.mark.parametrize("word", ["slurm", "ray:/head", ""])
 def test_other_engines_are_named(word):
     with pytest.raises(DataError, match=r"allowed: 'ray', 'ray://host:port', or a rmlab\.clusters\.Ray"):

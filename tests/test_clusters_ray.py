@@ -94,6 +94,40 @@ gpus = sorted(set(score(frame, seen, cluster=Ray())["score"]))  # as many worker
 print(json.dumps([said, same, apart, served, judged, gpus]))
 """
 )
+FAILURE = ("scorer 'broken': ZeroDivisionError: no such layer (on the cluster", "what the model wrote", "in stream")
+OUTSIDE = """
+import json, sys
+from fakes import Streaming, responses
+from rmlab import DataError
+from rmlab.clusters import Ray
+from rmlab.scoring import score
+
+class Fails(Streaming):
+    fingerprint = "fails-1"
+    def stream(self, prepared, wanted):
+        print("what the model wrote", file=sys.stderr, flush=True)
+        raise ZeroDivisionError("no such layer")
+
+frame, two = responses(60), Ray(sys.argv[2], workers=2, gpus=0)
+found = score(frame, Streaming(), cluster=two, store=sys.argv[1])
+try:
+    score(frame, Fails("broken"), cluster=two)
+except DataError as error:
+    said = str(error)
+print(json.dumps([said, found.equals(score(frame, Streaming()))]))
+"""
+CLIENT = (
+    BEGIN
+    + f"""
+import socket, subprocess
+from ray.util.client.server import server
+with socket.create_server(("127.0.0.1", 0)) as one:
+    port = one.getsockname()[1]
+serving = server.serve("127.0.0.1", port)
+outside = [sys.executable, "-c", {OUTSIDE!r}, store, f"ray://127.0.0.1:{{port}}"]
+sys.exit(subprocess.run(outside, check=False).returncode)
+"""
+)
 DRIVER = BEGIN + "score(frame, Kills('slow'), cluster=two, store=store)"
 
 
@@ -103,6 +137,7 @@ def start(code, store):
         "RAY_raylet_start_wait_time_s": "300",
         "OMP_NUM_THREADS": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",  # else it writes a token into the home folder
     }
     return subprocess.Popen(
         [sys.executable, "-c", code, str(store)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -130,7 +165,7 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
     again = sum(len(keys) for _, keys in batches) - 960
     assert 0 <= again <= 36 + 7, "a block of the killed actor"
-    for words in ("ZeroDivisionError: no such layer", "on the cluster", "what the model wrote", "in stream"):
+    for words in FAILURE:
         assert words in said
     assert same
     assert apart < 1e-5
@@ -138,6 +173,20 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     assert served[1] <= 3
     assert judged < 1e-5
     assert gpus == [0, 1], "a worker for each, which sees no other"
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="needs ray[client]")
+def test_a_driver_outside_the_cluster(tmp_path):
+    out, err = (process := start(CLIENT, tmp_path / "scores")).communicate()
+    skip_without_ray(process)
+    assert process.returncode == 0, err[-4000:]
+    said, same = json.loads(next(line for line in out.splitlines() if line.startswith('["')))
+    assert same
+    for words in FAILURE:
+        assert words in said
+    rest = Streaming()
+    score(responses(60), rest, store=tmp_path / "scores")
+    assert rest.forwarded == []
 
 
 def test_the_driver_is_killed(tmp_path):

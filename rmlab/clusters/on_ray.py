@@ -6,7 +6,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -53,34 +54,52 @@ class Ray:
             return
         ray = _connected(self.address)
         from ray import cloudpickle
-        from ray.data import ActorPoolStrategy, DataContext, from_items
 
-        DataContext.get_current().enable_progress_bars = False  # the caller shows one of its own
-        gpus = self._gpus(ray)
-        size = min(self._room(ray, gpus), len(blocks))
-        items = from_items([{"block": cloudpickle.dumps(block)} for block in blocks], override_num_blocks=len(blocks))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of how Ray will name these in releases to come
-            found = items.map_batches(
-                _Actor, fn_constructor_args=(cloudpickle.dumps(make),), batch_size=1,
-                compute=ActorPoolStrategy(size=size), num_cpus=self.cpus, num_gpus=gpus,
-                max_restarts=_TRIES, max_task_retries=_TRIES,
-            )  # fmt: skip
-        for row in self._rows(found):
-            said = pickle.loads(row["said"])
-            if isinstance(said, _Failure):
+        sent = cloudpickle.dumps(make), [cloudpickle.dumps(block) for block in blocks]
+        outside = ray.util.client.ray.is_connected()
+        for told in self._from_inside(ray, *sent) if outside else self.told(*sent):
+            said = pickle.loads(told)
+            if isinstance(said, _Failure | DataError):
                 raise DataError(str(said))
             yield said
 
-    def _rows(self, found: Any) -> Iterator[dict[str, bytes]]:
+    def told(self, make: bytes, blocks: Sequence[bytes]) -> Iterator[bytes]:
+        """What workers say, pickled, to a driver that is in the cluster."""
+        from ray.data import ActorPoolStrategy, DataContext, from_items
         from ray.exceptions import RayError
 
+        ray = _connected(self.address)
+        DataContext.get_current().enable_progress_bars = False  # the caller shows one of its own
+        gpus = self._gpus(ray)
+        size = min(self._room(ray, gpus), len(blocks))
+        items = from_items([{"block": block} for block in blocks], override_num_blocks=len(blocks))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of how Ray will name these in releases to come
+            found = items.map_batches(
+                _Actor, fn_constructor_args=(make,), batch_size=1,
+                compute=ActorPoolStrategy(size=size), num_cpus=self.cpus, num_gpus=gpus,
+                max_restarts=_TRIES, max_task_retries=_TRIES,
+            )  # fmt: skip
         try:
-            yield from found.iter_rows()
+            yield from (row["said"] for row in found.iter_rows())
         except RayError as error:
             raise DataError(
                 f"cluster: a worker's process ended and was started {_TRIES} times in vain, as where memory runs out; "
                 f"what was scored before is in the store. Ray says: {error}"
+            ) from error
+
+    def _from_inside(self, ray: "ModuleType", make: bytes, blocks: list[bytes]) -> Iterator[bytes]:
+        """The same for a driver outside, which ray:// lets in: Ray Data works for processes of the cluster only."""
+        from ray.exceptions import RayError
+
+        driver = ray.remote(num_cpus=0)(_Driver).remote(replace(self, address=None), make, blocks)
+        try:
+            while (told := ray.get(driver.next.remote())) is not None:
+                yield told
+        except RayError as error:
+            raise DataError(
+                f"cluster={self.address!r}: the process that drives the workers there ended; all machines need the "
+                f"same releases of Python, ray and rmlab. Ray says: {error}"
             ) from error
 
     def _gpus(self, ray: "ModuleType") -> float:
@@ -113,6 +132,20 @@ class _Failure(NamedTuple):
     def __str__(self) -> str:
         log = f"\nThe end of its log:\n{self.log}" if self.log else ""
         return f"{self.what} (on the cluster, {self.where})\n{self.trace}{log}"
+
+
+class _Driver:
+    """Runs in a process of the cluster, and says one after the other what the workers say."""
+
+    def __init__(self, engine: Ray, make: bytes, blocks: list[bytes]) -> None:
+        self._told = engine.told(make, blocks)
+
+    def next(self) -> bytes | None:
+        """None after the last."""
+        try:
+            return next(self._told, None)
+        except DataError as error:
+            return pickle.dumps(error)
 
 
 class _Actor:
@@ -153,6 +186,7 @@ def _log() -> str:
 
 def _connected(address: str | None) -> "ModuleType":
     """Ray, connected: to the address, to the cluster that the environment names, or to one on this machine."""
+    there = address or os.environ.get("RAY_ADDRESS")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own affairs
         try:
@@ -160,9 +194,20 @@ def _connected(address: str | None) -> "ModuleType":
             import ray.data
         except ImportError as error:
             raise ImportError("cluster='ray' needs ray: pip install 'rmlab[ray]'") from error
+        if there and there.startswith("ray://") and find_spec("grpc") is None:
+            raise ImportError("cluster='ray://...' needs Ray's client: pip install 'rmlab[ray]'")
         if not ray.is_initialized():
-            there = address or os.environ.get("RAY_ADDRESS")
-            own = {} if there else {"include_dashboard": False}
-            ray.init(address=there, log_to_driver=False, configure_logging=False, **own)
+            _connect(ray, there)
     connected: ModuleType = ray
     return connected
+
+
+def _connect(ray: "ModuleType", there: str | None) -> None:
+    own = {} if there else {"include_dashboard": False}
+    try:
+        ray.init(address=there, log_to_driver=False, configure_logging=False, **own)
+    except ConnectionError as error:
+        raise DataError(
+            f"cluster: no Ray cluster answers at {there!r} ({error}); give ray://host:port with the port of its client "
+            "server (10001), and set RAY_AUTH_MODE=token where the cluster asks for a token"
+        ) from error

@@ -13,7 +13,7 @@ from rmlab.scorers.protocol import AnyScorer, Provenance
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.scoring.progress import Progress
 from rmlab.scoring.self_check import SelfCheck
-from rmlab.scoring.spread import Crew, Scored, blocks, reached
+from rmlab.scoring.spread import Crew, Scored, blocks, reached, sent
 from rmlab.scoring.terms import Call, Summand, about_term, checked, leaders, source
 from rmlab.scoring.terms import about as about_scorer
 from rmlab.scoring.work import Numbers, Stream, Work, at_once, gather, resume, summary
@@ -97,7 +97,7 @@ def _on_cluster(crew: Crew, task: Task, work: Work) -> Stream:
     """The texts' scores as workers send them."""
 
     def stream(wanted: Numbers) -> Iterator[Scored]:
-        return crew.engine.map(task, blocks(wanted, work.texts, work.keys))
+        return sent(crew, f"scorer {task.name!r}", task, blocks(wanted, work.texts, work.keys))
 
     return stream
 

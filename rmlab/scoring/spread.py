@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,14 @@ from rmlab.scorers import guards
 from rmlab.scorers.protocol import AnyScorer, Judge, Judged, Prompt
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.store import ANSWERS, Store
+from rmlab.tables import DataError
 
-__all__ = ["Block", "Crew", "Scored", "blocks", "judged", "reached"]
+__all__ = ["Block", "Crew", "Scored", "blocks", "judged", "reached", "sent"]
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
+B = TypeVar("B")
+R = TypeVar("R")
 
 _LEAST, _MOST, _PARTS = 32, 1024, 64
 """Texts of a block: at least, at most, and how many blocks there are where both allow it."""
@@ -99,6 +102,15 @@ def reached(store: Store | None) -> str | None:
     return str(store) if store.folder is None else str(store.folder.absolute())
 
 
+def sent(crew: Crew, name: str, task: Callable[[], Callable[[B], R]], parts: Sequence[B]) -> Iterator[R]:
+    """What the workers say of each part; an error names who failed."""
+    try:
+        yield from crew.engine.map(task, parts)
+    except DataError as error:
+        said = str(error)
+        raise DataError(said if name in said else f"{name}: {said}") from error
+
+
 def judged(
     crew: Crew | None,
     judge: Judge,
@@ -115,7 +127,7 @@ def judged(
     parts, spent = _judge_blocks(list(prompts), list(candidates)), Counter[str]()
     with TemporaryDirectory() as place:
         kept = store or Store(place)
-        told = crew.engine.map(_JudgeTask(crew.make, reached(store)), parts)
+        told = sent(crew, f"judge {judge.name!r}", _JudgeTask(crew.make, reached(store)), parts)
         hidden = None if progress is None else not progress
         for said in tqdm(told, total=len(parts), desc=line(judge.name), unit="block", disable=hidden):
             spent.update(said.spent)
