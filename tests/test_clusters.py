@@ -221,9 +221,9 @@ class Failing(Here):
 
 
 def test_who_failed_is_named():
-    with pytest.raises(DataError, match="^scorer 'fake': a worker's process ended"):
+    with pytest.raises(DataError, match=r"^scorer 'fake': a worker's process ended"):
         score(responses(2), Streaming(), cluster=Failing())
-    with pytest.raises(DataError, match="^judge 'judge': a worker's process ended"):
+    with pytest.raises(DataError, match=r"^judge 'judge': a worker's process ended"):
         prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
 
 
