@@ -92,9 +92,9 @@ class Two(NamedTuple):
 
 
 TWO_MODELS = {  # the t test of `compare` each time
-    "RM-Bench, 36 cells": Two(Design(), designs.SIZES, 9, 20),
-    "120 prompts, 3 comparisons": Two(Design((0.8,)), {"all": 120}, 3, 50),
-    "40 prompts, 3 comparisons": Two(Design((1.6,)), {"all": 40}, 3, 100),
+    "RM-Bench, 36 cells": Two(Design(), designs.SIZES, 9, 60),
+    "120 prompts, 3 comparisons": Two(Design((0.8,)), {"all": 120}, 3, 300),
+    "40 prompts, 3 comparisons": Two(Design((1.6,)), {"all": 40}, 3, 400),
 }
 _ROUNDS = 3
 

@@ -3,32 +3,63 @@
     python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
 
 A server in a process of its own answers every request after `delay` seconds. Ideal is questions x delay / concurrency:
-every slot always busy. Prints CSV: judgements, questions, seconds, ideal, share (ideal / seconds), milliseconds of this
-process's processor time per question, and its largest memory in MiB.
+every slot always busy. Prints CSV and keeps it in results/judges.csv: judgements, questions, seconds, ideal, share (ideal /
+seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and by how much that
+grew from the tenth of the answers on: before, it is the table and the questions that take room.
 """
 
 import argparse
+import asyncio
+import json
+import re
 import resource
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
+from datetime import date
 from multiprocessing import Pipe, Process
 from pathlib import Path
+from threading import Event, Thread
 
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+
+
+class Answering(asyncio.Protocol):
+    """One connection: every request, once it is whole, gets the same reply after `delay` seconds."""
+
+    def __init__(self, reply, delay):
+        self.reply, self.delay, self.data = reply, delay, bytearray()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.data += data
+        head, blank, content = self.data.partition(b"\r\n\r\n")
+        size = LENGTH.search(head)
+        if blank and len(content) >= int(size[1]):
+            self.data.clear()
+            asyncio.get_running_loop().call_later(self.delay, self.transport.write, self.reply)
 
 
 def serve(pipe, delay):
-    """The server's process: tells its address, ends when told to."""
-    from faulty_server import FaultyServer
+    """The server's process: tells its address, ends when told to. It does next to nothing, as the cores are shared."""
     from judge_fakes import completion
 
-    answer = completion("Both are short; the first one is right.\n[[A>B]]")
-    with FaultyServer(lambda *_: answer, delay=delay) as server:
-        pipe.send(server.url)
-        pipe.recv()
+    content = json.dumps(completion("Both are short; the first one is right.\n[[A>B]]")).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Answering(head.encode() + content, delay), "127.0.0.1", 0)
+        pipe.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await loop.run_in_executor(None, pipe.recv)
+
+    asyncio.run(run())
 
 
 def responses(n):
@@ -41,12 +72,30 @@ def responses(n):
     return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
 
 
+@contextmanager
+def memory():
+    """MiB in use, twenty times a second, while the block runs."""
+    seen, end = [], Event()
+
+    def watch():
+        while not end.wait(0.05):
+            seen.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+
+    watching = Thread(target=watch)
+    watching.start()
+    try:
+        yield seen
+    finally:
+        end.set()
+        watching.join()
+
+
 def measure(url, judgements, concurrency, delay):
     import rmlab
 
     judge = rmlab.judge("m", f"{url}/v1", concurrency=concurrency, name="bench")
     table = responses(judgements)
-    with tempfile.TemporaryDirectory() as store:
+    with tempfile.TemporaryDirectory() as store, memory() as seen:
         wall, own = time.perf_counter(), time.process_time()
         pairs = rmlab.prefer(table, judge, store=store, progress=False)
         wall, own = time.perf_counter() - wall, time.process_time() - own
@@ -60,6 +109,7 @@ def measure(url, judgements, concurrency, delay):
         "share": round(ideal / wall, 3),
         "cpu_ms_per_question": round(1000 * own / questions, 2),
         "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "grown_mib": round(max(seen) - seen[len(seen) // 10]),
     }
 
 
@@ -76,7 +126,9 @@ def main():
     rows = [measure(url, n, asked.concurrency, asked.delay) for n in asked.judgements]
     here.send("done")
     server.join(10)
-    print(pd.DataFrame(rows).to_csv(index=False), end="")
+    table = pd.DataFrame(rows).assign(concurrency=asked.concurrency, delay=asked.delay, date=date.today().isoformat())
+    table.to_csv(Path(__file__).parent / "results" / "judges.csv", index=False)
+    print(table.to_csv(index=False), end="")
 
 
 if __name__ == "__main__":

@@ -68,9 +68,9 @@ def load(data: Path, prompts: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     ids = everything.drop_duplicates(["subset", "id"])[["subset", "id"]]
     if not prompts:
         return everything, everything
-    share = prompts // ids["subset"].nunique()
+    share = max(prompts // ids["subset"].nunique(), 1)
     picked = pd.concat(part.iloc[:: max(len(part) // share, 1)].head(share) for _, part in ids.groupby("subset"))
-    return everything, everything.merge(picked, on=["subset", "id"])
+    return everything, everything.merge(picked.head(prompts), on=["subset", "id"])
 
 
 def shape_of(architecture: str, size: str) -> dict[str, int]:

@@ -64,6 +64,7 @@ def claims(options: argparse.Namespace) -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as place, _workers_of(pair, options, words, Path(place)) as workers:
             for model, (one, every) in zip(pair, side_by_side(workers, _rounds), strict=True):
                 rows += list(_claim(model, options, everything, Path(place), one, every))
+        print(markdown(pd.DataFrame(rows)), flush=True)
     return pd.DataFrame(rows)
 
 
