@@ -11,7 +11,7 @@ from served_models import Vllm, oracle
 import rmlab
 from rmlab import toy
 from rmlab.checks import parity_items
-from rmlab.checks.numeric_causes import half_precision
+from rmlab.checks.numeric_causes import EXACT, HALF, half_precision
 from rmlab.tables import DataError
 
 
@@ -119,7 +119,7 @@ def test_a_softmax_over_several_labels_is_named(tmp_path, texts):
     assert rows.loc["cause", "found"].startswith("softmax: a softmax over the labels")
 
 
-def test_half_precision_of_the_head_is_named(world):
+def test_scores_rounded_to_half_precision_are_known_by_their_numbers(world):
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
         # Far from 0 half precision is coarser.
         right = world.table(20 + world.right["score"])
@@ -127,9 +127,43 @@ def test_half_precision_of_the_head_is_named(world):
         assert rows.loc["cause", "found"].startswith(f"half precision: all scores are {name} numbers")
 
 
+def in_half(world, dtype, part):
+    """Scores whose head, or whole model, transformers computed in half precision."""
+    from transformers import AutoModelForSequenceClassification
+
+    of_model = dtype if part == "model" else torch.float32
+    model = AutoModelForSequenceClassification.from_pretrained(world.folder, dtype=of_model).eval()
+    with torch.inference_mode():
+        states = [model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1] for ids in world.ids]
+        weights = model.score.weight.to(dtype)
+        return world.table([torch.nn.functional.linear(state.to(dtype), weights).item() for state in states])
+
+
+@pytest.mark.parametrize("part", ["head", "model"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("architecture", ["world", "chatml"])
+def test_half_precision_that_was_computed_in_is_named(request, architecture, dtype, part):
+    made = request.getfixturevalue(architecture)
+    other = in_half(made, dtype, part)
+    rows = rmlab.parity(made.right, other, made.texts, model=made.model).set_index("check")
+    error, found = rows.loc["error", "value"], rows.loc["cause", "found"]
+    kind = str(dtype).removeprefix("torch.")
+    if error > HALF:  # a whole model in bfloat16: no cause is made up, and what the numbers are is said
+        assert (dtype, part) == (torch.bfloat16, "model")
+        assert found.startswith("unknown: ")
+        assert f"the scores are {kind} numbers" in found
+    elif error > EXACT:
+        assert found.startswith(f"half precision: all scores are {kind} numbers")
+        assert rmlab.parity(other, made.right, made.texts, model=made.model).iloc[-1]["found"] == found
+    else:
+        assert (dtype, part) == (torch.float16, "head")
+        assert found.startswith("none")
+
+
 def test_half_precision_does_not_hide_another_cause(world):
     twice = world.run(lambda ids: MISREAD["double bos"](ids, world.words))
-    assert world.cause(world.table(half(twice["score"]))) == "double bos"
+    for dtype in (torch.bfloat16, torch.float16):
+        assert world.cause(world.table(half(twice["score"], dtype))) == "double bos"
 
 
 def padded_scores(world, masked):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXACT", "HALF", "Cause", "half_precision", "numeric", "tolerance"]
+__all__ = ["EXACT", "HALF", "Cause", "half_precision", "in_half", "numeric", "tolerance"]
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +48,12 @@ def half_precision(scores: Floats) -> str | None:
         return "float16" if (short.astype(np.float16).astype(np.float32) == short).all() else None
 
 
+def in_half(kind: str, shown: str, residual: float) -> Cause:
+    """The cause of scores that are all numbers of a half-precision type; `shown`: what else is seen in them."""
+    found = f"all scores are {kind} numbers, {shown}: the head, or the whole model, was computed in half precision"
+    return Cause("half precision", found, "compute the head, or the whole model, in float32", residual)
+
+
 def numeric(a: Floats, b: Floats) -> Iterator[Cause]:
     """Causes that turn the numbers of `a` into those of `b`; `a` is thought to be right."""
     spread = max(float(b.std()), 1e-12)
@@ -66,8 +72,7 @@ def numeric(a: Floats, b: Floats) -> Iterator[Cause]:
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(kind or "", 0.0)
     if kind and half_precision(a) is None and (np.abs(b - a) <= 1.01 * unit * np.abs(a) + 1e-7).all():
         ties = len(b) - len(np.unique(b)) - (len(a) - len(np.unique(a)))
-        found = f"all scores are {kind} numbers, {ties} more are tied: the head was computed in half precision"
-        yield Cause("half precision", found, "compute the head, or the whole model, in float32", _apart(a, b))
+        yield in_half(kind, f"{ties} more are tied", _apart(a, b))
     slope, offset, left = line(a, b)
     if left <= EXACT and (abs(slope - 1) > 0.01 or abs(offset) > 0.01 * a.std()):
         found = f"b = {slope:.4g} a {'+' if offset >= 0 else '-'} {abs(offset):.4g}: the scores were rescaled"

@@ -4,20 +4,17 @@ A cause is named only where it was reproduced: texts scored here in that way get
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.checks.numeric_causes import Cause
+from rmlab.checks.numeric_causes import HALF, Cause, half_precision, in_half
 from rmlab.scorers.classifier import Classifier
 from rmlab.scorers.protocol import EncodeOptions
 from rmlab.tables import DataError
 from rmlab.toy import CHAT_TEMPLATES
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["scores_of", "tried"]
 
@@ -57,17 +54,26 @@ def tried(
 ) -> Cause | None:
     """The first way of reading that gives the scores `other` to `rows`, within `near` standard deviations.
 
-    `rows`: responses, those that differ most first. `tokenizers`: further ones to try.
+    `rows`: responses, those that differ most first. `tokenizers`: further ones to try. Where no other way of reading
+    explains half-precision scores and they are near those of the same tokens, half precision is the cause.
     """
     prompts, responses = rows["prompt"].tolist(), rows["response"].tolist()
     prepared = reference.prepare(prompts, responses)
     own = [np.asarray(ids) for ids in reference.places(prepared, np.arange(len(rows)))[0]]
-    scale = max(float(scores_of(reference, own).std()), 1e-12)
+    scores = scores_of(reference, own)
+    scale = max(float(scores.std()), 1e-12)
+    apart = float(np.abs(scores - other).max()) / scale
+    # A way that leaves most of the difference explains nothing, however small the difference is.
+    near = min(near, apart / 2)
     for way in _ways(reference, prompts, responses, own, tokenizers):
         left = _left(reference, way.ids, other, scale, near)
         if left is not None:
             return Cause(way.name, way.found, way.remedy, left)
-    return _padding(reference, own, other, scale, near) or _softmax(reference, own, other, scale, near)
+    return (
+        _half(other, apart)
+        or _padding(reference, own, other, scale, near)
+        or _softmax(reference, own, other, scale, near)
+    )
 
 
 def scores_of(reference: Classifier, sequences: Sequence[Ids]) -> Floats:
@@ -211,6 +217,14 @@ def _encoded(
         return None
 
 
+def _half(other: Floats, apart: float) -> Cause | None:
+    """Half precision of the head or of more; `apart`: standard deviations between the scores and the right ones."""
+    kind = half_precision(other)
+    if kind is None or apart > HALF:
+        return None
+    return in_half(kind, f"at most {apart:.2g} standard deviations from those of the same tokens in float32", apart)
+
+
 def _padding(reference: Classifier, own: list[Ids], other: Floats, scale: float, near: float) -> Cause | None:
     """The head read at a pad token behind the text, where batches are padded to their longest text."""
     pad = reference.tokenizer.pad_token_id
@@ -218,6 +232,8 @@ def _padding(reference: Classifier, own: list[Ids], other: Floats, scale: float,
         return None
     scores = scores_of(reference, own)
     wrong = np.flatnonzero(np.abs(scores - other) > near * scale)
+    if not len(wrong):
+        return None
     counts, left = [], 0.0
     for text in wrong:
         gaps = [np.abs(_behind(reference, own[text], pad, seen=seen) - other[text]) for seen in (True, False)]
@@ -226,7 +242,7 @@ def _padding(reference: Classifier, own: list[Ids], other: Floats, scale: float,
             return None
         counts.append(int(gap.argmin()) + 1)
         left = max(left, float(gap.min()) / scale)
-    where = f"{len(wrong)} of {len(own)} texts, at pad token {min(counts, default=0)} to {max(counts, default=0)}"
+    where = f"{len(wrong)} of {len(own)} texts, at pad token {min(counts)} to {max(counts)}"
     found = f"the head is read behind the end of {where}"
     return Cause("padding", found, "read the last token that is not padding, or score one text at a time", left)
 
