@@ -24,6 +24,7 @@ __all__ = [
     "nearest",
     "require_columns",
     "require_text",
+    "unique_remedy",
 ]
 
 STYLES = ("concise", "plain", "markdown")
@@ -264,13 +265,20 @@ def _check_unique(frame: pd.DataFrame, key: list[str], table: str) -> None:
     if keys.has_repeats(frame, key):
         double = frame.duplicated(key).to_numpy()
         said = [c for c in ("response", "score", "margin", "outcome") if c in frame]
-        alike = bool((double == frame.duplicated([*key, *said]).to_numpy()).all())
-        number = f"number the answers of one label in {' and '.join(repr(c) for c in key if c.endswith('slot'))}"
-        rename = " or rename the model" if "model" in key else ""
         raise DataError(
             f"{table}: {int(double.sum())} rows repeat a key, first {_cells(frame, key, int(double.argmax()))}; "
-            f"the columns {key} must be unique: {'drop the repeats' if alike else number}{rename}"
+            f"the columns {key} must be unique: {unique_remedy(frame, key, said)}"
         )
+
+
+def unique_remedy(frame: pd.DataFrame, key: list[str], said: list[str]) -> str:
+    """What to do about rows that repeat a key: only those that also say the same, in the columns `said`, may go."""
+    double = frame.duplicated(key).to_numpy()
+    alike = bool((double == frame.duplicated([*key, *said]).to_numpy()).all())
+    slots = " and ".join(repr(c) for c in key if c.endswith("slot"))
+    number = f"number the answers of one label in {slots}" if slots else "give each an id of its own"
+    rename = " or rename the model" if "model" in key else ""
+    return f"{'drop the repeats' if alike else number}{rename}"
 
 
 def _check_texts(frame: pd.DataFrame) -> None:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from chat_templates import CLOCKS, DRAWS, FAILING, PUBLISHED, ThatDay
 from pairwise_models import MARKS, save, save_pairrm, save_steamshp
 from safetensors.torch import load_file, save_file
 
@@ -282,6 +283,64 @@ def test_letters_without_a_chat_template_are_refused(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=None))
     with pytest.raises(DataError, match="has no chat template"):
         pairwise(folder).prefer(PROMPTS, FIRST, SECOND)
+
+
+@pytest.fixture(scope="module")
+def asked_by_letter(tmp_path_factory):
+    """A language model that answers A or B, asked by whatever chat template."""
+    folder = toy.save_model(tmp_path_factory.mktemp("letters") / "m", task="causal")
+
+    def ask(chat_template):
+        toy.tokenizer(chat_template=chat_template).save_pretrained(folder)
+        return pairwise(folder)
+
+    return ask
+
+
+@pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
+def test_letters_are_asked_on_a_pinned_day(asked_by_letter, clock, monkeypatch):
+    model = asked_by_letter(clock + toy.CHAT_TEMPLATES["chatml"])
+    ids = [one.tolist() for one in model.encode(PROMPTS, FIRST, SECOND).ids]
+    words = model.tokenizer
+    assert model.prepare(PROMPTS, FIRST, SECOND).keys == model.prepare(PROMPTS, FIRST, SECOND).keys
+    assert model.provenance()["date_string"] == "26 Jul 2024"
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
+    for (prompt, *answers), found in zip(zip(PROMPTS, FIRST, SECOND, strict=True), ids, strict=True):
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        said = "".join(f"\n<turn> {turn['role']}\n {turn['content']}" for turn in turns)
+        asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {answers[0]} [RESPONSE B] {answers[1]} \n"
+        text = words.apply_chat_template([{"role": "user", "content": asked}], tokenize=False)
+        assert found == words.encode(text.replace(words.bos_token, ""), add_special_tokens=False)
+
+
+def test_letters_without_a_clock_have_no_date(asked_by_letter):
+    model = asked_by_letter(toy.CHAT_TEMPLATES["chatml"])
+    assert len(model.prepare(PROMPTS, FIRST, SECOND).keys) == 3
+    assert model.provenance()["date_string"] is None
+    assert model.prepare([], [], []).keys == []
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_letters_of_a_template_that_draws_are_refused(asked_by_letter, draw):
+    with pytest.raises(DataError, match=r"draws random text.*tokenizer\.chat_template = "):
+        asked_by_letter(draw + toy.CHAT_TEMPLATES["chatml"]).prefer(PROMPTS, FIRST, SECOND)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_letters_of_a_template_that_fails_are_reported(asked_by_letter, name):
+    broken, message = FAILING[name]
+    with pytest.raises(DataError, match=message):
+        asked_by_letter(broken + toy.CHAT_TEMPLATES["chatml"]).prefer(PROMPTS, FIRST, SECOND)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_letters_of_published_templates_are_not_turned_away(asked_by_letter, name):
+    model = asked_by_letter(PUBLISHED[name])
+    texts = model.encode(PROMPTS, FIRST, SECOND)
+    for ids, first, second in zip(texts.ids, FIRST, SECOND, strict=True):
+        text = model.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+        assert text.index(f"[RESPONSE A] {first}") < text.index(f"[RESPONSE B] {second}")
+        assert model.tokenizer.bos_token not in text
 
 
 def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_refused(tmp_path):

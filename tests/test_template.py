@@ -1,9 +1,8 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
-from datetime import datetime
-
 import numpy as np
 import pytest
+from chat_templates import CLOCKS, DRAWS, FAILING, LOOP, PROSE, PUBLISHED, ThatDay
 
 from rmlab import toy
 from rmlab.inference.formats import FORMATS
@@ -388,29 +387,8 @@ def test_the_clock_is_pinned_however_a_template_reads_it():
     assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
 
 
-CLOCKS = {
-    "a literal": "{{ strftime_now('%Y-%m-%d') }}",
-    "a keyword": "{{ strftime_now(format='%A, %-d %B') }}",
-    "a variable": "{% set form = '%d %b ' + '%Y' %}{{ strftime_now(form) }}",
-    "a default": "{{ strftime_now(date_format | default('%d %B %Y')) }}",
-    "another name": "{% if strftime_now is defined %}{% set now = strftime_now %}{{ now('%y%m%d') }}{% endif %}",
-    "inside a macro": "{% macro day(form) %}{{ strftime_now(form) }}{% endmacro %}{{ day('%H:%M:%S.%f') }}",
-    "letters that are no codes": "{{ strftime_now('100%% %%d %d %% %Q') }}",
-    "a condition": "{% if strftime_now('%Y') | int > 2023 %}new{% else %}old{% endif %}",
-    "a line break first": "\n  {% if true %}{{ strftime_now('%j') }}\n{% endif %}",
-    "spaces first": "   {% if true %}\n   {{ strftime_now('%p') }}{% endif %}",
-    "a trimming block first": "{%- if true -%}\n {{ strftime_now('%x %X') }}\n\n{%- endif %}",
-    "words first": "  Today:\n{{ strftime_now('%c') }}\n",
-}
-
-
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(clock, monkeypatch):
-    class ThatDay(datetime):
-        @classmethod
-        def now(cls):
-            return datetime(2024, 7, 26)
-
     jinja = clock + toy.CHAT_TEMPLATES["chatml"]
     words = toy.tokenizer(chat_template=jinja)
     pinned = render(words, jinja, [CHAT], header=True)
@@ -420,7 +398,7 @@ def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(
     assert encode(words, ["Hi?"], ["Yes."]).date == "26 Jul 2024"
 
 
-@pytest.mark.parametrize("draw", ["{{ ['a', 'b'] | random }}", "{{ lipsum(n=1) }}"])
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_templates_that_draw_are_refused(draw):
     words = toy.tokenizer(chat_template=draw + toy.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match="draws random text"):
@@ -429,25 +407,35 @@ def test_templates_that_draw_are_refused(draw):
         encode(toy.tokenizer(), ["Hi?"], ["Yes."], template=draw)
 
 
-LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+@pytest.mark.parametrize("prose", PROSE.values(), ids=PROSE)
+def test_prose_about_randomness_is_not_turned_away(prose):
+    jinja = prose + toy.CHAT_TEMPLATES["chatml"]
+    texts = [["Hi?"], ["Yes."]]
+    own = encode(toy.tokenizer(chat_template=jinja), *texts)
+    assert encode(toy.tokenizer(), *texts, template=jinja).keys == own.keys
+    words = toy.tokenizer(chat_template=jinja)
+    assert render(words, jinja, [CHAT], header=False) == [words.apply_chat_template(CHAT, tokenize=False)]
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (LOOP, "does not come to an end"),
-        ("{% include 'other.jinja' %}", "the chat template fails on conversation 0"),
-        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
-        ("{{ messages[9]['content'] }}", "refuses conversation 0"),
-        ("{{ 1 // 0 }}", "ZeroDivisionError"),
-        ("{% for m in", "refuses conversation 0"),
-        ("{{ 'a' * 10 ** 15 }}", "MemoryError"),
-    ],
-)
-def test_templates_that_fail_are_reported(broken, message):
+@pytest.mark.parametrize("name", FAILING)
+def test_templates_that_fail_are_reported(name):
+    broken, message = FAILING[name]
     words = toy.tokenizer(chat_template=broken + toy.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match=message):
         encode(words, ["Hi?"], ["Yes."])
+
+
+@pytest.mark.parametrize("condition", ["messages | length > 2", "'three' in messages[-1]['content']"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_loop_without_end_is_found_wherever_it_begins(condition, place):
+    """In the first conversation, in the middle of a batch, and in the last one, by its turns or by its words."""
+    behind = f"{{% if {condition} %}}{LOOP}{{% endif %}}"
+    words = toy.tokenizer(chat_template=behind + toy.CHAT_TEMPLATES["chatml"])
+    prompts = ["Hi?", "Hello?"]
+    assert len(encode(words, prompts, ["Yes.", "No."]).ids) == 2
+    prompts.insert(place, CHAT)
+    with pytest.raises(DataError, match="does not come to an end"):
+        encode(words, prompts, ["Yes.", "No.", "Six."])
 
 
 def test_the_limit_leaves_long_conversations_and_tracing_alone(words):
@@ -503,46 +491,6 @@ def test_published_policies_have_rows_of_reward_bench(name):
     words.eos_token = None
     with pytest.raises(DataError, match="this tokenizer has none"):
         encode(words, ["Hi?"], ["Yes."], convention="reward-bench-dpo")
-
-
-# In the manner of published templates: what they declare, loop over, refuse, and where they look at the clock.
-PUBLISHED = {
-    "Llama 3.2": (
-        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
-        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
-        "{%- endif %}{{- 'Today Date: ' + date_string }}"
-        "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
-        "+ message['content'] | trim + '<|eot_id|>' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
-    ),
-    "Qwen 2.5": (
-        "{%- if messages[0]['role'] != 'system' %}{{- '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{%- endif %}"
-        "{%- for message in messages %}"
-        "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
-        "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
-    ),
-    "Mistral": (
-        "{%- set ns = namespace(index=0) %}{{- bos_token }}{%- for message in messages %}"
-        "{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}"
-        "{%- elif message.role == 'assistant' %}{{- ' ' + message.content + eos_token }}"
-        "{%- else %}{{- raise_exception('Only user and assistant roles!') }}{%- endif %}"
-        "{%- set ns.index = ns.index + 1 %}{%- endfor %}"
-    ),
-    "Gemma": (
-        "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-        "{{ raise_exception('Roles must alternate') }}{% endif %}"
-        "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
-        "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
-    ),
-    "SmolLM 3": (
-        "{% macro turn(message) %}{{ '<|im_start|>' + message.role + '\n' }}"
-        "{% generation %}{{ message.content }}{% endgeneration %}{{ '<|im_end|>\n' }}{% endmacro %}"
-        "{%- set random_id = 7 %}{%- set today = strftime_now('%Y-%m-%d') %}{{ '# ' + today + '\n' }}"
-        "{% for message in messages %}{% if loop.index > 50 %}{% break %}{% endif %}{{ turn(message) }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    ),
-}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

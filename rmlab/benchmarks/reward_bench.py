@@ -110,7 +110,7 @@ def answer_rows(files: Files, benchmark: Benchmark, texts_of: TextsOf) -> pd.Dat
             if (subset, name) in seen:
                 records.fail(
                     file, number, row, "id", f"unique within subset {subset!r}",
-                    f"row {seen[subset, name]} has it already: drop one of them",
+                    f"row {seen[subset, name]} has it already: give each row an id of its own",
                 )  # fmt: skip
             seen[subset, name] = number
             prompt = checks.row_prompt(file, number, row)

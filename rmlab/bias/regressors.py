@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.tables import KEY, DataError, nearest
+from rmlab.tables import KEY, DataError, nearest, unique_remedy
 
 __all__ = ["counts_of", "doublings", "lookup", "repeats"]
 
@@ -46,7 +46,8 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
             raise DataError(f"features: no counts {column!r}; {nearest(column, counts_of(features))}")
     known = pd.MultiIndex.from_frame(features[KEY].astype({"label": "str"}))
     if known.has_duplicates:
-        raise DataError(f"features: {int(known.duplicated().sum())} rows repeat a key {KEY}; drop the repeats")
+        remedy = unique_remedy(features, [*KEY], counts_of(features))
+        raise DataError(f"features: {int(known.duplicated().sum())} rows repeat a key {KEY}; {remedy}")
     asked = pd.MultiIndex.from_frame(keys[KEY].astype({"label": "str"}))
     row = known.get_indexer(asked)
     if (row < 0).any():
@@ -58,7 +59,9 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
     found = features[list(columns)].to_numpy(dtype=float)[row]
     if not np.isfinite(found).all():
         column = list(columns)[int((~np.isfinite(found)).any(axis=0).argmax())]
-        raise DataError(f"features: {column!r} is not a finite number in some rows; fill it in or leave it out")
+        raise DataError(
+            f"features: {column!r} is not a finite number in some rows; give every text a number, or name other columns"
+        )
     result: Floats = found
     return result
 

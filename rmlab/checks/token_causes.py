@@ -149,10 +149,10 @@ def _eos(words: Any, own: list[Ids]) -> Iterator[_Way]:
 
 def _truncated(words: Any, own: list[Ids]) -> Iterator[_Way]:
     longest = max(map(len, own))
-    remedy = "raise the server's length limit, or leave out texts that are longer"
     head = int(own[0][0] == words.bos_token_id)
     for window in reversed([window for window in _WINDOWS if window < longest]):
         shown = f"texts longer than {window} tokens are cut"
+        remedy = f"raise the server's length limit, or cut alike on both sides (max_length={window} and truncate= here)"
         yield _Way("truncation", f"{shown} at the end", remedy, [ids[:window] for ids in own])
         yield _Way("truncation", f"{shown} at the beginning", remedy, [ids[-window:] for ids in own])
         if head:

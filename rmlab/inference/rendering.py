@@ -1,6 +1,5 @@
 """Conversations as text: the chat template that is taken, and what it may do while it runs."""
 
-import re
 import sys
 from calendar import timegm
 from collections.abc import Callable, Iterator
@@ -13,12 +12,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from rmlab.inference.formats import FORMATS
+from rmlab.inference.randomness import draws
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["DATE", "Conversation", "choose_template", "read_template", "reads_clock", "render"]
+__all__ = ["DATE", "Conversation", "choose_template", "pinned_date", "read_template", "render"]
 
 Conversation = list[dict[str, str]]
 
@@ -28,7 +28,11 @@ DATE = "26 Jul 2024"
 _STEPS = 2_000_000
 """Lines of the compiled template that one conversation may take; long conversations take some ten thousand."""
 
-_RANDOM = re.compile(r"\|\s*random\b|\blipsum\b")
+_REMEDY = (
+    "save the tokenizer with the template that was published with the model (tokenizer.chat_template = ...), or pass "
+    "that one where template= is taken"
+)
+"""Judges and models that compare answers go by the tokenizer's own template alone."""
 
 
 def read_template(template: str | Path | None) -> str | None:
@@ -41,7 +45,7 @@ def read_template(template: str | Path | None) -> str | None:
     text = str(template)
     if isinstance(template, Path) or not ("{{" in text or "{%" in text):
         text = _file(template)
-    if _RANDOM.search(text):
+    if draws(text):
         raise DataError(f"template={str(template)[:60]!r} draws random text, so that no score could be repeated")
     return text
 
@@ -63,17 +67,17 @@ def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) 
             f"the tokenizer {who!r} has several chat templates and none is its default ({error}); pass one of them as "
             "template="
         ) from error
-    if _RANDOM.search(own):
+    if draws(own):
         raise DataError(
-            f"the chat template of the tokenizer {who!r} draws random text, so that no score could be repeated; pass "
-            "another one as template="
+            f"the chat template of the tokenizer {who!r} draws random text, so that no score could be repeated; "
+            f"{_REMEDY}"
         )
     return "tokenizer", own
 
 
-def reads_clock(jinja: str) -> bool:
-    """Whether the template asks for today's date; it gets DATE."""
-    return "strftime_now" in jinja
+def pinned_date(jinja: str) -> str | None:
+    """DATE where the template asks for today's date, which it gets instead; None where it does not ask."""
+    return DATE if "strftime_now" in jinja else None
 
 
 class _Fixed(TypedDict, total=False):
@@ -89,7 +93,8 @@ def render(
 
     Raises DataError where the template refuses a conversation, fails, or does not come to an end.
     """
-    fixed: _Fixed = {"date_string": DATE} if reads_clock(jinja) else {}
+    date = pinned_date(jinja)
+    fixed: _Fixed = {} if date is None else {"date_string": date}
     pinned = _pinned(jinja)
 
     def one(conversation: Conversation) -> str:
@@ -100,7 +105,7 @@ def render(
 
     rendered: list[str] = []
     for number, conversation in enumerate(conversations):
-        with _limited() if not number else _unlimited():
+        with _limited():
             rendered.append(_render_one(one, number, conversation))
     return rendered
 
@@ -111,22 +116,31 @@ def _pinned(jinja: str) -> str:
     transformers hands templates plain data only, so no function of ours can take the clock's place. The line break
     behind the macro ends a line as the lexer sees it: the template's first line is trimmed as if nothing stood before.
     """
-    if not reads_clock(jinja):
+    if pinned_date(jinja) is None:
         return jinja
-    return (
-        "{% macro strftime_now(format) %}{% set shown = namespace(text=format) %}"
-        f"{{% for code, value in {_clock()!r}.items() %}}"
-        "{% set shown.text = shown.text.replace(code, value) %}{% endfor %}{{ shown.text }}{% endmacro %}\n"
-    ) + jinja
+    return _clock() + "\n" + jinja
 
 
 @cache
-def _clock() -> dict[str, str]:
-    """What strftime writes for each of its codes at midnight of DATE; "%%" is kept apart until the others are done."""
+def _clock() -> str:
+    """The macro: what strftime writes at midnight of DATE for each code, and the rest of the text as it stands.
+
+    Behind a "%" stands a code with its flag, a code, or a second "%", which leaves an empty part and makes the next
+    part plain text.
+    """
     day = datetime.strptime(DATE, "%d %b %Y")
-    written = {code: day.strftime(code) for flag in ("", "-") for code in (f"%{flag}{c}" for c in ascii_letters)}
-    written["%s"] = str(timegm(day.timetuple()))  # strftime would count from where this machine stands
-    return {"%%": "\0"} | {code: text for code, text in written.items() if text != code} | {"\0": "%"}
+    codes = [flag + letter for flag in ("", "-") for letter in ascii_letters]
+    written = {code: day.strftime("%" + code) for code in codes}
+    written["s"] = str(timegm(day.timetuple()))  # strftime would count from where this machine stands
+    known = {code: text for code, text in written.items() if text != "%" + code}
+    return (
+        "{% macro strftime_now(format) %}"
+        f"{{% set known, shown = {known!r}, namespace(text='', plain=true) %}}"
+        "{% for part in format.split('%') %}{% set code = part[:2] if part[:2] in known else part[:1] %}"
+        "{% set shown.text = shown.text ~ (part if shown.plain else known[code] ~ part[code | length:] "
+        "if code in known else '%' ~ part) %}"
+        "{% set shown.plain = not shown.plain and not part %}{% endfor %}{{ shown.text }}{% endmacro %}"
+    )
 
 
 def _file(template: str | Path) -> str:
@@ -156,21 +170,15 @@ def _render_one(one: Callable[[Conversation], str], number: int, conversation: C
         ) from error
     except Exception as error:  # a template is somebody's program: it may raise whatever it likes
         raise DataError(
-            f"the chat template fails on conversation {number} ({type(error).__name__}: {str(error)[:200]}); use the "
-            "template that was published with the model, or pass one as template="
+            f"the chat template fails on conversation {number} ({type(error).__name__}: {str(error)[:200]}); {_REMEDY}"
         ) from error
-
-
-@contextmanager
-def _unlimited() -> Iterator[None]:
-    yield
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
     """Inside the block: a template that runs for more than _STEPS lines raises DataError instead of running on.
 
-    The first conversation shows it: loops that never end hang on the template, not on what is said.
+    Which way a template takes depends on what is said, so that each conversation is counted by itself.
     """
     left, before = _STEPS, sys.gettrace()
 
@@ -178,10 +186,7 @@ def _limited() -> Iterator[None]:
         nonlocal left
         left -= 1
         if left < 0:
-            raise DataError(
-                f"the chat template does not come to an end (stopped after {_STEPS:,} steps); use the template that "
-                "was published with the model, or pass one as template="
-            )
+            raise DataError(f"the chat template does not come to an end (stopped after {_STEPS:,} steps); {_REMEDY}")
         return count
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rmlab.inference.ends import Text, call, enclose, fit, one_bos, require_unicode, special_tokens, with_end
 from rmlab.inference.formats import FORMATS
-from rmlab.inference.rendering import DATE, choose_template, read_template, reads_clock, render
+from rmlab.inference.rendering import choose_template, pinned_date, read_template, render
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def encode(
         truncated=np.array([text.cut for text in texts], bool),
         source=source,
         template_hash=hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest(),
-        date=DATE if reads_clock(jinja) else None,
+        date=pinned_date(jinja),
     )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.keys import number
-from rmlab.tables import PROMPT, DataError
+from rmlab.tables import PROMPT, DataError, unique_remedy
 
 __all__ = ["ABSENT", "BLANK", "LOSS", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
 
@@ -83,7 +83,7 @@ def spread(
     place[order] = np.arange(len(order))
     where = place[item]
     where += model * len(first)
-    _refuse_repeats(rows, where, [*key])
+    _refuse_repeats(rows, where, [*key], {"outcome": outcome, "credit": credit})
     outcomes, credits = np.full(shape, ABSENT, np.int8), np.full(shape, np.nan)
     outcomes.ravel()[where] = outcome
     credits.ravel()[where] = credit
@@ -151,7 +151,7 @@ def require_same_items(items: Items, weighs: Mask | None = None, table: str = "t
     )
 
 
-def _refuse_repeats(rows: pd.DataFrame, place: Codes, key: list[str]) -> None:
+def _refuse_repeats(rows: pd.DataFrame, place: Codes, key: list[str], said: dict[str, NDArray[np.generic]]) -> None:
     seen = np.zeros(int(place.max(initial=-1)) + 1, np.bool_)
     seen[place] = True
     if np.count_nonzero(seen) == len(place):
@@ -159,9 +159,10 @@ def _refuse_repeats(rows: pd.DataFrame, place: Codes, key: list[str]) -> None:
     found = np.bincount(place)
     repeated = int(np.flatnonzero(found[place] > 1)[1])
     where = {c: rows[c].iloc[repeated] for c in ("model", *key)}
+    remedy = unique_remedy(rows[["model", *key]].assign(**said), ["model", *key], [*said])
     raise DataError(
         f"table: {int((found - 1).clip(0).sum())} rows repeat a key, first {where}; a model may have one row per item: "
-        "drop the repeats or rename the model"
+        f"{remedy}"
     )
 
 

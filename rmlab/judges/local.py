@@ -82,6 +82,7 @@ class Local:
 
     def provenance(self) -> Provenance:
         """The model and how it is asked."""
+        from rmlab.inference.rendering import pinned_date
         from rmlab.scorers.streaming import versions
 
         return {
@@ -91,6 +92,7 @@ class Local:
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
             "sampling": {"temperature": self.temperature, "answer_tokens": self.longest, "seed": self.seed},
+            "date_string": pinned_date(self._jinja),
             "versions": versions(),
         }
 
@@ -135,8 +137,8 @@ class Local:
         if longest is not None and len(ids) + self.longest > longest:
             raise DataError(
                 f"model={self.checkpoint.name!r}: question {one.number} has {len(ids)} tokens, which with an answer of "
-                f"{self.longest} do not fit into its window of {longest}; lower answer_tokens=, leave long texts out, "
-                "or take a model with a longer window"
+                f"{self.longest} do not fit into its window of {longest}; lower answer_tokens= or "
+                "take a model with a longer window"
             )
         return ids
 

@@ -281,12 +281,14 @@ class Classifier:
     @cached_property
     def _header(self) -> list[int]:
         """The tokens with which the template opens an answer."""
-        chat = [{"role": "user", "content": "x"}]
-        closed, opened = (
-            list(self.tokenizer.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False))
-            for prompt in (False, True)
-        )
-        return opened[len(closed) :]
+        from rmlab.inference.ends import call
+        from rmlab.inference.rendering import choose_template, render
+
+        jinja = choose_template(self.tokenizer, None)[1]
+        chat = [[{"role": "user", "content": "x"}]]
+        texts = [render(self.tokenizer, jinja, chat, header=header)[0] for header in (False, True)]
+        closed, opened = call(self.tokenizer, texts, add_special_tokens=False)["input_ids"]
+        return list(opened[len(closed) :])
 
     def read_head(self, batch: "Batch") -> NDArray[np.float64]:
         """The head on a batch's rows, in float32; several labels are mixed in float64."""

@@ -45,11 +45,15 @@ _PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM":
 
 @dataclass(frozen=True)
 class Texts:
-    """Comparisons in one order: token ids, the positions to read in each, and which of them had to be cut."""
+    """Comparisons in one order: token ids, the positions to read in each, and which of them had to be cut.
+
+    `date`: the day that a chat template wrote instead of today's, None where none asks for it.
+    """
 
     ids: list[Ids]
     reads: list[Reads]
     cut: NDArray[np.bool_]
+    date: str | None = None
 
 
 @dataclass(frozen=True)
@@ -212,30 +216,39 @@ def _clip(ids: list[int], longest: int, keep_end: bool) -> list[int]:
 
 def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
-    if tokenizer.chat_template is None:
+    from rmlab.inference.ends import call
+    from rmlab.inference.rendering import choose_template, pinned_date, render
+
+    if not tokenizer.chat_template:
         raise DataError(
             f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
             "known; save the model with the template it was trained with (tokenizer.chat_template = ...)"
         )
-    _require_no_bos_in_turns(tokenizer, checkpoint)
-    ids = []
-    for prompt, first, second in zip(*texts, strict=True):
-        said = "".join(
-            f"\n<turn> {'assistant' if turn['role'] == 'assistant' else 'user'}\n {turn['content']}"
-            for turn in _turns(prompt)
-        )
-        asked = f"[CONTEXT] \n{said}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
-        chat = str(tokenizer.apply_chat_template([{"role": "user", "content": asked}], tokenize=False))
-        chat = chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat
-        ids.append(np.array(tokenizer.encode(chat, add_special_tokens=False), np.int32))
-    return Texts(ids, [np.array([len(one) - 1]) for one in ids], np.zeros(len(ids), bool))
+    jinja = choose_template(tokenizer, None)[1]
+    write = partial(render, tokenizer, jinja, header=False)
+    _require_no_bos_in_turns(write, tokenizer.bos_token, checkpoint)
+    asked = [[{"role": "user", "content": _letters_question(*one)}] for one in zip(*texts, strict=True)]
+    chats = [chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat for chat in write(asked)]
+    coded = call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
+    ids = [np.array(one, np.int32) for one in coded]
+    reads = [np.array([len(one) - 1]) for one in ids]
+    return Texts(ids, reads, np.zeros(len(ids), bool), pinned_date(jinja))
 
 
-def _require_no_bos_in_turns(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> None:
+def _letters_question(prompt: Prompt, first: str, second: str) -> str:
+    said = "".join(
+        f"\n<turn> {'assistant' if turn['role'] == 'assistant' else 'user'}\n {turn['content']}"
+        for turn in _turns(prompt)
+    )
+    return f"[CONTEXT] \n{said}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
+
+
+def _require_no_bos_in_turns(
+    write: Callable[[list[list[dict[str, str]]]], list[str]], bos: str | None, checkpoint: Checkpoint
+) -> None:
     """The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it."""
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    bos = tokenizer.bos_token
-    if bos and tokenizer.apply_chat_template(turns, tokenize=False).count(bos) > 1:
+    if bos and write([turns])[0].count(bos) > 1:
         raise DataError(
             f"model={checkpoint.name!r}: form='letters' leaves out the beginning token, and with {bos!r} this chat "
             "template opens every turn; save a copy whose tokenizer has none (tokenizer.bos_token = None, then "

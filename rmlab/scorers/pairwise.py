@@ -100,6 +100,7 @@ class Pairwise:
         self.device, self.dtype = device, dtype
         self.encode_options, self.run_options = encode_options, run_options
         self._cut = 0
+        self._date: str | None = None
 
     def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
         """Logit that each answer of `first` is better than that of `second`, averaged over both orders, shape (n,).
@@ -131,7 +132,7 @@ class Pairwise:
         """
         texts = self.encode(prompts, first, second)
         self._refuse_long(texts, first, second)
-        self._cut = int(np.sum(texts.cut))
+        self._cut, self._date = int(np.sum(texts.cut)), texts.date
         keys = [content_key(ids, reads) for ids, reads in zip(texts.ids, texts.reads, strict=True)]
         numbers: dict[str, int] = {}
         groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
@@ -258,6 +259,7 @@ class Pairwise:
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
             "truncated": self._cut,
+            "date_string": self._date,
             "convention": self.encode_options["convention"],
             "versions": versions(),
             "fingerprint": self.fingerprint,
