@@ -28,7 +28,7 @@ ALLOWED = (
         "one of them",
     )),
     "leave out format=", "which adds an end token of its own; leave one out",
-    "whose server has the tokenizer; leave them out", "or leave it out for all", "leave it out for a random one",
+    "whose server has the tokenizer; leave them out", "is for judging: leave it out here", "or leave it out for all", "leave it out for a random one",
     "; give one, for example 'scores/', or leave it out", "write one file for each, or leave it out",
     "needs styles, but style is missing in some scores; leave it out",
     "needs styles, but some are missing in pairs; leave it out",
