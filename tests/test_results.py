@@ -119,8 +119,8 @@ def test_the_dial_of_the_toys_over_training_seeds():
     trained = papers.results("toy-dial").groupby("dial")
     gap, error, n = trained["gap"].mean(), trained["gap"].sem(), trained.size()
     assert gap.index.tolist() == [0, 0.25, 0.5, 0.75, 1]
-    assert n[0] >= 8
-    assert n.min() >= 3
+    assert n[0] >= 20
+    assert n.min() >= 5
     assert abs(gap[0]) < 0.03
     assert abs(gap[0]) < t.ppf(0.975, n[0] - 1) * error[0]
     assert trained["hard"].mean()[1] < 0.5 < 0.9 < trained["easy"].mean()[1]
