@@ -3,9 +3,9 @@
     python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
 
 A server in a process of its own answers every request after `delay` seconds. Ideal is questions x delay / concurrency:
-every slot always busy. Prints CSV and keeps it in results/judges.csv: judgements, questions, seconds, ideal, share (ideal /
-seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and by how much that
-grew from the tenth of the answers on: before, it is the table and the questions that take room.
+every slot always busy. Prints CSV and keeps it in results/judges.csv: judgements, questions, seconds, ideal, share
+(ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how much
+that grew from a tenth of the time on: before, it is the table and the questions that take room.
 """
 
 import argparse

@@ -5,7 +5,7 @@ not depend on their values). On a CPU every way has a process of its own, so tha
 left behind, and is timed by the clock, on one thread and on all. The other ways are written plainly below from the
 public behaviour of the runners:
 
-  rewardbench 2, batches of 64   file order, padded to the longest of the batch
+  RewardBench 2, batches of 64   file order, padded to the longest of the batch
   RM-Bench, batches of 8         one style at a time, chosen and rejected apart, file order
   pipeline, batch 8 and 1        transformers.pipeline("text-classification"), no sigmoid
   CrossEncoder, batch 32         sentence_transformers, sorted by characters
@@ -51,7 +51,7 @@ SIZES = {
 }
 ENCODERS = ("modernbert", "bert")
 WAYS = (
-    "rewardbench 2, batches of 64",
+    "RewardBench 2, batches of 64",
     "RM-Bench, batches of 8",
     "CrossEncoder, batch 32",
     "pipeline, batch 8",

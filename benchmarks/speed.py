@@ -34,7 +34,8 @@ CLAIMS = [[("llama", "32m", 12), ("qwen3", "32m", 12)], [("modernbert", "32m", 1
 ROUNDS = {WAYS[0]: 1, WAYS[1]: 1, WAYS[4]: 3, "rmlab": 3, "product": 3}
 PARTS = ("host", "claims", "long")
 LENGTHS = [20, 400, 3500, 6000, 12000]
-LONG, FEW = 3500, 2
+LONG, FEW, MOST = 3500, 2, 8192  # the most that ModernBERT takes
+LONG_MODELS = [["llama", "qwen3"], ["modernbert"]]
 
 Model = tuple[str, str, int]
 Times = dict[str, list[float]]
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data" / "rm-bench")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--models", nargs="*", help="one row of LONG_MODELS; the others keep what they had")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if "host" in options.parts:
@@ -52,7 +54,11 @@ def main() -> None:
     if "claims" in options.parts:
         keep("claims", claims(options))
     if "long" in options.parts:
-        keep("long prompts", long_table(options))
+        found, before = long_table(options), HERE / "results" / "speed_long_prompts.csv"
+        if options.models:
+            kept = pd.read_csv(before)
+            found = pd.concat([kept[~kept["model"].isin(found["model"])], found], ignore_index=True)
+        keep("long prompts", found)
 
 
 def claims(options: argparse.Namespace) -> pd.DataFrame:
@@ -128,7 +134,17 @@ def _claim(
 def long_table(options: argparse.Namespace) -> pd.DataFrame:
     """A row for each model, prompt length and way: tokens, and times rmlab on one thread and on all."""
     lengths, size = ([20, 400, 700], "tiny") if options.quick else (LENGTHS, "32m")
-    models = ["llama", "qwen3"]
+    return pd.concat(
+        [
+            _long_of(models, [n for n in lengths if n < MOST or models != ["modernbert"]], size)
+            for models in LONG_MODELS
+            if not options.models or options.models == models
+        ],
+        ignore_index=True,
+    )
+
+
+def _long_of(models: list[str], lengths: list[int], size: str) -> pd.DataFrame:
     ways = ["batch 1", "sorted batches", "rmlab"]
     workers = [{way: Worker(long_prompts.make, way, model, size, "float32") for way in ways} for model in models]
     rows = []
