@@ -1,5 +1,6 @@
 """Scoring on a cluster: with an engine of this process for every kind of scorer, and with Ray on loopback."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -143,6 +144,29 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     with pytest.raises(DataError, match="no score for 30 of 30"):
         score(frame, tmp_path / "m", cluster=Looks(gpus=True))
     assert made == [{"device": "cuda", "dtype": "bfloat16"}]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_policies_and_pairwise_models_travel(tmp_path):
+    for name, seed in (("policy", 0), ("reference", 1)):
+        toy.save_model(tmp_path / name, task="causal", seed=seed)
+    frame, reward = responses(6), rmlab.implicit_reward(tmp_path / "policy", tmp_path / "reference", device="cpu")
+    found, plain = (score(frame, reward, **where)["score"] for where in ({"cluster": Here()}, {}))
+    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-5 * plain.std())
+    options = {"device": "cpu", "form": "letters"}
+    found, plain = (
+        prefer(frame, tmp_path / "policy", **options, **where)["margin"] for where in ({"cluster": Here()}, {})
+    )
+    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-5 * plain.std())
+
+
+def test_a_run_has_one_bar_and_it_counts_everything(capsys):
+    score(responses(40), Streaming("model"), cluster=Here(), progress=True)
+    prefer(responses(40, slots=1), travelling_judge(), cluster=Here(), progress=True)
+    shown = [line for line in re.split(r"[\r\n]", capsys.readouterr().err) if line.strip()]
+    assert {line.partition(":")[0].strip() for line in shown} == {"model", "judge"}
+    for name in ("model", "judge"):
+        assert "100%" in [line for line in shown if line.startswith(name)][-1]
 
 
 @pytest.mark.usefixtures("one_thread")

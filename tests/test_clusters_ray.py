@@ -91,7 +91,11 @@ def seen(prompts, texts):
     time.sleep(0.05)
     return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
 gpus = sorted(set(score(frame, seen, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
-print(json.dumps([said, same, apart, served, judged, gpus]))
+try:
+    score(frame, judges, cluster=Ray(cpus=4, gpus=0))
+except DataError as error:
+    full = str(error)
+print(json.dumps([said, same, apart, served, judged, gpus, full]))
 """
 )
 FAILURE = ("scorer 'broken': ZeroDivisionError: no such layer (on the cluster", "what the model wrote", "in stream")
@@ -159,8 +163,9 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     out, err = (process := start(ACTOR, tmp_path / "scores")).communicate()
     skip_without_ray(process)
     assert process.returncode == 0, err[-4000:]
+    assert "Execution plan" not in err, "what Ray Data says of itself"
     printed = next(line for line in out.splitlines() if line.startswith('["'))  # Ray prints, too
-    said, same, apart, served, judged, gpus = json.loads(printed)
+    said, same, apart, served, judged, gpus, full = json.loads(printed)
     batches = logged(tmp_path / "scores")
     assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
     again = sum(len(keys) for _, keys in batches) - 960
@@ -173,6 +178,7 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     assert served[1] <= 3
     assert judged < 1e-5
     assert gpus == [0, 1], "a worker for each, which sees no other"
+    assert "4 CPUs and 2 GPUs hold no worker of 4 CPUs and 0 GPUs beside the one CPU that feeds it" in full
 
 
 @pytest.mark.skipif(find_spec("grpc") is None, reason="needs ray[client]")

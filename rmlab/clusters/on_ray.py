@@ -1,5 +1,6 @@
 """Ray Data as an engine: `map_batches` over a pool of actors, each with the worker that it made once."""
 
+import logging
 import os
 import pickle
 import traceback
@@ -69,7 +70,9 @@ class Ray:
         from ray.exceptions import RayError
 
         ray = _connected(self.address)
-        DataContext.get_current().enable_progress_bars = False  # the caller shows one of its own
+        # The caller shows a bar of its own, and only that.
+        DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.WARNING)
         gpus = self._gpus(ray)
         size = min(self._room(ray, gpus), len(blocks))
         items = from_items([{"block": block} for block in blocks], override_num_blocks=len(blocks))
