@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
-from rmlab.items.grid import BLANK, LOSS, TIE, WIN, spread
+from rmlab.items.grid import LOSS, MISSING, TIE, WIN, spread
 from rmlab.metrics.numbers import Reading
 from rmlab.tables import LEVEL, STYLE
 
@@ -101,7 +101,7 @@ def reading(margin, sizes=SIZES, per=9):
     items = spread(frame.assign(place=np.arange(len(frame))), key=key, outcome=first.astype(np.int8), credit=first,
                    cluster=["domain", "id"], describing=[*describing, "place"])  # fmt: skip
     found = margin[:, kept][:, items.frame["place"].to_numpy()]
-    outcome = np.where(np.isnan(found), BLANK, np.where(found > 0, WIN, np.where(found == 0, TIE, LOSS)))
+    outcome = np.where(np.isnan(found), MISSING, np.where(found > 0, WIN, np.where(found == 0, TIE, LOSS)))
     credit = np.where(np.isnan(found), np.nan, found > 0)
     names = [f"row {i}" for i in range(len(margin))]
     items = replace(

@@ -13,7 +13,7 @@ from rmlab.benchmarks.benchmark import Benchmark, Files
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.reward_bench import answer_rows, refuse_strange_subsets
 from rmlab.items.best_of_n import SHARED_CREDIT, best_of, best_of_outcome
-from rmlab.items.grid import BLANK, LOSS, WIN, Items, spread
+from rmlab.items.grid import LOSS, MISSING, WIN, Items, spread
 from rmlab.items.ties import TIES, WEIGHTS, ties_score
 from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import PROMPT, DataError
@@ -77,7 +77,7 @@ def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
 def _ties_rows(scores: pd.DataFrame) -> pd.DataFrame:
     pairs_of_prompts = ties_score(scores)
     score = pairs_of_prompts["score"]
-    outcome = np.where(score.isna(), BLANK, np.where(score >= sum(WEIGHTS.values()) - WEIGHTS["margin"], WIN, LOSS))
+    outcome = np.where(score.isna(), MISSING, np.where(score >= sum(WEIGHTS.values()) - WEIGHTS["margin"], WIN, LOSS))
     return pairs_of_prompts.assign(
         domain=TIES, subset=TIES, id=pairs_of_prompts["number"], credit=score, outcome=outcome.astype(np.int8)
     )

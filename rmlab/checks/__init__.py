@@ -1,4 +1,4 @@
-"""Checks of a model before a long run: what would spoil its scores silently, found in seconds on a small sample."""
+"""Checks of a model before a long run: what makes scores wrong without an error, found in seconds on a few texts."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.items.columns import allowed
-from rmlab.items.grid import BLANK, LOSS, TIE, WIN
+from rmlab.items.grid import LOSS, MISSING, TIE, WIN
 from rmlab.keys import number
 from rmlab.tables import PROMPT, DataError
 
@@ -59,7 +59,7 @@ def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
     """Outcome of each row of `best_of`: a win, a tie where a rejected answer shares the maximum, a loss, or blank."""
     lost, shared = (table["above"] > 0).to_numpy(), (table["level"] > 0).to_numpy()
     found = np.where(lost, LOSS, np.where(shared, TIE, WIN))
-    return np.where(table["credit"].isna(), BLANK, found).astype(np.int8)
+    return np.where(table["credit"].isna(), MISSING, found).astype(np.int8)
 
 
 def _maximum(values: NDArray[np.float64], group: NDArray[np.intp], size: int) -> NDArray[np.float64]:

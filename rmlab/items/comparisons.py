@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab import keys, tables
 from rmlab.items.columns import allowed, codes
-from rmlab.items.grid import BLANK, Items, spread
+from rmlab.items.grid import MISSING, Items, spread
 from rmlab.tables import PAIR_KEY, PROMPT, DataError
 
 __all__ = ["ITEM", "Ties", "comparison_items", "credit", "pairs"]
@@ -124,7 +124,7 @@ def _refuse_infinite(frame: pd.DataFrame, margin: NDArray[np.float64]) -> None:
 def _earned(ties: str) -> NDArray[np.float64]:
     """Credit of an outcome's code: loss, tie, win, and at -1 missing."""
     earned = np.array([0.0, _CREDIT[allowed("ties", ties, tuple(_CREDIT))], 1.0, 0.0])
-    earned[BLANK] = np.nan
+    earned[MISSING] = np.nan
     return earned
 
 

@@ -11,13 +11,13 @@ from rmlab import tables
 from rmlab.keys import number
 from rmlab.tables import PROMPT, DataError, unique_remedy
 
-__all__ = ["ABSENT", "BLANK", "LOSS", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
+__all__ = ["ABSENT", "LOSS", "MISSING", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-ABSENT, BLANK, LOSS, TIE, WIN = -2, -1, 0, 1, 2
+ABSENT, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer, or lost, tied, won."""
 
 NO_STYLE = 9  # pair of styles of a comparison whose answers have none; above it the level, where that alone is known

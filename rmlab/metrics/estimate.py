@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.items.columns import group_sums
-from rmlab.items.grid import ABSENT, BLANK, TIE, Codes, Floats, Items
+from rmlab.items.grid import ABSENT, MISSING, TIE, Codes, Floats, Items
 from rmlab.items.weighting import Number
 from rmlab.metrics import errors
 
@@ -97,7 +97,7 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
         n_prompts=_n_prompts(items.prompt[counted], known),
         n_pairs=known.sum(axis=1),
         n_ties=(outcome == TIE).sum(axis=1),
-        missing=(outcome == BLANK).sum(axis=1),
+        missing=(outcome == MISSING).sum(axis=1),
         reason=reason,
     )
 

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.items.comparisons import ITEM, as_pairs, comparison_items
-from rmlab.items.grid import BLANK, LOSS, TIE, WIN, Codes, Floats, Items, require_same_items
+from rmlab.items.grid import LOSS, MISSING, TIE, WIN, Codes, Floats, Items, require_same_items
 from rmlab.items.weighting import Average, Number, weighs
 from rmlab.metrics.comparisons import grouped
 from rmlab.metrics.estimate import Estimate, estimate
@@ -40,11 +40,11 @@ def compare(
     `accuracy`), difference (a minus b: each model on its own answers, nothing deleted pairwise), se (clustered by
     prompt), low, high, p (two-sided, unadjusted: the interval excludes zero exactly where p < 1 - confidence), p_holm
     (Holm over the rows; no interval belongs to it), agreement (share of items with the same outcome), n_prompts,
-    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that either left blank), test, average,
-    reason. `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0 or 1, else
-    "t" (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and `reason` says
-    why and names the way out. Raises DataError where the models were scored on different comparisons, unless
-    `common=True`.
+    n_pairs (items that both answered), n_ties_a, n_ties_b, missing (items that one of them has no score for), test,
+    average, reason. `test` is "mcnemar" (exact, with the melded interval) where each prompt has one item that earns 0
+    or 1, else "t" (CR2 errors and their degrees of freedom). Where a part is missing, difference and p are too, and
+    `reason` says why and names the way out. Raises DataError where the models were scored on different comparisons,
+    unless `common=True`.
     """
     if a == b:
         raise DataError(f"a, b: both are {a!r}; a comparison needs two models")
@@ -182,7 +182,7 @@ def _row(
 def _tallies(items: Items, number: Number, one: Estimate, first: Codes, second: Codes) -> dict[str, object]:
     """How often both say the same, and what was counted: from the outcomes of all models by matrix products."""
     outcome = items.outcome[:, number.pool >= 0]
-    answered = (outcome > BLANK).astype(np.float32)
+    answered = (outcome > MISSING).astype(np.float32)
     same = sum(np.asarray(own @ own.T) for own in ((outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)))
     both = answered @ answered.T
     with np.errstate(invalid="ignore"):

@@ -32,23 +32,23 @@ def item_difficulty(
     """
     allowed("unit", unit, ("comparison", "prompt"))
     table = several(pairs, ties, common)
-    worth, appearance = table.credit, table.appearance
+    credit, appearance = table.credit, table.appearance
     keys = [*ITEM, "level", "subset"]
     frame = table.frame[keys]
     if unit == "prompt":
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
-        worth = _by_prompt(worth, table, first)
+        credit = _by_prompt(credit, table, first)
         frame = frame.iloc[first][[*PROMPT, "subset"]]
         appearance = table.appearance[first]
-    answered = ~np.isnan(worth)
+    answered = ~np.isnan(credit)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore"):
-        easiness = np.where(answered, worth, 0.0).sum(axis=0) / n
+        easiness = np.where(answered, credit, 0.0).sum(axis=0) / n
     described = frame.assign(
         n_models=n,
         missing=len(table.models) - n,
         difficulty=1 - easiness,
-        discrimination=_item_rest(worth),
+        discrimination=_item_rest(credit),
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
@@ -69,19 +69,19 @@ def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
     return items
 
 
-def _by_prompt(worth: Floats, table: Items, first: np.ndarray) -> Floats:
-    answered = ~np.isnan(worth)
+def _by_prompt(credit: Floats, table: Items, first: np.ndarray) -> Floats:
+    answered = ~np.isnan(credit)
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.add.reduceat(np.where(answered, worth, 0.0), first, axis=1) / np.add.reduceat(
+        mean: Floats = np.add.reduceat(np.where(answered, credit, 0.0), first, axis=1) / np.add.reduceat(
             answered.astype(float), first, axis=1
         )
     return mean
 
 
-def _item_rest(worth: Floats) -> Floats:
+def _item_rest(credit: Floats) -> Floats:
     """Correlation over models (rows) of each item's credit with the mean credit on the other items."""
-    answered = ~np.isnan(worth)
-    filled = np.where(answered, worth, 0.0)
+    answered = ~np.isnan(credit)
+    filled = np.where(answered, credit, 0.0)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         rest = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)

@@ -69,9 +69,9 @@ def error_clusters(
     if n_clusters is not None and n_clusters < 1:
         raise ValueError(f"n_clusters: {n_clusters!r}; allowed: a whole number from 1, or None to have it chosen")
     table = several(pairs, ties, common)
-    worth = table.credit
-    alike = _residual(_tetrachoric(worth))
-    stability = _stability(worth, table, [n_clusters] if n_clusters else _numbers(len(worth)))
+    credit = table.credit
+    alike = _residual(_tetrachoric(credit))
+    stability = _stability(credit, table, [n_clusters] if n_clusters else _numbers(len(credit)))
     best = max(stability, key=lambda k: np.nan_to_num(stability[k], nan=-1.0))
     n = n_clusters or (best if stability[best] >= _COMES_BACK else 1)
     label, order = _cut(alike, n)
@@ -100,7 +100,7 @@ def _numbers(models: int) -> list[int]:
     return list(range(2, max(2, int(1.5 * np.sqrt(models))) + 1))
 
 
-def _stability(worth: Floats, table: Items, numbers: list[int]) -> dict[int, float]:
+def _stability(credit: Floats, table: Items, numbers: list[int]) -> dict[int, float]:
     """For each number of clusters, the mean adjusted Rand index of the groups that two halves of the prompts give."""
     n_prompts = int(table.prompt.max(initial=-1)) + 1
     if n_prompts < _FEWEST:
@@ -108,7 +108,7 @@ def _stability(worth: Floats, table: Items, numbers: list[int]) -> dict[int, flo
     found: dict[int, list[float]] = {k: [] for k in numbers}
     for seed in range(_SPLITS):
         first = np.random.default_rng(seed).permutation(n_prompts) < n_prompts // 2
-        halves = [_residual(_tetrachoric(worth[:, side[table.prompt]])) for side in (first, ~first)]
+        halves = [_residual(_tetrachoric(credit[:, side[table.prompt]])) for side in (first, ~first)]
         for k in numbers:
             found[k].append(_rand_index(*(_cut(half, k)[0] for half in halves)) if k > 1 else np.nan)
     return {k: float(np.mean(values)) for k, values in found.items()}
@@ -137,13 +137,13 @@ def _rand_index(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
     return float((together - chance) / (most - chance)) if most > chance else 0.0
 
 
-def _tetrachoric(worth: Floats) -> Floats:
+def _tetrachoric(credit: Floats) -> Floats:
     """Tetrachoric correlation of each two rows, by bisection on all pairs at once."""
     from scipy.special import ndtri
 
-    upper = np.triu_indices(len(worth), 1)
-    known = (~np.isnan(worth)).astype(float)
-    filled = np.nan_to_num(worth)
+    upper = np.triu_indices(len(credit), 1)
+    known = (~np.isnan(credit)).astype(float)
+    filled = np.nan_to_num(credit)
     both, one, other, n = (
         square[upper] for square in (filled @ filled.T, filled @ known.T, known @ filled.T, known @ known.T)
     )
@@ -159,7 +159,7 @@ def _tetrachoric(worth: Floats) -> Floats:
         middle = (low + high) / 2
         more = _both_below(*cuts, middle) < a
         low, high = np.where(more, middle, low), np.where(more, high, middle)
-    square = np.zeros((len(worth), len(worth)))
+    square = np.zeros((len(credit), len(credit)))
     square[upper] = np.where(flat, np.nan, (low + high) / 2)
     square = square + square.T
     alone = (known.sum(axis=1) == 0) | (filled.sum(axis=1) <= 0) | (filled.sum(axis=1) >= known.sum(axis=1))

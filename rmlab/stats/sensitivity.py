@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.items.comparisons import ITEM, as_pairs
-from rmlab.items.grid import BLANK, TIE, Codes, Floats, Items, common_items, spread
+from rmlab.items.grid import MISSING, TIE, Codes, Floats, Items, common_items, spread
 from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import Reading, overall
@@ -135,7 +135,7 @@ def _noisy(reading: Reading, margin: Floats, noise: float, repeats: int, seed: i
         up = rng.standard_normal((len(items.models), chosen.max() + 1))[own][:, chosen]
         down = rng.standard_normal((len(items.models), rejected.max() + 1))[own][:, rejected]
         moved = margin + scale * (up - down)
-        kept = np.isnan(moved) | (items.outcome == TIE) | (items.outcome <= BLANK)
+        kept = np.isnan(moved) | (items.outcome == TIE) | (items.outcome <= MISSING)
         changed = replace(items, credit=np.where(kept, items.credit, (moved > 0).astype(float)))
         yield estimate(changed, number).value, _changed(items, changed)
 

@@ -1,4 +1,4 @@
-"""Whether a server may be believed: a few known texts, and what would spoil scores silently.
+"""Whether a server may be believed: a few known texts, and what makes scores wrong without an error.
 
 No flag is trusted: what a server does with a text shows in its answers. `examine` is read by `rmlab.remote`, which
 refuses a server at its first failure, and by `rmlab.doctor`, which shows them all.
