@@ -1,5 +1,6 @@
 """The report as a person uses it: in Chromium, from a file, without a network, with hostile texts and names."""
 
+import io
 import json
 import re
 import shutil
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmlab import benchmarks, metrics, report, scoring, tables, toy
+from rmlab import benchmarks, metrics, papers, report, scoring, tables, toy
 from rmlab.report.browsing import browsing, embedded
 from rmlab.tables import DataError
 
@@ -185,6 +186,21 @@ def test_the_table_scrolls_with_its_models_in_sight_fits_paper_and_goes_dark(pag
         for scheme in ("light", "dark")
     ]
     assert shades == ["rgb(255, 255, 255)", "rgb(22, 24, 28)"]
+
+
+@pytest.mark.browser
+def test_every_printed_page_of_a_table_has_its_head(opened, tmp_path):
+    import pypdf
+
+    many = papers.results("reward-bench")
+    many = many[many["model"].isin(many["model"].unique()[:70])]
+    tab = opened(report.write_report(many, tmp_path / "r.html"))
+    tab.emulate_media(media="print")
+    printed = pypdf.PdfReader(io.BytesIO(tab.pdf(prefer_css_page_size=True)))
+    pages = [" ".join(page.extract_text().split()) for page in printed.pages]
+    with_rows = [page for page in pages if page.count("2,985") > 2]  # each row says how many prompts it is of
+    assert len(with_rows) >= 2
+    assert all("rank model chat" in page for page in with_rows)
 
 
 def test_the_data_of_a_page_cannot_end_its_element():
