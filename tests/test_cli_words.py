@@ -80,7 +80,14 @@ main()
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("torch", "score"), ("transformers", "score"), ("voila", "lab"), ("httpx", "judge"), ("tritonclient", "triton")],
+    [
+        ("torch", "score"),
+        ("transformers", "score"),
+        ("voila", "lab"),
+        ("httpx", "judge"),
+        ("tritonclient", "triton"),
+        ("ray", "ray"),
+    ],
 )
 def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra, tmp_path):
     folder = str(toy.save_model(tmp_path / "m"))
@@ -94,6 +101,7 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
     words = {
         "judge": ["judge", "mini", "a/b", *address],
         "triton": ["score", "mini", "a/b", "--kind", "triton", *address],
+        "ray": ["score", "mini", "longest", "--cluster", "ray", "-q"],
     }.get(extra, words)
     code = BLOCKED.format(name=name, words=words)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -104,13 +112,36 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
 
 def test_every_package_of_an_extra_is_known_to_the_command_line():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra in ("score", "judge", "triton", "lab"):
+    for extra in ("score", "judge", "triton", "ray", "lab"):
         for requirement in extras[extra]:
             name = requirement.split(">=")[0].split("[")[0]
             if name == "rmlab":
                 continue
             said = wording.missing_package(ImportError("gone", name=name))
             assert said == f"this needs {name}, which is not installed: pip install 'rmlab[{extra}]'"
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_rows_without_a_winner_are_counted_aloud_also_where_progress_is_not_shown(tmp_path, quiet):
+    rows = {"prompt": list("pqrs"), "a": list("wxyz"), "b": list("1234"), "who": ["a", "tie", "b", "neither"]}
+    pd.DataFrame(rows).to_csv(tmp_path / "x.csv", index=False)
+    words = ["--column", "a=a", "--column", "b=b", "--winner", "who"]
+    told = [
+        sys.executable,
+        "-c",
+        "from rmlab.cli import main; main()",
+        "score",
+        str(tmp_path / "x.csv"),
+        "longest",
+        *quiet,
+        *words,
+    ]
+    done = subprocess.run(told, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 5
+    said = [line for line in done.stderr.splitlines() if "of 4 rows 1 ties and 1 rows" in line]
+    assert len(said) == 1
+    assert said[0].startswith("rmlab: warning: ")
+    assert "no right answer" in said[0]
 
 
 def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):

@@ -147,6 +147,48 @@ def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
     assert pairwise(folder, convention="reward-bench").provenance()["convention"] == "reward-bench"
 
 
+@pytest.mark.parametrize("model", ["Eurus", "InternLM2"])
+def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
+    """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and no special ones."""
+    layer = torch.nn.Linear(32, 1, bias=False)
+    prefix, settings, convention, ending = {
+        "Eurus": ("regression_head.", {"architectures": ["EurusRewardModel"]}, "reward-bench-twice", []),
+        "InternLM2": ("v_head.", {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}, None, [5]),
+    }[model]
+    folder = publish(tmp_path / "m", named(layer, prefix), settings=settings)
+    scorer = classifier(folder, convention="reward-bench")
+    found, words = scorer(PROMPTS, RESPONSES), scorer.tokenizer
+    from transformers import AutoModel
+
+    backbone = AutoModel.from_pretrained(toy.save_model(tmp_path / "bare", task="backbone", seed=3)).eval()
+    expected = []
+    for _, whole in rendered(words):
+        ids = words(whole, add_special_tokens=model == "Eurus")["input_ids"]
+        assert ids.count(words.bos_token_id) == (2 if model == "Eurus" else 1)
+        with torch.no_grad():
+            expected.append(layer(backbone(torch.tensor([[*ids, *ending]])).last_hidden_state[0, -1]))
+    same(found, torch.stack(expected))
+    assert scorer.provenance()["convention"] == convention
+    plain = classifier(folder)
+    assert (plain.fingerprint == scorer.fingerprint) == (convention is None)
+    plain(PROMPTS, RESPONSES)
+    assert plain.provenance()["convention"] is None
+
+
+@pytest.mark.parametrize("convention", [None, "reward-bench"])
+@pytest.mark.parametrize(("clock", "date"), [("{{ strftime_now('%Y') }}", "26 Jul 2024"), ("", None)])
+def test_the_day_that_a_template_writes_is_recorded(tmp_path, convention, clock, date):
+    words = toy.tokenizer(chat_template=clock + toy.CHAT_TEMPLATES["chatml"])
+    policy = toy.save_model(tmp_path / "policy", task="causal", words=words)
+    scoring = toy.save_model(tmp_path / "scoring", words=words)
+    for scorer in (classifier(scoring, convention=convention), implicit_reward(policy, convention=convention)):
+        scorer.prepare(PROMPTS, RESPONSES)
+        assert scorer.provenance()["date_string"] == date
+    letters = pairwise(policy, convention=convention)
+    letters.prepare(PROMPTS, RESPONSES, RESPONSES[::-1])
+    assert letters.provenance()["date_string"] == date
+
+
 def test_conventions_have_names(tmp_path):
     folder = toy.save_model(tmp_path / "m", task="causal")
     scoring = toy.save_model(tmp_path / "c")
@@ -166,6 +208,36 @@ def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
     assert report.loc[["bos", "read"], "status"].tolist() == ["warn", "warn"]
     assert "as convention='reward-bench' asks" in report.loc["bos", "remedy"]
     assert doctor(implicit_reward(folder), frame).set_index("check").loc["bos", "status"] == "pass"
+
+
+OASST = {
+    "as published": {},
+    "in half precision": {"dtype": torch.float16},
+    "with a bias": {"bias": True},
+    "without a prefix": {"prefix": ""},
+    "with its masks and rotary frequencies": {"buffers": True},
+    "under GPT-NeoX's own model type": {"model_type": "gpt_neox"},
+}
+"""Layouts in which OASST's Pythia models are published, or saved again."""
+
+
+@pytest.mark.parametrize("layout", OASST)
+def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
+    asked = {"dtype": torch.float32, "bias": False, "prefix": "gpt_neox.", "buffers": False} | OASST[layout]
+    folder = toy.save_model(tmp_path / "m", "gpt_neox", task="backbone", words=toy.tokenizer(chat_template=None))
+    head = torch.nn.Linear(32, 1, bias=asked["bias"])
+    weights = {asked["prefix"] + key: tensor for key, tensor in load_file(folder / "model.safetensors").items()}
+    if asked["buffers"]:
+        weights[f"{asked['prefix']}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
+        weights[f"{asked['prefix']}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
+    weights |= named(head, "out_proj.")
+    save_file({key: tensor.to(asked["dtype"]) for key, tensor in weights.items()}, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text()) | {"pooling": "last"}
+    config["model_type"] = asked.get("model_type", "gpt_neox_reward_model")
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["GPTNeoXRewardModel"]}))
+    scorer = classifier(folder, template="oasst")
+    assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
+    assert scorer.head.name == "projection"
 
 
 def test_oasst_pythia(tmp_path):

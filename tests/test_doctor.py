@@ -9,6 +9,7 @@ import pytest
 import torch
 from fakes import toy_responses
 from safetensors.torch import load_file, save_file
+from test_template import encoder_words
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
@@ -156,6 +157,21 @@ def test_bos_checks():
     assert texts.beginning(words, [once, np.array([1, 50, 1], np.int32)]).status == "warn"
     words.bos_token = None
     assert texts.beginning(words, [without]).status == "pass"
+
+
+@pytest.mark.parametrize("written", ["", "{{ cls_token }}"])
+def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_it(tmp_path, responses, written):
+    words = encoder_words(chat_template=written + toy.CHAT_TEMPLATES["chatml"])
+    folder = toy.save_model(tmp_path / "m", "bert", words=words)
+    row = found(doctor(folder, responses), "bos")
+    assert row["status"] == "pass"
+    assert row["found"].startswith(f"'[CLS]' ({words.cls_token_id}) at the beginning: once in")
+    bare = [np.array([50, 60], np.int32)] * 2
+    assert texts.beginning(words, bare).status == "fail"
+    assert "not at all in 2 texts" in texts.beginning(words, bare).found
+    assert texts.beginning(words, [np.array([words.cls_token_id] * 2, np.int32)]).status == "fail"
+    words.backend_tokenizer.post_processor = None
+    assert "no beginning token" in texts.beginning(words, bare).found
 
 
 def test_bos_inside_an_answer_is_a_warning(healthy, responses):

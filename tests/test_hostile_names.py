@@ -64,6 +64,11 @@ class World:
         board = report.leaderboard(self.scores)
         return board.assign(**{PAYLOAD: 0.5}) if self.place == "column" else board
 
+    def compared(self, by):
+        first, second = self.scores["model"].unique()[:2]
+        found = rmlab.compare(self.scores, first, second, by=by)
+        return found.assign(**{PAYLOAD: 0.5}) if self.place == "column" else found
+
     def run(self, *words):
         _, out, err = self.main(*words)
         return out + err
@@ -274,7 +279,12 @@ WRITERS = {
     },
     "svg": {"save_figure": drawn},
     "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)], "write_card": carded},
-    "latex": {"to_latex": lambda world: [report.to_latex(world.board, caption=PAYLOAD)]},
+    "latex": {
+        "to_latex": lambda world: [report.to_latex(world.board, caption=PAYLOAD)],
+        "to_latex of a comparison": lambda world: [
+            report.to_latex(world.compared(by), caption=PAYLOAD) for by in (None, "domain")
+        ],
+    },
     "csv": {
         "to_csv": lambda world: [report.to_csv(world.board)],
         "save_figure": save_table,
@@ -373,7 +383,8 @@ def check_markdown(text):
 
 SAFE = "|".join(re.escape(token) for token in sorted([*escapes._LATEX.values(), "-{}"], key=len, reverse=True))
 OURS = (
-    r"\\(begin|end)\{(table|tabular)\}(\{[lr]+\})?|\\(centering|toprule|midrule|bottomrule)$|\\label\{tab:leaderboard\}"
+    r"\\(begin|end)\{(table|tabular)\}(\{[lr]+\})?|\\(centering|toprule|midrule|bottomrule)$|"
+    r"\\label\{tab:(leaderboard|comparison)\}"
 )
 
 

@@ -88,6 +88,15 @@ def test_the_tables_of_a_local_judge(folder, tmp_path):
     assert set(rated["verdict"]) <= {"rated", "unparsable"}
 
 
+@pytest.mark.parametrize(("clock", "date"), [("{{ strftime_now('%Y') }}", "26 Jul 2024"), ("", None)])
+def test_the_day_that_a_template_writes_is_recorded(tmp_path, clock, date):
+    words = toy.tokenizer(chat_template=clock + toy.CHAT_TEMPLATES["chatml"])
+    judge = made(toy.save_model(tmp_path / "m", task="causal", words=words), mode="logprob")
+    assert judge.provenance()["date_string"] == date
+    text = judge.speaker.tokenizer.decode(judge.speaker.ids(questions(1)[0]))
+    assert text.startswith("2024") == (date is not None)
+
+
 def test_a_question_that_does_not_fit(folder):
     long = Asked(0, [{"role": "user", "content": " ".join(toy.TEXTS) * 60}], seed=0)
     with pytest.raises(DataError, match=r"do not fit into its window of 1024; lower answer_tokens="):

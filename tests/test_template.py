@@ -72,7 +72,7 @@ VICUNA = (
 # What FastChat writes for one question and its answer, and for a system message, three turns and the answer; the bar
 # stands where the prompt with the assistant's header ends.
 FASTCHAT = {
-    "raw": ("Hi?¦Yes.", None),
+    "raw": ("Hi?¦Yes.", "Be short.Two and two?Four.And three and three?¦Six."),
     "tulu": (
         "<|user|>\nHi?\n<|assistant|>\n¦Yes.\n",
         "Be short.\n<|user|>\nTwo and two?\n<|assistant|>\nFour.\n"
@@ -119,8 +119,6 @@ FASTCHAT = {
 @pytest.mark.parametrize("name", FASTCHAT)
 def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
     for expected, prompt, answer in zip(FASTCHAT[name], ("Hi?", CHAT), ("Yes.", "Six."), strict=True):
-        if expected is None:
-            continue
         encoded = encode(bare, [prompt], [answer], template=name)
         before, after = split(bare, encoded)
         header, _, rest = expected.rpartition("¦")
@@ -262,6 +260,31 @@ def test_bad_input_is_named(words):
         encode(words, ["a"], ["x"], truncate="left")
     with pytest.raises(ValueError, match="max_length=1"):
         encode(words, ["a"], ["x"], max_length=1)
+
+
+ODD = {
+    "emoji": "🙂👍🏽 and 🇫🇷",
+    "joined emoji": "👩‍👩‍👧‍👦 🏳️‍🌈",
+    "Chinese, Japanese, Korean": "你好，世界。 こんにちは。 안녕하세요",
+    "beyond the first plane": "𠜎𠜱 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𐍈",
+    "right to left": "שלום, \u202bمرحبا بالعالم\u202c 123",
+    "marks of their own": "e\u0301 नमस्ते Z̵̢͝a̶̛",
+    "blanks of all kinds": "a\u00a0b\u2003c\u200bd\u3000e",
+    "private and replacement characters": "\ue000 \ufffd \U0010fffd",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("template", [None, "vicuna", "raw"])
+def test_odd_but_good_text_passes_as_it_is(words, text, template):
+    """Only halves of surrogate pairs are no characters; a text of whole ones is rendered and read to the letter."""
+    turns = [{"role": "user", "content": text}, {"role": "assistant", "content": "Oh."}, CHAT[-1]]
+    encoded = encode(words, [text, turns], [text, f"{text}!"], template=template)
+    for i, (prompt, answer) in enumerate([(text, text), (CHAT[-1]["content"], f"{text}!")]):
+        before, after = split(words, encoded, i)
+        assert text in before
+        assert prompt in before
+        assert after.lstrip().startswith(answer)
 
 
 def test_a_template_that_refuses_a_role_is_reported():

@@ -169,6 +169,23 @@ def test_a_damaged_file_is_refused(tmp_path):
             load_tokenizer(checkpoint.find(folder))
 
 
+@pytest.mark.parametrize("why", [r"so does PreTrainedTokenizerFast, on \d+ texts", r"no fast tokenizer in [^\n]*"])
+def test_a_file_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, why):
+    """Where the second way to read the file gives other tokens, too, or fails, no text is scored."""
+    folder = toy.save_model(tmp_path / "m", "qwen2")
+    other = toy.tokenizer(["another text, and other merges"] * 9)
+
+    def reads(folder):
+        if why.startswith("so does"):
+            return other
+        raise ValueError(f"no fast tokenizer in {folder}\nand more lines")
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast", type("Other", (), {"from_pretrained": reads}))
+    said = rf"Qwen2Tokenizer writes other tokens than tokenizer\.json in .* says \({why}\); save the tokenizer"
+    with pytest.raises(DataError, match=said):
+        classifier(folder)(PROMPTS, RESPONSES)
+
+
 def test_special_tokens_come_from_the_file_too(tmp_path):
     folder = toy.save_model(tmp_path / "m", "qwen2")
     words = load_tokenizer(checkpoint.find(folder))

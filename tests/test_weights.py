@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 import torch
-from pairwise_models import save_pairrm
+from pairwise_models import save, save_pairrm
 from safetensors.torch import load_file, save_file
 from test_heads import named, publish
 
@@ -76,6 +76,13 @@ def test_a_policy_of_which_half_is_used_is_refused(tmp_path):
     assert "used by nothing" in refused(folder, implicit_reward)
 
 
+@pytest.mark.parametrize("kind", ["letters", "pairrm"])
+def test_a_pairwise_model_of_which_half_is_used_is_refused(tmp_path, kind):
+    folder = configure(save(kind, tmp_path / "m"), num_hidden_layers=1)
+    with pytest.raises(DataError, match=r"used by nothing .* num_hidden_layers"):
+        pairwise(folder).prefer(PROMPTS, RESPONSES, RESPONSES[::-1])
+
+
 def test_a_head_s_bias_is_never_dropped(tmp_path):
     """transformers would drop score.bias; of the heads that rmlab knows, the bias is part or the model is refused."""
     assert "score.bias" in refused(add(toy.save_model(tmp_path / "labels"), score__bias=torch.ones(1)))
@@ -99,13 +106,16 @@ def test_layers_that_no_model_has_are_refused_before_anything_is_built(tmp_path,
 @pytest.mark.parametrize(
     "name", ["LlamaForTokenClassification", "Qwen2ForProcessRewardModel", "Qwen2ForTokenClassification"]
 )
-def test_process_reward_models_are_refused_by_their_name(tmp_path, name):
+@pytest.mark.parametrize("make", [classifier, implicit_reward, pairwise])
+def test_process_reward_models_are_refused_by_their_name_at_once(tmp_path, name, make):
     head = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
     folder = publish(tmp_path / "m", named(head, "score."), settings={"architectures": [name]})
-    message = refused(folder)
-    assert name in message
-    assert "token classification" in message
-    assert "process reward models" in message
+    said = rf"is a {name}: token classification, as process reward models"
+    with pytest.raises(DataError, match=said):
+        make(folder)
+    policy = toy.save_model(tmp_path / "policy", task="causal")
+    with pytest.raises(DataError, match=said):
+        implicit_reward(policy, folder)
 
 
 def published(tmp_path):

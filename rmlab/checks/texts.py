@@ -28,14 +28,17 @@ def template(encoded: "Encoded") -> Row:
 
 
 def beginning(words: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Row:
-    """The beginning token stands once before each text, or before none."""
-    bos = words.bos_token_id
+    """The beginning token stands once before each text, or before none; an encoder's `[CLS]` before each."""
+    from rmlab.inference.ends import special_tokens
+
+    opening = special_tokens(words).opening if words.bos_token_id is None else ()
+    bos = opening[0] if opening else words.bos_token_id
     if bos is None:
         return Row("bos", "pass", "the tokenizer has no beginning token")
     leading = Counter(int((np.append(text, -1) != bos).argmax()) for text in ids)
     inside = sum(int((text == bos).sum()) > 1 for text in ids)
     shown = f"{_name(words, bos)} at the beginning: {_times(leading)}"
-    if max(leading) > 1 or len(leading) > 1:
+    if max(leading) > 1 or len(leading) > 1 or (opening and not max(leading)):
         remedy = "prepare texts with rmlab.inference.template.encode, which writes it once"
         return Row("bos", "fail", shown, remedy)
     if inside:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.checkpoints.weights import refuse_other_tasks
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.language_model import LanguageModel, Residency, answer
 from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
@@ -76,6 +77,8 @@ def implicit_reward(
     checkpoints = [found(policy, revision=revision)]
     if reference is not None:
         checkpoints.append(found(reference, revision=reference_revision))
+    for checkpoint in checkpoints:
+        refuse_other_tasks(checkpoint)
     target = backbones.device(device)
     return ImplicitReward(
         checkpoints,

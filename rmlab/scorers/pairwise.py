@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-from rmlab.scorers.checkpoints.weights import refuse_new_weights
+from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_other_tasks
 from rmlab.scorers.forms import (
     Comparisons,
     Form,
@@ -70,6 +70,7 @@ def pairwise(
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
+    refuse_other_tasks(checkpoint)
     target = backbones.device(device)
     return Pairwise(
         checkpoint,
