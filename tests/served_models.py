@@ -58,23 +58,37 @@ class Vllm:
         if path == "/v1/models":
             return {"data": [{"id": "org/tiny", "max_model_len": self.window}]}
         if path == "/tokenize":
-            return {"tokens": self._ids(body["prompt"], body)}
+            ids = self._ids(body["prompt"], body)
+            return {"count": len(ids), "max_model_len": self.window, "tokens": ids}
         assert path in ("/classify", "/pooling"), path
         if "normalize" in body:
             message = "Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)"
             return 400, {}, {"error": {"message": message, "code": 400}}
         if body.get("task") == "token_classify":
-            return 400, {}, {"error": {"message": "Try switching the model's pooling_task"}}
-        texts = [self._ids(one, body) for one in body["input"]]
+            message = "Try switching the model's pooling_task via --pooler-config.task token_classify. (parameter=task)"
+            return 400, {}, {"error": {"message": message, "code": 400}}
+        texts = [self._ids(one, body) for one in self._inputs(body)]
         if max(map(len, texts)) > self.window:
             return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens"}}
         if self.padded:
             texts = [ids + [0] * (max(map(len, texts)) - len(ids)) for ids in texts]
         values = [self._activated(rows(self.score, ids), body) for ids in texts]
-        key = "probs" if path == "/classify" else "data"
-        data = [{"index": i, key: row, "num_classes": len(row)} for i, row in enumerate(values)]
-        usage = {"prompt_tokens": sum(map(len, texts))}
-        return {"object": "list", "model": "org/tiny", "data": data} | ({"usage": usage} if self.counts else {})
+        if path == "/classify":
+            data = [
+                {"index": i, "label": f"LABEL_{np.argmax(row)}", "probs": row, "num_classes": len(row)}
+                for i, row in enumerate(values)
+            ]
+        else:
+            data = [{"index": i, "object": "pooling", "data": row} for i, row in enumerate(values)]
+        n = sum(map(len, texts))
+        usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
+        answer = {"object": "list", "model": body.get("model", "org/tiny"), "data": data}
+        return answer | ({"usage": usage} if self.counts else {})
+
+    def _inputs(self, body):
+        if "messages" not in body:
+            return body["input"]
+        return [self.tokenizer.apply_chat_template(body["messages"], return_dict=False)]
 
     def _ids(self, text, body):
         if isinstance(text, str):
@@ -176,7 +190,7 @@ class Triton:
         self.seen += texts
         rewards = np.array([self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)], np.float32)
         exceeded = np.array([[len(text) > self.longest] for text in texts])
-        return _reply({"rewards": ("FP32", rewards), "exceeded": ("BOOL", exceeded)})
+        return reply({"rewards": ("FP32", rewards), "exceeded": ("BOOL", exceeded)})
 
 
 def _strings(data):
@@ -188,7 +202,7 @@ def _strings(data):
     return texts
 
 
-def _reply(tensors):
+def reply(tensors):
     outputs = [
         {"name": name, "datatype": kind, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
         for name, (kind, values) in tensors.items()

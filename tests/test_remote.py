@@ -12,13 +12,14 @@ import pytest
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
-from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle
+from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, reply
 
 import rmlab
 from rmlab import scorers, toy
 from rmlab.scorers.served.acceptance import KNOWN, examine
 from rmlab.scorers.served.connecting import connect
 from rmlab.servers import steerlm
+from rmlab.servers.dialects import dialect
 from rmlab.tables import DataError
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "vllm_0.32.json").read_text())
@@ -58,9 +59,11 @@ def recorded_model(tmp_path_factory):
 
 
 def replay(path, body, headers):
-    """The recorded answer to just this request."""
+    """The recorded answer to just this request; for token ids `add_special_tokens` says nothing."""
     if path == "/v1/models":
         return {"data": [{"id": "tiny"}]}
+    if not isinstance(body["input"][0], str):
+        body = {key: value for key, value in body.items() if key != "add_special_tokens"}
     for exchange in RECORDED["exchanges"].values():
         if exchange["path"] == path and exchange["body"] == body:
             return exchange["status"], {}, exchange["answer"]
@@ -96,16 +99,43 @@ def test_recorded_defaults_are_a_sigmoid_a_double_bos_and_an_ignored_flag(record
     assert RECORDED["exchanges"]["pooling token_classify"]["status"] == 400
 
 
-def test_recorded_answers_replayed_give_the_local_scores(recorded_model):
+@pytest.mark.parametrize(("kind", "exchange"), [("vllm", "raw ids"), ("vllm-pooling", "pooling classify ids")])
+def test_recorded_answers_replayed_give_the_local_scores(recorded_model, kind, exchange):
     prompts = [RECORDED["prompt"]] * 3
     local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
-    # The replay knows one body: the one that the scorer must send.
-    asked = RECORDED["exchanges"]["raw ids"]["body"]
-    RECORDED["exchanges"]["sent"] = RECORDED["exchanges"]["raw ids"] | {"body": asked | {"add_special_tokens": False}}
     with FaultyServer(replay) as server:
-        remote = connect(server.url, kind="vllm", tokenizer=recorded_model).remote
+        remote = connect(server.url, kind=kind, tokenizer=recorded_model).remote
         np.testing.assert_allclose(remote(prompts, RECORDED["responses"]), local, atol=6e-6 * local.std())
     assert remote.name == "tiny"
+    asked = RECORDED["exchanges"][exchange]
+    assert server.bodies(asked["path"]) == [asked["body"] | {"add_special_tokens": False}]
+
+
+def assert_within(found, recorded):
+    """Everything in `found` is in `recorded` as well: numbers to single precision, all else exactly."""
+    if isinstance(found, dict):
+        assert set(found) <= set(recorded)
+        for key, value in found.items():
+            assert_within(value, recorded[key])
+    elif isinstance(found, list) and isinstance(recorded, list):
+        assert len(found) == len(recorded)
+        for one, other in zip(found, recorded, strict=True):
+            assert_within(one, other)
+    else:
+        assert found == (pytest.approx(recorded, abs=1e-5) if isinstance(recorded, float) else recorded)
+
+
+@pytest.mark.parametrize("name", RECORDED["exchanges"])
+def test_the_server_of_these_tests_answers_as_vllm_did(recorded_model, name):
+    exchange = RECORDED["exchanges"][name]
+    words = scorers.classifier(recorded_model, device="cpu").tokenizer
+    found = Vllm(oracle(recorded_model), words)(exchange["path"], exchange["body"], {})
+    status, _, answer = found if isinstance(found, tuple) else (200, {}, found)
+    assert status == exchange["status"]
+    assert_within(answer, exchange["answer"])
+    assert set(answer) >= set(exchange["answer"]) - {"token_strs"}
+    if name == "pooling token_classify":
+        assert "--pooler-config.task token_classify" in answer["error"]["message"]
 
 
 # Servers that are what they should be.
@@ -117,6 +147,7 @@ def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts
     servers = {
         "vllm": (Vllm(score, words), {}),
         "vllm as text": (Vllm(score, words), {"send": "text"}),
+        "vllm-pooling": (Vllm(score, words), {}),
         "sglang": (Sglang(score), {}),
         "tei": (Tei(score, words), {}),
         "openrlhf": (OpenRlhf(score, words), {"max_length": 2048}),
@@ -262,6 +293,130 @@ def test_text_that_the_server_would_read_as_other_tokens_is_refused(folder, word
             remote.prepare(["Question 1?"], ["The capital"])
 
 
+def test_values_of_every_token_are_refused(folder, words):
+    def per_token(path, body, headers):
+        answer = Vllm(number, words)(path, body, headers)
+        if path == "/pooling":
+            for row in answer["data"]:
+                row["data"] = [row["data"]] * 3
+        return answer
+
+    with FaultyServer(per_token) as server:
+        found = findings(server, kind="vllm-pooling", tokenizer=folder, retries=0)
+        assert found["answers"].status == "fail"
+        assert "values for every token" in found["answers"].found
+    assert {body["task"] for body in server.bodies("/pooling")} == {"classify"}
+    with FaultyServer(Vllm(number, words, ignores=True)) as server:
+        assert failing(server, kind="vllm-pooling", tokenizer=folder) == ["activation"]
+
+
+# Answers that are not whole, or not in order.
+
+
+def attributes(text, add_eos=False, n=5):
+    return [2 + number((i, add_eos, *text.encode())) / 3 for i in range(n)]
+
+
+def kinds(words):
+    """Each kind's server and options, and the truth that its scores are."""
+    ratings = {"label_weights": [0, 1, 0, 0, 0], "name": "tiny"}
+    return {
+        "vllm": (Vllm(number, words), {}),
+        "vllm-pooling": (Vllm(number, words), {}),
+        "sglang": (Sglang(number), {}),
+        "tei": (Tei(number, words), {}),
+        "openrlhf": (OpenRlhf(number, words), {"max_length": 2048}),
+        "triton": (Triton(attributes), ratings),
+    }
+
+
+KINDS = list(kinds(None))
+
+
+def rearranged(answer, order):
+    """A server's answer with its rows as `order(rows)` has them, whatever they lie in."""
+    if isinstance(answer, tuple):
+        from tritonclient.http import InferenceServerClient
+
+        _, headers, content = answer
+        held = InferenceServerClient.parse_response_body(
+            content, header_length=headers["inference-header-content-length"]
+        )
+        types = {"rewards": "FP32", "exceeded": "BOOL"}
+        return reply({name: (kind, np.array(order(list(held.as_numpy(name))))) for name, kind in types.items()})
+    if isinstance(answer, list):
+        return order(answer)
+    key = "rewards" if "rewards" in answer else "data"
+    return answer | {key: order(answer[key])}
+
+
+class Rearranging:
+    """A server whose rows are rearranged at the first `times` arrivals of each request, once `starts` is true."""
+
+    def __init__(self, respond, order, times=1, starts=True):
+        self.respond, self.order, self.times, self.starts = respond, order, times, starts
+        self.arrived = collections.Counter()
+
+    def __call__(self, path, body, headers):
+        answer = self.respond(path, body, headers)
+        asked = repr(body)
+        if body is None or not self.starts or self.arrived[asked] >= self.times:
+            return answer
+        self.arrived[asked] += 1
+        return rearranged(answer, self.order)
+
+
+WRONG = {
+    "one too few": lambda rows: rows[:-1],
+    "one too many": lambda rows: [*rows, rows[0]],
+    "none": lambda rows: rows[:0],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_count_is_asked_again_and_never_a_row(folder, words, texts, kind, wrong):
+    respond, options = kinds(words)[kind]
+    where = {"kind": kind, "batch": 3, "backoff": 0.001} | options | ({} if kind == "triton" else {"tokenizer": folder})
+    with FaultyServer(Rearranging(respond, WRONG[wrong], starts=False)) as server:
+        served = rmlab.remote(server.url, **where, retries=1)
+        right = rmlab.score(texts, served)
+        n = len(server.log)
+        server.respond.starts = True
+        table = rmlab.score(texts, served)
+        assert len(server.log) - n == 2 * len(server.respond.arrived), "each request twice"
+        server.respond.times = 99
+        with pytest.warns(UserWarning, match="no score for"):
+            none = rmlab.score(texts, served, allow_missing=True)
+    np.testing.assert_array_equal(table["score"], right["score"])
+    assert none["score"].isna().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_out_of_order_are_sorted_where_they_are_numbered_and_refused_elsewhere(folder, words, texts, kind):
+    respond, options = kinds(words)[kind]
+    where = {"kind": kind} | options | ({} if kind == "triton" else {"tokenizer": folder})
+    with FaultyServer(respond) as server:
+        right = rmlab.score(texts, rmlab.remote(server.url, **where))["score"]
+    with FaultyServer(Rearranging(respond, lambda rows: rows[::-1], times=99)) as server:
+        if kind.startswith("vllm"):
+            np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **where))["score"], right)
+        else:
+            assert failing(server, **where) == ["alone"]
+
+
+def test_rows_with_a_number_twice_or_another_text_s_are_no_answer():
+    for kind, key in (("vllm", "probs"), ("vllm-pooling", "data")):
+        read = dialect(kind, "http://127.0.0.1:9").read
+        rows = [{"index": i, key: [float(i)]} for i in (1, 0)]
+        assert read({"data": rows}, 2).values == [[0.0], [1.0]]
+        for wrong in ([rows[0], rows[0]], [rows[0], rows[1] | {"index": 2}], [rows[0], rows[1] | {"index": None}],
+                      [rows[0], {key: [0.0]}], [rows[0], {"index": 0}], [rows[0], rows[1] | {key: [float("nan")]}],
+                      [rows[0], rows[1] | {key: []}], [rows[0], rows[1] | {key: ["0.5"]}]):  # fmt: skip
+            with pytest.raises((ValueError, LookupError, TypeError)):
+                read({"data": wrong}, 2)
+
+
 # Long runs.
 
 
@@ -397,10 +552,6 @@ def test_the_key_is_in_no_table_store_or_provenance(folder, words, texts, tmp_pa
 
 
 # SteerLM over Triton.
-
-
-def attributes(text, add_eos=False, n=5):
-    return [2 + number((i, add_eos, *text.encode())) / 3 for i in range(n)]
 
 
 def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tmp_path):

@@ -10,7 +10,7 @@ from rmlab.cli.options import given, label_weights
 
 __all__ = ["Kind", "LocalWeights", "Tokenizer", "Url", "served_options"]
 
-_KINDS = ("vllm", "sglang", "tei", "openrlhf", "triton")
+_KINDS = ("vllm", "vllm-pooling", "sglang", "tei", "openrlhf", "triton")
 _REFUSED = ("device", "dtype", "head", "convention", "budget", "trust_remote_code", "allow_pickle")
 
 
@@ -24,7 +24,7 @@ Url = Annotated[
     str | None, typer.Option(help="Address of the server that has MODEL, e.g. http://127.0.0.1:8000.", metavar="URL")
 ]
 Kind = Annotated[
-    str | None, typer.Option(help="What serves it: vllm, sglang, tei, openrlhf or triton.", callback=_kind)
+    str | None, typer.Option(help=f"What serves it: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}.", callback=_kind)
 ]
 Tokenizer = Annotated[str | None, typer.Option(help="Folder or id of a served model's tokenizer.")]
 LocalWeights = Annotated[
@@ -42,7 +42,7 @@ def served_options(
 ) -> dict[str, Any]:
     """Keywords of `rmlab.remote` from the options of a command; names what does not go with --url."""
     if kind is None:
-        raise typer.BadParameter("needs --kind: vllm, sglang, tei, openrlhf or triton", param_hint="--url")
+        raise typer.BadParameter(f"needs --kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}", param_hint="--url")
     wrong = [name for name in _REFUSED if name in options]
     if wrong:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)

@@ -73,11 +73,32 @@ def _vllm_activated(texts: Sequence[Payload], model: str | None) -> Json:
     return {"input": list(texts), "add_special_tokens": False} | ({"model": model} if model else {})
 
 
+def _pooling(texts: Sequence[Payload], model: str | None) -> Json:
+    return _vllm(texts, model) | {"task": "classify"}
+
+
+def _pooling_activated(texts: Sequence[Payload], model: str | None) -> Json:
+    return _vllm_activated(texts, model) | {"task": "classify"}
+
+
 def _read_vllm(answer: Json, n: int) -> Scored:
+    return _indexed(answer, n, "probs")
+
+
+def _read_pooling(answer: Json, n: int) -> Scored:
+    if any(isinstance(row["data"], list) and any(isinstance(x, list) for x in row["data"]) for row in answer["data"]):
+        raise ValueError(
+            "values for every token where those of the text belong; serve with --pooler-config.task classify"
+        )
+    return _indexed(answer, n, "data")
+
+
+def _indexed(answer: Json, n: int, key: str) -> Scored:
+    """Rows that say which text each is for: they may come in any order."""
     rows = sorted(answer["data"], key=lambda row: int(row["index"]))
     if [row["index"] for row in rows] != list(range(n)):
         raise ValueError(f"{len(rows)} answers for {n} texts")
-    return Scored([numbers(row["probs"]) for row in rows], _count(answer.get("usage", {}).get("prompt_tokens")))
+    return Scored([numbers(row[key]) for row in rows], _count(answer.get("usage", {}).get("prompt_tokens")))
 
 
 def _sglang(texts: Sequence[Payload], model: str | None) -> Json:
@@ -135,6 +156,10 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             Dialect(
                 "vllm", "/classify", _vllm, _read_vllm, takes_ids=True, adds_special=False,
                 activated=_vllm_activated, model_path="/v1/models", model_name=_first_model,
+            ),
+            Dialect(
+                "vllm-pooling", "/pooling", _pooling, _read_pooling, takes_ids=True, adds_special=False,
+                activated=_pooling_activated, model_path="/v1/models", model_name=_first_model,
             ),
             Dialect(
                 "sglang", "/classify", _sglang, _read_sglang, takes_ids=True, adds_special=True,

@@ -28,8 +28,9 @@ LabelWeights = str | Mapping[str, float] | Sequence[float]
 def remote(url: str, *, kind: str, **options: Any) -> Remote:
     """A reward model behind a server: its raw scores, for `rmlab.score` and wherever a scorer goes.
 
-    `url`: the server's address, such as "http://127.0.0.1:8000". `kind`: "vllm", "sglang", "tei" (Text Embeddings
-    Inference), "openrlhf" or "triton" (NeMo's SteerLM and Nemotron reward models). `options`:
+    `url`: the server's address, such as "http://127.0.0.1:8000". `kind`: "vllm", "vllm-pooling" (vLLM where it has
+    /pooling and no /classify), "sglang", "tei" (Text Embeddings Inference), "openrlhf" or "triton" (NeMo's SteerLM and
+    Nemotron reward models). `options`:
 
     - `model`: its name at the server; asked of the server where it tells.
     - `tokenizer`: folder or hub id of the model's tokenizer. Conversations are written here, by its chat template or
