@@ -51,8 +51,12 @@ def _name(ax: "Axes", shown: pd.DataFrame, x: str, y: str, known: pd.DataFrame) 
 
     A name stands on the side where fewer other points are in its way, or else towards the middle.
     """
+    from matplotlib.patheffects import withStroke
+
     middle, bottom, reach = known[x].median(), -np.inf, _REACH * float(np.ptp(known[x]))
     height = max(float(np.ptp(known[y])), 1e-9) / _LINES
+    # Lines that callers draw may run through a name, which stays readable so.
+    edge = [withStroke(linewidth=3, foreground=ax.get_facecolor())]
     for name, across, up in shown[["model", x, y]].itertuples(index=False):
         at = bottom = max(up, bottom + height)
         beside_it = known.loc[(known[y] - at).abs() < height, x] - across
@@ -60,7 +64,8 @@ def _name(ax: "Axes", shown: pd.DataFrame, x: str, y: str, known: pd.DataFrame) 
         right = crowd[1] < crowd[0] if crowd[0] != crowd[1] else across < middle
         text, beside = short(name.split("/")[-1], most=_LETTERS), (0.7 if right else -0.7, 0)
         ax.annotate(text, (across, at), beside, "data", "offset fontsize", va="center",
-                    ha="left" if right else "right", fontsize="x-small", annotation_clip=False)  # fmt: skip
+                    ha="left" if right else "right", fontsize="x-small", annotation_clip=False,
+                    path_effects=edge)  # fmt: skip
 
 
 def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFrame:
