@@ -142,14 +142,20 @@ def write(what, found):
 
 
 def check(responses, prompts):
-    """All answers to some random prompts of the shipped RM-Bench results again: the largest difference of a sum."""
-    there = rmlab.papers.results("smollm2-rm-bench").query("model == 'SmolLM2-135M sum'")
+    """All answers to some random prompts of the shipped RM-Bench results again: the largest differences."""
+    shipped = rmlab.papers.results("smollm2-rm-bench")
     key = ["domain", "id", "label", "slot"]
+    there = shipped.pivot(index=key, columns="model", values="score").reset_index()
     some = there.merge(there[["domain", "id"]].drop_duplicates().sample(prompts, random_state=SEED))
     asked = some.merge(responses[[*key, "prompt", "response"]], on=key)
     model = rmlab.implicit_reward(smollm2(), mode="sum", device="cpu", dtype="float32")
     again = model(asked["prompt"].tolist(), asked["response"].tolist())
-    print(f"{len(asked)} answers to {prompts} prompts: at most {np.abs(again - asked['score']).max():.6f} apart")
+    total, mean = asked["SmolLM2-135M sum"], asked["SmolLM2-135M mean"]
+    apart = np.abs(again - total)
+    print(
+        f"{len(asked)} answers to {prompts} prompts: means at most {(apart * mean / total).max():.1e} apart, sums "
+        f"{apart.max():.1e}: {(apart / total.abs()).max():.1e} of themselves, {apart.max() / total.std():.1e} sd"
+    )
 
 
 if __name__ == "__main__":
