@@ -1,11 +1,13 @@
 """Runs against servers and stores: every question once, on bad days and after kill -9 too; budgets; no key anywhere."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -210,6 +212,35 @@ def test_a_budget_of_tokens_ends_a_run_without_wrong_rows(tmp_path):
     assert any("max_tokens" in reason or "budget" in reason for reason in about["failures"])
 
 
+CELLS = [
+    "import traceback\nimport rmlab\nfrom judge_fakes import responses\n"
+    "judge = rmlab.judge('m', {url!r}, key='JUDGE_KEY', retries=0, name='one')\njudge, vars(judge)",
+    "try:\n    rmlab.prefer(responses(3), judge, progress=False)\n"
+    "except rmlab.DataError:\n    print(traceback.format_exc())",
+    "rmlab.prefer(responses(3), judge, store={store!r}, progress=True)",
+]
+
+
+def test_a_key_is_in_no_notebook(tmp_path, monkeypatch):
+    """Values shown, warnings and tracebacks, as a notebook keeps them."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+    echo = lambda path, body, headers: (401, {}, {"error": f"wrong key {headers['authorization']}"})  # noqa: E731
+    with FaultyServer(echo) as server:
+        cells = [cell.format(url=server.url, store=str(tmp_path / "store")) for cell in CELLS]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        nbclient.NotebookClient(notebook, timeout=120, allow_errors=True, kernel_name="python3").execute()
+        assert {seen.headers["authorization"] for seen in server.log} == {f"Bearer {KEY}"}
+    nbformat.write(notebook, tmp_path / "run.ipynb")
+    written = (tmp_path / "run.ipynb").read_text()
+    assert [output["output_type"] for output in notebook.cells[-1]["outputs"]][-1] == "error"
+    assert written.count("DataError") >= 2
+    assert "[key]" in written, "the server's echo is shown, without the key"
+    assert KEY not in written
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
 @pytest.mark.usefixtures("no_waiting")
 def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
     monkeypatch.setenv("JUDGE_KEY", KEY)
@@ -242,6 +273,26 @@ def test_memory_holds_verdicts_not_answers(tmp_path):
     store, read = Store(tmp_path), again.reader(questions)
     found = asking.ask("judge", again.speaker, questions, read, store=store, progress=False)
     assert max(len(repr(value)) for value in found.read.values()) < 40
+
+
+def most_held(n, store):
+    """The most bytes held at once while `n` comparisons are asked, and answered with 20 kB each."""
+    long = pair_judge(lambda *_: "word " * 4000 + "[[A]]")
+    table = responses(n)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        rmlab.prefer(table, long, store=store, progress=False)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_grows_by_verdicts_and_not_by_answers(tmp_path):
+    most_held(10, tmp_path / "imports")
+    few, many = (most_held(n, tmp_path / str(n)) for n in (50, 200))
+    # A question is a key, a verdict, and here also the words that the fake judge remembers: not its answer of 20 kB.
+    assert (many - few) / (2 * 150) < 5_000
 
 
 def _items(table: pd.DataFrame):

@@ -107,6 +107,21 @@ def test_shipped_letters_come_out_again(folder, script, shared_data, tmp_path):
     assert np.abs(margin - some["SmolLM2-135M letters"]).max() <= 2e-4
 
 
+def test_shipped_verdicts_come_out_again(folder):
+    """The three shortest comparisons of the lesson's judge, in both orders."""
+    shipped = papers.results("smollm2-judge")
+    plain = rmlab.load("mini").query("style == 'plain' and domain == 'chat'")
+    shortest = plain["response"].str.len().groupby(plain["id"]).sum().nsmallest(3).index
+    some = plain[plain["id"].isin(shortest)].reset_index(drop=True)
+    judge = rmlab.judge(folder, mode="logprob", dtype="float32", name="SmolLM2-135M")
+    pairs = rmlab.prefer(some, judge, allow_missing=True, progress=False)
+    both = shipped.merge(pairs, on=["model", "benchmark", *PAIR], suffixes=("", "_again"), validate="1:1")
+    assert len(both) == 3
+    for column in ("outcome", "verdict", "vote_first", "vote_second"):
+        assert both[column].tolist() == both[f"{column}_again"].tolist(), column
+    assert (both["margin"] - both["margin_again"]).abs().max() <= 2e-4
+
+
 def real_texts(folder):
     """RM-Bench's texts at hand, three domains; that mathematics is not there is known."""
     with warnings.catch_warnings():

@@ -83,7 +83,8 @@ class _Results:
             text = self.path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{self.path}: cannot be read ({error}); give the result file of a batch") from error
-        for number, line in enumerate(text.splitlines(), 1):
+        # Not by `splitlines`: an answer may hold other separators than the line feed, which JSON leaves as they are.
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield from self._answer(number, line)
 
