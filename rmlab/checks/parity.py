@@ -46,6 +46,8 @@ def parity(
     bos, eos, truncation, template, tokenizer, padding; or unknown. The first ones are seen in the numbers. The others
     are named only where they were reproduced: `responses` are read again, in each way in which servers misread them,
     by the reward model itself, which `a` or `b` is, or `model` (a folder, or what `rmlab.classifier` made).
+    Half precision shows in the numbers alone where only the finished scores were rounded; a head, or a model, that was
+    computed in it is named with `responses` and `model`, where no other reading explains the scores.
     `tokenizers`: further tokenizers that may have been used.
 
     Raises DataError where the tables have several models, fewer than four texts in common, or missing scores.
