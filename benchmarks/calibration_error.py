@@ -3,7 +3,8 @@
 Margins are log-odds times a factor: 1 is calibrated. Outcomes follow the log-odds; the nine comparisons of a prompt
 depend on each other through a normal variable they share. The truth is the error of the bins, from many draws.
 
-    python benchmarks/calibration_error.py [--draws 2000] [--out benchmarks/results/calibration_error.csv]
+    python benchmarks/calibration_error.py [--draws 2000] [--comparisons 1 9]
+        [--out benchmarks/results/calibration_error.csv]
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep
 from scipy.special import expit, ndtr
 
 from rmlab import stats
@@ -39,11 +41,11 @@ def truth(factor: float, bins: int) -> float:
     return float(np.abs(np.bincount(place, expit(odds) - said, bins)).sum() / MANY)
 
 
-def rows(draws: int) -> Iterator[dict[str, object]]:
-    for prompts, per in WORLDS:
+def rows(draws: int, comparisons: list[int]) -> Iterator[dict[str, object]]:
+    for prompts, per in (world for world in WORLDS if world[1] in comparisons):
         for factor in FACTORS:
             for bins in (10,) if factor != 1 else (5, 10, 15):
-                rng = np.random.default_rng(prompts + per)
+                rng = np.random.default_rng([prompts, per, bins, round(10 * factor)])
                 table = pd.concat(
                     stats.calibration_error(
                         _pairs(margins(min(BATCH, draws - i), prompts, per, factor, rng)), bins=bins
@@ -84,19 +86,19 @@ def _pairs(margin: np.ndarray) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--comparisons", type=int, nargs="+", default=[1, 9], help="only worlds of so many a prompt")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     start, made = time.perf_counter(), []
-    for row in rows(options.draws):
+    for row in rows(options.draws, options.comparisons):
         made.append(row)
         print("  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
+    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     for what in ("share", "brier", "log_loss"):
         print(f"{what}: mean {table[what].mean():.3f}, worst {table[what].min():.3f}")
     print(f"{time.perf_counter() - start:.0f} s")
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(options.out, index=False)
+        keep(table, options.out, ["prompts", "comparisons", "factor", "bins"])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ interval and test is the one of `summary`, `estimates`, `compare` and `rank`, ru
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ import decisions
 import designs
 import ranks
 from designs import SIZES, Design
+from kept import keep
 
 import rmlab
 from rmlab.metrics.estimate import estimate
@@ -50,6 +51,7 @@ class World(NamedTuple):
 
 SECOND = Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
 BLANK = {"ties": 0.1, "blanks": 0.05}
+STUBBORN = Design((1.2,) * 4, style=3.0, prompts=0.3, noise=0.25)
 WORLDS = {
     "typical": World(Design(), SECOND),
     "heavy-tailed difficulty": World(Design(heavy=True), SECOND._replace(heavy=True)),
@@ -64,6 +66,11 @@ WORLDS = {
     "1,327 prompts, one comparison": World(Design((0.6,)), Design((0.65,)), {"all": 1327}, 1),
     "1,327 nearly equal, one comparison": World(
         Design((3.5,), shared=1.0), Design((3.6,), shared=1.0), {"all": 1327}, 1
+    ),
+    # Style decides: every prompt wins the same comparisons, and hardly one of them ever turns out otherwise.
+    "a constant share, rarely off": World(STUBBORN, STUBBORN._replace(advantage=(1.1,) * 4)),
+    "a constant share, rarely off, 200 prompts of three": World(
+        STUBBORN._replace(advantage=(1.2,)), STUBBORN._replace(advantage=(1.1,)), {"all": 200}, 3
     ),
 }
 
@@ -206,45 +213,59 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["intervals", "held-out", "tests", "power"], default="intervals")
     parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--only", default="", help="only worlds (of tests and power: questions) whose name holds this")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     draws, start = options.draws, time.perf_counter()
     if options.part == "intervals":
-        rows = intervals(WORLDS, RIGHT_BY, draws, seed=0)
+        rows = intervals(WORLDS, RIGHT_BY, draws, seed=0, only=options.only)
     elif options.part == "held-out":
-        rows = intervals(HELD_OUT, RIGHT_BY_HELD_OUT, draws, seed=1000)
+        rows = intervals(HELD_OUT, RIGHT_BY_HELD_OUT, draws, seed=1000, only=options.only)
     else:
-        rows = tests(draws) if options.part == "tests" else power(draws)
+        rows = (tests if options.part == "tests" else power)(draws, options.only)
     table = pd.DataFrame(rows)
     table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
     table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     print(f"{time.perf_counter() - start:.0f} s")
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(options.out, index=False)
+        keep(table, options.out, ["what", "world"])
 
 
-def intervals(worlds: dict[str, World], right_by: dict[str, tuple[float, ...]], draws: int, seed: int) -> list[Row]:
+def intervals(
+    worlds: dict[str, World], right_by: dict[str, tuple[float, ...]], draws: int, seed: int, only: str = ""
+) -> list[Row]:
     rows: list[Row] = []
     for number, (name, world) in enumerate(worlds.items()):
-        rows += show(covered(name, world, draws, seed=seed + number))
+        if only in name:
+            rows += show(covered(name, world, draws, seed=seed + number))
     for number, (name, advantages) in enumerate(right_by.items()):
-        rows += show(reward_bench_2(name, advantages, max(draws // 2, 20), seed=seed + 30 + number))
+        if only in name:
+            rows += show(reward_bench_2(name, advantages, max(draws // 2, 20), seed=seed + 30 + number))
     return rows
 
 
-def tests(draws: int) -> list[Row]:
-    rows: list[Row] = []
-    rows += show(decisions.coherence(5 * draws, seed=40))
-    for models in (2, 5, 20, 50):
-        rows += show(ranks.equal(models, max(draws // 4, 10), seed=60 + models))
-    return rows + show(ranks.spaced(10, 1.0, max(draws // 4, 10), seed=70))
+def tests(draws: int, only: str = "") -> list[Row]:
+    many = max(draws // 4, 10)
+    questions = {
+        "coherence": lambda: decisions.coherence(5 * draws, seed=40),
+        **{f"{n} equal models": lambda n=n: ranks.equal(n, many, seed=60 + n) for n in (2, 5, 20, 50)},
+        "models some errors apart": lambda: ranks.spaced(10, 1.0, many, seed=70),
+        **{f"bounds: {name}": lambda name=name: ranks.bounds(name, draws, seed=80) for name in ranks.LADDERS},
+    }
+    return answered(questions, only)
 
 
-def power(draws: int) -> list[Row]:
-    rows = show(decisions.planned(10 * draws, seed=50))
-    rows += show(decisions.from_designs(draws, seed=52))
-    return rows + show(decisions.from_tables(max(draws // 50, 10)))
+def power(draws: int, only: str = "") -> list[Row]:
+    questions = {
+        "planned": lambda: decisions.planned(10 * draws, seed=50),
+        "designs": lambda: decisions.from_designs(draws, seed=52),
+        "tables": lambda: decisions.from_tables(),
+    }
+    return answered(questions, only)
+
+
+def answered(questions: dict[str, Callable[[], list[Row]]], only: str) -> list[Row]:
+    return [row for name, rows in questions.items() if only in name for row in show(rows())]
 
 
 def show(rows: list[Row]) -> list[Row]:

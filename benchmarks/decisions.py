@@ -61,24 +61,44 @@ def planned(draws: int, seed: int) -> list[Row]:
     return rows
 
 
-def from_tables(tables_each: int) -> list[Row]:
-    """True power at the difference that `power` calls detectable, from tables of equal models: mean and spread.
+def from_tables(asked: int = 25) -> list[Row]:
+    """What `power` calls detectable in tables of equal models: its true power, and how often its range holds.
 
-    All that a table says of it is on how many prompts the two differ: the tables are quantiles of that number.
+    All that a table says of it is on how many prompts the two differ: `asked` such numbers between the 0.05 and the
+    99.95 % quantile, straight lines between them, each number weighed with its chance. `detectable_low` to
+    `detectable_high` must hold the difference whose true power is 80 %.
     """
     rows = []
     for n, agreement in ((60, 0.8), (200, 0.85), (1327, 0.915)):
-        reached = []
-        for differ in binom.ppf((np.arange(tables_each) + 0.5) / tables_each, n, 1 - agreement).astype(int):
+        true, found = detectable_at(n, agreement), []
+        for differ in np.unique(np.linspace(*binom.ppf([0.0005, 0.9995], n, 1 - agreement), asked).astype(int)):
             kinds = np.repeat([0, 1, 2], [differ // 2, differ - differ // 2, n - differ])
-            found = stats.power(one_each(kinds), "a", "b", seed=int(differ))["detectable"].item()
-            if found == found:
-                reached.append(exact_power(n, found, agreement, 0.05) if found < 1 - agreement else 1.0)
-        low, high = np.quantile(reached, [0.025, 0.975])
-        rows.append({"what": "true power at power's detectable (80 % asked): mean over tables", "draws": len(reached),
-                     "world": f"{n} prompts, agreement {agreement:g}: 95 % of tables {low:.2f} to {high:.2f}",
-                     "share": np.mean(reached)})  # fmt: skip
+            row = stats.power(one_each(kinds), "a", "b", seed=int(differ)).iloc[0]
+            if row["detectable"] == row["detectable"]:
+                found.append([differ, *row[["detectable", "detectable_low", "detectable_high"]]])
+        at = np.arange(found[0][0], found[-1][0] + 1)
+        chance = binom.pmf(at, n, 1 - agreement)
+        middle, low, high = (np.interp(at, *np.array(found, float).T[[0, k]]) for k in (1, 2, 3))
+        reached = [exact_power(n, delta, agreement, 0.05) if delta < 1 - agreement else 1.0 for delta in middle]
+        ends = np.interp([0.025, 0.975], np.cumsum(chance) / chance.sum(), reached)
+        world = f"{n} prompts, agreement {agreement:g}"
+        rows += [
+            {"what": "true power at power's detectable (80 % asked): mean over tables", "draws": len(found),
+             "world": f"{world}: 95 % of tables {ends[0]:.2f} to {ends[1]:.2f}",
+             "share": np.average(reached, weights=chance)},
+            {"what": "detectable_low to detectable_high hold the detectable difference", "draws": len(found),
+             "world": f"{world}: truly {true:.4f}", "share": np.average((low <= true) & (true <= high), weights=chance)},
+        ]  # fmt: skip
     return rows
+
+
+def detectable_at(n: int, agreement: float) -> float:
+    """The difference that McNemar's test finds with 80 % on so many prompts."""
+    low, high = 0.0, 1 - agreement
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if exact_power(n, middle, agreement, 0.05) >= 0.8 else (middle, high)
+    return high
 
 
 class Two(NamedTuple):

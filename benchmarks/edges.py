@@ -76,7 +76,7 @@ def main() -> None:
     limits = {name: [method(np.arange(n + 1.0), n) for n in PROMPTS] for name, method in METHODS.items()}
     rows = []
     for number, (design, model) in enumerate(DESIGNS.items()):
-        rng, held = np.random.default_rng(number), {name: [] for name in METHODS}
+        rng, held, width = np.random.default_rng(number), {name: [] for name in METHODS}, {name: [] for name in METHODS}
         for true in model.cells().T:
             won = rng.binomial(PROMPTS, true, (options.draws, 4))
             share = won / PROMPTS
@@ -86,10 +86,13 @@ def main() -> None:
                 up = np.sqrt(((np.maximum(high, share) - share) ** 2).sum(axis=1)) / 4
                 gap = true.mean() - share.mean(axis=1)
                 held[name].append(((-down <= gap) & (gap <= up)).mean())
+                width[name].append((down + up).mean())
+        short = np.mean(width["mid-p (rmlab)"])
         rows += [
-            {"design": design, "interval": name, "cells": np.mean(found), "worst": min(found), "draws": options.draws}
+            {"design": design, "interval": name, "cells": np.mean(found), "worst": min(found),
+             "width": np.mean(width[name]), "width / mid-p": np.mean(width[name]) / short, "draws": options.draws}
             for name, found in held.items()
-        ]
+        ]  # fmt: skip
     table = pd.DataFrame(rows).round(4).assign(date=date.today().isoformat())
     print(table.drop(columns="date").to_string(index=False))
     if options.out:

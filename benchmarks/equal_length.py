@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept import keep
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import length_worlds as worlds
@@ -127,12 +128,11 @@ def main() -> None:
     for row in rows(options.draws, options.data, options.texts, options.tastes, options.forms):
         made.append(row)
         print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()), flush=True)
-    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores")
+    table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     print(table.groupby(["form", "texts"])["share"].agg(["mean", "min"]).round(3).to_string())
     print(f"{time.perf_counter() - start:.0f} s")
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(options.out, index=False)
+        keep(table, options.out, ["what", "texts", "world", "form"])
 
 
 if __name__ == "__main__":

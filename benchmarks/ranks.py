@@ -5,10 +5,12 @@ Run by `benchmarks/coverage.py`; the sets, letters and best sets are those of `r
 
 import designs
 import numpy as np
+from decisions import as_pairs
 from designs import Design
 
+from rmlab import stats
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.numbers import overall
+from rmlab.metrics.numbers import Reading, overall
 from rmlab.stats.ranking import rank_columns
 
 Row = dict[str, object]
@@ -16,10 +18,15 @@ SIZES = {"all": 300}
 PER = 3
 
 
-def found(ladder: list[Design], rng: np.random.Generator) -> dict[str, dict]:
-    """Both families' columns of one table of models on common prompts, three comparisons each."""
+def drawn(ladder: list[Design], rng: np.random.Generator) -> Reading:
+    """One table of models on common prompts, three comparisons each."""
     common = designs.prompts_in_common(1, rng, SIZES)
-    reading = designs.reading(np.concatenate([designs.margins(d, 1, common, rng, SIZES) for d in ladder]), SIZES, PER)
+    return designs.reading(np.concatenate([designs.margins(d, 1, common, rng, SIZES) for d in ladder]), SIZES, PER)
+
+
+def found(ladder: list[Design], rng: np.random.Generator) -> dict[str, dict]:
+    """Both families' columns of one table."""
+    reading = drawn(ladder, rng)
     one = estimate(reading.items, overall(reading))
     return {family: rank_columns(reading, one, family=family) for family in ("model", "all pairs")}
 
@@ -68,3 +75,27 @@ def spaced(models: int, gap: float, tables: int, seed: int) -> list[Row]:
         for family, inside in held.items()
     ]  # fmt: skip
     return [*rows, {"what": "best set holds the best model", "world": world, "share": np.mean(best), "draws": tables}]
+
+
+LADDERS = {  # what right answers score more, worst model first; 0.1 is one error of a difference here
+    "6 equal models": (0.6,) * 6,
+    "6 models 1 error apart": tuple(0.6 + 0.1 * m for m in range(6)),
+    "6 models, two of them best": (0.5, 0.6, 0.7, 0.7, 0.9, 0.9),
+}
+
+
+def bounds(name: str, tables: int, seed: int) -> list[Row]:
+    """How often `compare_best` holds each model's true distance to the best, from below and from above."""
+    rng, ladder = np.random.default_rng(seed), [Design((up,)) for up in LADDERS[name]]
+    true = np.array([design.cells()[0, :PER].mean() for design in ladder])
+    behind, held = true.max() - true, {"at_least": [], "at_most": []}
+    for _ in range(tables):
+        found = stats.compare_best(as_pairs(drawn(ladder, rng))).set_index("model")
+        found = found.loc[[f"row {i}" for i in range(len(ladder))]]
+        held["at_least"].append(found["at_least"].to_numpy() <= behind + 1e-12)
+        held["at_most"].append(found["at_most"].to_numpy() >= behind - 1e-12)
+    return [
+        {"what": f"compare_best: {side} holds the distance to the best", "world": name, "share": np.mean(inside),
+         "worst": np.mean(inside, axis=0).min(), "draws": tables}
+        for side, inside in held.items()
+    ]  # fmt: skip

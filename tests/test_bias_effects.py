@@ -215,8 +215,10 @@ def test_counting_characters_is_no_knowledge_on_the_real_texts(shared_data):
     assert without["effect"] < -0.05
     assert without["p"] < 0.01
     assert without["caveat"]
-    assert abs(style_effects(scores, features)["effect"].iloc[0]) < 0.02
+    assert round(style_effects(scores, features)["effect"].iloc[0], 3) == 0.005
     left_out = style_effects(scores, features, terms=["correct", "step"], by="domain").set_index(["domain", "term"])
+    told = left_out["effect"].xs("correct", level="term").round(2)
+    assert (round(without["effect"], 2), told["safety-refuse"], told["safety-response"]) == (-0.09, -0.53, 0.73)
     said = left_out["caveat"].xs("correct", level="term")
     assert said["safety-refuse"].startswith("right answers are 0.49 times as long")
     assert said["safety-response"].startswith("right answers are 2.12 times as long")

@@ -64,6 +64,24 @@ def test_gap_at_its_end_still_has_width():
     assert row["high"] == 1
 
 
+def test_an_error_is_missing_exactly_where_the_limits_are():
+    """Some prompts, none, too few, and prompts that all have the same gap, whose error is 0 between two limits."""
+    many, few = world(30, seed=1)[0], world(4, seed=2, model="few")[0]
+    style = many.assign(model="style alone", score=many["slot"].astype(float))
+    flat = many.assign(model="flat", score=(many["label"] == "chosen").astype(float))
+    blank = many.assign(model="blank", score=np.nan)
+    table = pd.concat([style_gap(metrics.pairs(part)) for part in (many, few, style, flat, blank)])
+    table = table.set_index("model")[["gap", "se", "low", "high"]].astype(float)
+    missing = table[["se", "low", "high"]].isna()
+    assert missing.nunique(axis=1).eq(1).all()
+    assert missing["se"].to_dict() == {"m": False, "few": True, "style alone": False, "flat": False, "blank": True}
+    assert table.loc[["style alone", "flat"], "se"].tolist() == [0, 0]
+    assert table.loc[["style alone", "flat"], "gap"].tolist() == [1, 0]
+    assert (table["high"] - table["low"]).dropna().gt(0.02).all()
+    known = table.dropna()
+    assert ((known["low"] <= known["gap"]) & (known["gap"] <= known["high"])).all()
+
+
 def test_gap_refuses_what_it_cannot_say():
     few = style_gap(metrics.pairs(world(4)[0])).iloc[0]
     assert np.isnan(few[["se", "low", "high"]].astype(float)).all()

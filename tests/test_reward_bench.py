@@ -97,6 +97,54 @@ def test_credit_is_one_over_k_among_the_maxima(seed):
         assert table[key] == pytest.approx(expected)
 
 
+def in_some_order(chosen, rejected, rng):
+    """Place of the first chosen answer, where equal scores are put in a random order."""
+    rows = [(-score, rng.random(), label) for label, side in (("c", chosen), ("r", rejected)) for score in side]
+    labels = [label for *_, label in sorted(rows)]
+    return labels.index("c") + 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rule", ["share", "loss", "win"])
+def test_credit_and_place_equal_the_plain_loop(rule, seed):
+    """One chosen answer among four: how many score higher, how many the same, and what the rule makes of these."""
+    scores = best_of_four(seed)
+    table = metrics.best_of(scores, ties=rule).set_index(["domain", "id"])
+    for key, prompt in scores.groupby(["domain", "id"]):
+        own = prompt.loc[prompt["label"] == "chosen", "score"].item()
+        others = prompt.loc[prompt["label"] == "rejected", "score"].tolist()
+        above, level = sum(other > own for other in others), sum(other == own for other in others)
+        place = 1 + above + {"share": level / 2, "loss": level, "win": 0}[rule]
+        leads = {"share": 1 / (1 + level), "loss": float(level == 0), "win": 1.0}[rule] if above == 0 else 0.0
+        row = table.loc[key]
+        assert (row["above"], row["level"], row["n_answers"]) == (above, level, 4)
+        assert row["credit"] == pytest.approx(leads)
+        assert row["reciprocal_rank"] == pytest.approx(1 / place)
+    assert (table["above"] > 0).any()
+    assert (table["level"] > 0).any()
+
+
+def test_strict_and_lenient_ranks_are_the_ends_of_every_order():
+    """Equal answers may stand in any order: the worst place is that of "loss", the best one that of "win"."""
+    rng = np.random.default_rng(0)
+    scores = best_of_four(7, n=2)
+    ends = {rule: metrics.best_of(scores, ties=rule)["reciprocal_rank"].to_numpy() for rule in ("loss", "win")}
+    groups = [prompt for _, prompt in scores.groupby(["domain", "id"], sort=False)]
+    for prompt, low, high in zip(groups, ends["loss"], ends["win"], strict=True):
+        sides = (prompt.loc[prompt["label"] == label, "score"] for label in ("chosen", "rejected"))
+        chosen, rejected = (side.tolist() for side in sides)
+        places = {in_some_order(chosen, rejected, rng) for _ in range(200)}
+        assert (1 / max(places), 1 / min(places)) == pytest.approx((low, high))
+
+
+def test_the_strict_summary_is_the_mean_of_strict_credits():
+    scores = whole(2)
+    strict = metrics.summary(scores, ties="loss").iloc[0]
+    best = metrics.best_of(scores[scores["domain"] != "Ties"], ties="loss").groupby("domain")["credit"].mean()
+    assert strict[["factuality", "precise_if", "math", "safety", "focus"]].tolist() == pytest.approx(best[list(FIVE)])
+    assert 0 < best.mean() < metrics.best_of(scores[scores["domain"] != "Ties"])["credit"].mean()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_ties_equal_the_plain_oracle(seed):
     scores = ties(seed, levels=2 if seed % 2 else 6)

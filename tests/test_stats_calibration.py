@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from outcome_tables import margins_as_pairs
+from scipy.stats import norm
 
 from rmlab import metrics, stats
 from rmlab.tables import DataError
@@ -110,6 +111,28 @@ def test_a_calibrated_model_shows_no_error_on_average():
         assert ((table["ece_low"] <= truth) & (truth <= table["ece_high"])).mean() >= 0.9
         assert abs(table["ece_debiased"].mean() - truth) < 0.25 * truth
         assert (table["ece_debiased"] <= table["ece"] + 1e-12).all()
+
+
+def drawn_nine(rng, n, models):
+    """The same with nine comparisons a prompt, whose outcomes share half of the variance behind them."""
+    odds = np.abs(rng.normal(0, 1.5, (models, n, 9)))
+    behind = (rng.standard_normal((models, n, 1)) + rng.standard_normal(odds.shape)) / np.sqrt(2)
+    margin = odds * np.where(norm.cdf(behind) < 1 / (1 + np.exp(-odds)), 1, -1)
+    keys = {"id": np.repeat(np.arange(n), 9).astype(str), "chosen_slot": np.tile(np.arange(9), n)}
+    return pd.concat(margins_as_pairs(row.ravel(), f"m{i}").assign(**keys) for i, row in enumerate(margin))
+
+
+def test_nine_comparisons_of_a_prompt_are_one_cluster():
+    """A calibrated model: 0 lies below the interval in no more than 7 % of draws, and Brier's is as wide as it must be."""
+    table = drawn_nine(np.random.default_rng(5), 40, models=60)
+    alone = table.assign(id=table["id"] + " " + table["chosen_slot"].astype(str), chosen_slot=0)
+    by_prompt, by_itself = (stats.calibration_error(pairs) for pairs in (table, alone))
+    np.testing.assert_allclose(by_prompt[["ece", "brier"]], by_itself[["ece", "brier"]])
+    assert (by_prompt["ece_low"] == 0).mean() >= 0.93
+    odds = np.abs(np.random.default_rng(6).normal(0, 1.5, 1_000_000))
+    true = (1 / (1 + np.exp(-odds)) / (1 + np.exp(odds))).mean()
+    held = [((x["brier_low"] <= true) & (true <= x["brier_high"])).mean() for x in (by_prompt, by_itself)]
+    assert held[1] < 0.9 <= held[0], held
 
 
 def test_the_debiased_error_leaves_each_prompt_out_in_turn():

@@ -13,8 +13,7 @@ from rmlab.metrics import errors
 __all__ = ["Estimate", "estimate", "values"]
 
 
-_MOST = 2.0
-_BELIEVED = 10.0  # clusters that differ from which on their spread is half believed; chosen by benchmarks/coverage.py
+_HIDDEN = 0.5  # of a cluster that is reckoned with at the far end of its range, unseen; chosen by benchmarks/coverage.py
 
 
 class Estimate(NamedTuple):
@@ -198,11 +197,12 @@ def _limits(
     floor, ceiling = (np.nansum(total * end, axis=1, keepdims=True) for end in (least, most))
     fourths = group_sums(influence**4, stratum, n_strata)
     seen = errors.seen_clusters(variance, fourths)
-    n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata) * _worth(items, number, stratum, seen)
+    n_clusters = _kish(share, stratum, n_strata)
+    n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata) * _worth(items, number, stratum, n_clusters)
     whole = errors.total_freedom(variance, freedom)[:, None]  # the strata's errors add up, so their freedom does too
     parts = group_sums(contribution, stratum, n_strata)
     own = _share_limits(
-        parts, total * least, total * most, variance, n_items, _kish(share, stratum, n_strata),
+        parts, total * least, total * most, variance, n_items, n_clusters,
         seen, np.broadcast_to(whole, variance.shape), confidence,
     )  # fmt: skip
     low, high = errors.mover(value, np.ones_like(total), parts, *own)
@@ -217,13 +217,13 @@ def _limits(
     return np.maximum(low, floor[:, 0]), np.minimum(high, ceiling[:, 0]), width
 
 
-def _worth(items: Items, number: Number, stratum: Codes, seen: Floats) -> Floats | float:
+def _worth(items: Items, number: Number, stratum: Codes, n_clusters: Floats) -> Floats | float:
     """How many comparisons of 0 or 1 an item is worth, (models, strata): 1, and more where credits lie in between.
 
     The effective size is at most the number of items, but fractions vary less than zeros and ones do: without this the
-    interval of RewardBench 2's Ties would hold 99 %. How much less is known from the `seen` clusters that differ from
-    the rest; with few of them it is not believed, and never is an item worth more than two: where no prompt fails, the
-    hundredths of Ties' margins vary hardly at all, and would hide the failure that is to come.
+    interval of RewardBench 2's Ties would hold 99 %. How much less is the variance of zeros and ones over that of the
+    credits, with half of one more cluster at the far end of the range: where no prompt fails, the hundredths of Ties'
+    margins vary hardly at all, and would hide the failure that is to come.
     """
     counted = number.pool >= 0
     credit, (least, most) = items.credit[:, counted], items.bounds[items.cell[counted]].T
@@ -232,14 +232,14 @@ def _worth(items: Items, number: Number, stratum: Codes, seen: Floats) -> Floats
     known = ~np.isnan(credit)
     unit = np.where(known, (credit - least) / (most - least), 0.0)
     n, total, squares = (
-        np.stack([np.bincount(stratum[items.cluster[counted]], row, seen.shape[1]) for row in x])
+        np.stack([np.bincount(stratum[items.cluster[counted]], row, n_clusters.shape[1]) for row in x])
         for x in (known.astype(np.float64), unit, unit**2)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         share = total / n
-        found: Floats = np.maximum((share - share**2) / (squares / n - share**2), 1.0)
-    found = np.minimum(np.where(np.isfinite(found), found, 1.0), _MOST)
-    return 1 + (found - 1) * seen / (seen + _BELIEVED)
+        hidden = _HIDDEN * np.maximum(share, 1 - share) ** 2 / n_clusters
+        found: Floats = np.maximum((share - share**2) / (squares / n - share**2 + hidden), 1.0)
+    return np.where(np.isfinite(found), found, 1.0)
 
 
 def _kish(share: Floats, stratum: Codes, n_strata: int) -> Floats:
