@@ -45,7 +45,7 @@ def rows(draws: int, comparisons: list[int]) -> Iterator[dict[str, object]]:
     for prompts, per in (world for world in WORLDS if world[1] in comparisons):
         for factor in FACTORS:
             for bins in (10,) if factor != 1 else (5, 10, 15):
-                rng = np.random.default_rng([prompts, per, bins, round(10 * factor)])
+                rng = np.random.default_rng(prompts + per)
                 table = pd.concat(
                     stats.calibration_error(
                         _pairs(margins(min(BATCH, draws - i), prompts, per, factor, rng)), bins=bins

@@ -223,8 +223,8 @@ def main() -> None:
         rows = intervals(HELD_OUT, RIGHT_BY_HELD_OUT, draws, seed=1000, only=options.only)
     else:
         rows = (tests if options.part == "tests" else power)(draws, options.only)
-    table = pd.DataFrame(rows)
-    table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"])
+    table = pd.DataFrame({"draws": pd.NA} | row for row in rows).astype({"draws": "Int64"})
+    table["error"] = np.sqrt(table["share"] * (1 - table["share"]) / table["draws"].astype(float))
     table = table.round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")
     print(f"{time.perf_counter() - start:.0f} s")
     if options.out:

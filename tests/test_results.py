@@ -9,6 +9,8 @@ import pytest
 
 import rmlab
 from rmlab import papers, tables
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.numbers import overall, read
 from rmlab.scorers.forms import FORMS
 from rmlab.tables import DataError
 
@@ -36,6 +38,22 @@ def test_a_table_of_pairs_and_one_of_scores(outcomes, scores):
     assert scores.groupby("model").size().tolist() == [2 * 447] * 9
     tables.check_pairs(outcomes)
     tables.check_scores(scores)
+
+
+def test_tasks_that_subsets_share_are_one_cluster(outcomes):
+    """Six languages ask the same 164 tasks; alpacaeval's three subsets share 91 prompts, one of them with MT-Bench."""
+    one = outcomes[outcomes["model"] == outcomes["model"].iloc[0]]
+    items = read(one).items
+    subset = items.frame["subset"]
+    languages = subset[subset.str.startswith("hep-")].groupby(items.cluster[subset.str.startswith("hep-")]).agg(set)
+    assert len(languages) == 164
+    assert all(len(found) == 6 for found in languages)
+    members = subset.groupby(items.cluster).agg(set)
+    alpaca = {"alpacaeval-easy", "alpacaeval-length", "alpacaeval-hard"}
+    assert sum(found == alpaca for found in members) == 90
+    assert [found - alpaca for found in members if found > alpaca] == [{"mt-bench-med", "mt-bench-hard"}]
+    assert items.n_clusters == len(members) == 1913
+    assert estimate(items, overall(read(one))).influence.shape[1] == 1913
 
 
 def test_each_says_where_it_comes_from(outcomes, scores):

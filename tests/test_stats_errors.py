@@ -88,6 +88,8 @@ def test_families_of_models_are_found_by_their_errors():
     pairs = responses_of(np.abs(bases[family] - noise))
     table = stats.error_clusters(pairs)
     pd.testing.assert_frame_equal(table, stats.error_clusters(pairs, n_clusters=3))
+    mixed = stats.error_clusters(pairs.groupby("model", sort=False).sample(frac=1, random_state=0))
+    pd.testing.assert_frame_equal(mixed, table)  # halves are dealt by the prompts' keys
     assert table["stability"].iloc[0] > 0.95
     assert (table["within"] > 0.4).all()
     found = table.set_index("model")["cluster"]
