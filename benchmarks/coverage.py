@@ -244,7 +244,7 @@ def intervals(
     return rows
 
 
-def tests(draws: int, only: str = "") -> list[Row]:
+def tests(draws: int, only: str) -> list[Row]:
     many = max(draws // 4, 10)
     questions = {
         "coherence": lambda: decisions.coherence(5 * draws, seed=40),
@@ -255,7 +255,7 @@ def tests(draws: int, only: str = "") -> list[Row]:
     return answered(questions, only)
 
 
-def power(draws: int, only: str = "") -> list[Row]:
+def power(draws: int, only: str) -> list[Row]:
     questions = {
         "planned": lambda: decisions.planned(10 * draws, seed=50),
         "designs": lambda: decisions.from_designs(draws, seed=52),

@@ -87,7 +87,8 @@ def from_tables(asked: int = 25) -> list[Row]:
              "world": f"{world}: 95 % of tables {ends[0]:.2f} to {ends[1]:.2f}",
              "share": np.average(reached, weights=chance)},
             {"what": "detectable_low to detectable_high hold the detectable difference",
-             "world": f"{world}: truly {true:.4f}", "share": np.average((low <= true) & (true <= high), weights=chance)},
+             "world": f"{world}: truly {true:.4f}",
+             "share": np.average((low <= true) & (true <= high), weights=chance)},
         ]  # fmt: skip
     return rows
 

@@ -123,7 +123,7 @@ def drawn_nine(rng, n, models):
 
 
 def test_nine_comparisons_of_a_prompt_are_one_cluster():
-    """A calibrated model: 0 lies below the interval in no more than 7 % of draws, and Brier's is as wide as it must be."""
+    """A calibrated model: 0 lies below the interval in 7 % of draws or fewer; Brier's is too short for single ones."""
     table = drawn_nine(np.random.default_rng(5), 40, models=60)
     alone = table.assign(id=table["id"] + " " + table["chosen_slot"].astype(str), chosen_slot=0)
     by_prompt, by_itself = (stats.calibration_error(pairs) for pairs in (table, alone))

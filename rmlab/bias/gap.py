@@ -34,10 +34,10 @@ def style_gap(
     missing (of the easy and hard comparisons), average, reason. A model that style does not move has a gap of 0; one
     that only looks at style a gap of 1. Easy and hard come from the same prompts, so the error is of the difference,
     clustered by prompt. The interval joins the mid-p limits of both sides and their correlation (Zou and Donner 2008,
-    "MOVER"), so it has width at 1 and 0 too. `se` is 0 beside limits that are apart where every prompt has the same gap:
-    the spread seen is none, and the limits say how much may lie unseen. It is missing exactly where the limits are: with
-    fewer than 5 prompts in a part that counts, and `reason` says so. The same options as `summary`; `by` as in
-    `rmlab.accuracy`. Raises DataError where comparisons have no level.
+    "MOVER"), so it has width at 1 and 0 too. `se` is 0 beside limits that are apart where every prompt has the same
+    gap: the spread seen is none, and the limits say how much may lie unseen. It is missing exactly where the limits
+    are: with fewer than 5 prompts in a part that counts, and `reason` says so. The same options as `summary`; `by` as
+    in `rmlab.accuracy`. Raises DataError where comparisons have no level.
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [c for c in by if c != "model"]

@@ -13,7 +13,7 @@ from rmlab.metrics import errors
 __all__ = ["Estimate", "estimate", "values"]
 
 
-_HIDDEN = 0.5  # of a cluster that is reckoned with at the far end of its range, unseen; chosen by benchmarks/coverage.py
+_HIDDEN = 0.5  # of a cluster that is reckoned with at its far end, unseen; chosen by benchmarks/coverage.py
 
 
 class Estimate(NamedTuple):

@@ -61,9 +61,9 @@ def error_clusters(
     cluster; NaN alone), stability. Average-linkage clustering with distance 1 - correlation.
     How many: prompts are split in halves at random, 5 times, and each half is clustered; `stability` is the mean
     adjusted Rand index of the two halves' groups (1: the same groups; 0: no more alike than chance; Hubert and Arabie
-    1985). The halves are dealt by the prompts' keys, so the order of rows changes nothing, while other ids would give
-    other halves. The number with the highest one is taken, from 2 to the square root of the number of models times 1.5; one
-    cluster where none reaches 0.5, or with fewer than 20 prompts (stability is then that of the best number, or NaN).
+    1985). The halves are dealt by the prompts' keys: the order of rows changes nothing, other ids give other halves.
+    The number with the highest one is taken, from 2 to the square root of the number of models times 1.5; one cluster
+    where none reaches 0.5, or with fewer than 20 prompts (stability is then that of the best number, or NaN).
     `n_clusters` asks for at most so many instead. A cluster is a group of models with like errors on these prompts; it
     does not say that an ensemble of them gains nothing: `rmlab.metrics.ensemble` measures that.
     """
