@@ -2,6 +2,7 @@
 
 import cProfile
 import pstats
+import tracemalloc
 from dataclasses import replace
 
 import designs
@@ -252,6 +253,25 @@ def test_twice_as_many_domains_are_at_most_twice_the_work(make):
         counts.append(pstats.Stats(profile).total_calls)
     first, second = np.diff(counts)
     assert second <= 2.2 * first
+
+
+@pytest.mark.parametrize("make", [rmlab.leaderboard, rmlab.estimates, rmlab.summary])
+def test_memory_grows_with_the_domains_and_not_with_their_square(make):
+    """Of two models: an array of prompts by domains would take four times as much each time."""
+    peaks = []
+    for domains in (50, 100, 200, 400):
+        one = many_domains(domains)
+        flip = one["outcome"].map({"win": "loss", "loss": "win"}).fillna(one["outcome"].astype(str))
+        table = pd.concat([one, one.assign(model="n", margin=-one["margin"], outcome=flip)], ignore_index=True)
+        make(table)
+        tracemalloc.start()
+        try:
+            make(table)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    steps = np.diff(peaks)
+    assert (steps[1:] <= 2.6 * steps[:-1]).all(), peaks
 
 
 def test_two_thousand_domains():

@@ -4,6 +4,7 @@ import fnmatch
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterable
@@ -53,6 +54,45 @@ def test_the_sdist_has_every_file_that_a_test_reads():
     scripts = [name for name in files("benchmarks") if name.endswith(".py")]
     assert scripts
     assert all(map(in_sdist, scripts))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The folder of a source distribution that was built and unpacked."""
+    builder = pytest.importorskip("hatchling.builders.sdist").SdistBuilder(str(ROOT))
+    folder = tmp_path_factory.mktemp("sdist")
+    (built,) = builder.build(directory=str(folder), versions=["standard"])
+    with tarfile.open(built) as packed:
+        packed.extractall(folder / "unpacked", filter="data")
+    (found,) = (folder / "unpacked").iterdir()
+    return found
+
+
+def run_tests(folder, *words):
+    """pytest from an unpacked source distribution, on the code that it brings."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_built_sdist_holds_what_tests_and_lessons_read(unpacked):
+    held = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    folders = ("rmlab", "data", "tests", "docs", "notebooks", "figures", ".ci", "benchmarks/results")
+    kept = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=False)
+    wanted = set(kept.stdout.splitlines()) or {name for folder in folders for name in files(folder)}
+    assert wanted
+    assert {name for name in wanted if (ROOT / name).is_file()} - held == set()
+
+
+def test_every_test_is_collected_from_the_sdist_and_quick_ones_pass(unpacked):
+    code, said = run_tests(unpacked, "--collect-only", "tests")
+    assert code == 0, said[-2000:]
+    named = {path.name for path in (ROOT / "tests").glob("test_*.py")}
+    assert {name for name in named if f"tests/{name}" not in said} == set()
+    code, said = run_tests(unpacked, "tests/test_mini.py", "tests/test_keys.py", "tests/test_published.py")
+    assert code == 0, said[-2000:]
+    assert "passed" in said
 
 
 @pytest.fixture(scope="module")

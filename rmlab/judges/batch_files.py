@@ -92,7 +92,8 @@ class _Results:
         try:
             found = json.loads(line)
             key = found["custom_id"]
-        except (ValueError, KeyError, TypeError) as error:
+            hash(key)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{self.path}: line {number} is not a result of a batch ({type(error).__name__}); give the file that "
                 "the batch endpoint wrote, one JSON object with a custom_id a line"

@@ -63,9 +63,12 @@ def summary(
 
 def summary_of(reading: Reading, *, confidence: float = 0.95) -> pd.DataFrame:
     """`summary` of a table that was read."""
-    found = {(quantity, name): number for quantity, name, number in numbers(reading)}
+    shown = _columns(reading, [(quantity, name) for quantity, name, _ in numbers(reading)])
+    # Each number knows the pool of every item: those of thousands of domains are not held at once.
+    kept = {*shown, ("overall", "overall")}
+    found = {(quantity, name): one for quantity, name, one in numbers(reading) if (quantity, name) in kept}
     frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")})
-    for quantity, name in _columns(reading, list(found)):
+    for quantity, name in shown:
         column = f"domain {name}" if name in _RESERVED else name
         frame[column] = values(reading.items, found[quantity, name])[0]  # no interval is printed: none is worked out
     one = estimate(reading.items, found["overall", "overall"], confidence=confidence)
