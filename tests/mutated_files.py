@@ -1,13 +1,15 @@
 """Files of every kind that rmlab reads, damaged in many ways, and what a reader may do with them.
 
-A reader may raise DataError, or give a table whose every number stands in the file as a number. Numbers are found here
-without rmlab: by Python's JSON, by the csv module and a strict pattern, and for Parquet in the file before the damage.
+A reader may raise DataError, or give a table whose every row stands in the file: one record holds its id and its
+number, and says the same of its model, domain, label, slots and outcome. Records are found here without rmlab: by
+Python's JSON, by the csv module and a strict pattern, and for Parquet in the file before the damage.
 """
 
 import csv
 import io
 import json
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -43,6 +45,27 @@ def by_winner(path):
     return rmlab.load_pairs(path, winner="winner")
 
 
+def other_pairs(path):
+    names = {"model": "judge", "id": "uid", "margin": "by", "benchmark": "of", "domain": "part"}
+    return rmlab.read_pairs(path, columns=names)
+
+
+def other_scores(path):
+    return rmlab.read_scores(path, columns={"id": "uid", "label": "side", "slot": "place", "score": "out.w"})
+
+
+def reward_bench(path):
+    return rmlab.load("reward-bench", path=path)
+
+
+def reward_bench_2(path):
+    return rmlab.load("reward-bench-2", path=path)
+
+
+def batch(path):
+    return rmlab.judges.read_results(JUDGE, TEXTS, path, store=path.parent / "store")
+
+
 def rm_bench(path):
     return rmlab.load("rm-bench", path=path)
 
@@ -55,6 +78,7 @@ def missing(path):
     return rmlab.read_scores(path, allow_missing=True)
 
 
+JUDGE = rmlab.judge("m", "http://127.0.0.1:9/v1", name="batch", mode="rating", retries=0)
 TEXTS = rmlab.load("mini").groupby("domain").head(12).reset_index(drop=True)
 
 
@@ -96,9 +120,38 @@ def seeds(folder: Path) -> list[tuple]:
     add(own_pairs, "own.jsonl", lambda p: own.to_json(p, orient="records", lines=True), ())
     sides = own.rename(columns={"chosen": "response_a", "rejected": "response_b"}).assign(winner="a")
     add(by_winner, "sides.csv", lambda p: sides.to_csv(p, index=False, sep=";"), ())
+    add(rmlab.read_scores, "scores.tsv", lambda p: scores.to_csv(p, index=False, sep="\t"))
+    turns = [[{"role": "user", "content": text}, {"role": "assistant", "content": "Why?"}] for text in "abcd"]
+    talk = [
+        {"id": i} | {side: [*turn, {"role": "user", "content": "So?"}, {"role": "assistant", "content": said}]
+                     for side, said in (("chosen", "yes"), ("rejected", "no"))}
+        for i, turn in enumerate(turns)
+    ]  # fmt: skip
+    add(own_pairs, "talk.jsonl", lambda p: p.write_text("\n".join(map(json.dumps, talk))), ())
+    judged = [{"judge": "j", "of": "b", "part": "d", "uid": f"u{i}", "by": i / 7 - 0.5} for i in range(12)]
+    add(other_pairs, "judged.jsonl", lambda p: p.write_text("\n".join(map(json.dumps, judged))), ("margin",))
+    each = [{"uid": i // 2, "side": ("chosen", "rejected")[i % 2], "place": 0, "out": {"w": i / 9}} for i in range(24)]
+    add(other_scores, "each.jsonl", lambda p: p.write_text("\n".join(map(json.dumps, each))))
+    first = [
+        {"id": i, "subset": "alpacaeval-easy", "prompt": f"q{i}", "chosen": "yes", "rejected": "no"} for i in range(8)
+    ]
+    add(reward_bench, "first.jsonl", lambda p: p.write_text("\n".join(map(json.dumps, first))), ())
+    second = [row | {"subset": "Math", "chosen": ["yes"], "rejected": ["no", "nay", "never"]} for row in first]
+    add(reward_bench_2, "second.jsonl", lambda p: p.write_text("\n".join(map(json.dumps, second))), ())
+    add(batch, "batch.jsonl", _results, ())
     whole = (Path(__file__).parents[1] / "data" / "mini" / "chat_filtered.json").read_bytes()
     add(rm_bench, "chat_filtered.json", lambda p: p.write_bytes(whole), ())
     return made
+
+
+def _results(path):
+    """What a batch endpoint answers to the questions of JUDGE."""
+    (asked,) = rmlab.judges.write_requests(JUDGE, TEXTS, path.with_name("asked.jsonl"))
+    said = {"choices": [{"message": {"role": "assistant", "content": "[[7]]"}, "finish_reason": "stop"}]}
+    keys = [json.loads(line)["custom_id"] for line in asked.read_text().splitlines()]
+    lines = [{"custom_id": key, "response": {"status_code": 200, "body": said}, "error": None} for key in keys]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    asked.unlink()
 
 
 def mutate(data: bytes, rng: np.random.Generator) -> bytes:
@@ -126,21 +179,74 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
     return data
 
 
-def numbers_in(path: Path, original: Path) -> set[float]:
-    """All numbers that stand in a file, as floats."""
+def records_in(path: Path, original: Path) -> list[dict]:
+    """The records of a file: its rows, lines or objects; columns of a JSON object side by side are rows."""
     if path.suffix == ".parquet":
-        frame = pd.read_parquet(original)
-        return {float(x) for name in frame.select_dtypes("number") for x in frame[name].dropna()}
+        return pd.read_parquet(original).to_dict("records")
     text = path.read_bytes().decode("utf-8-sig")
-    if path.suffix == ".csv":
-        cells = {c for mark in ",;\t" for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) for c in row}
-        cells |= {cell.replace("'", "", 1) for cell in cells}
-        return {float(cell) for cell in cells if NUMBER.fullmatch(cell)}
+    if path.suffix in (".csv", ".tsv"):
+        found = []
+        for mark in ",;\t":
+            heading, *rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark)) or [[]]
+            heading = [name.strip() for name in heading]
+            found += [dict(zip(heading, row, strict=False)) for row in rows]
+        return [{name: _unquoted(cell) for name, cell in row.items()} for row in found]
     try:
         content = json.loads(text)
     except ValueError:
         content = [json.loads(line) for line in text.split("\n") if line.strip()]
-    return set(_numbers(content))
+    if isinstance(content, dict):
+        columns = {name: cells for name, cells in content.items() if isinstance(cells, list)}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
+    return [row for row in content if isinstance(row, dict)]
+
+
+def _unquoted(cell: str) -> str:
+    """Without the quote that keeps spreadsheets from running a cell."""
+    return cell[1:] if cell[:1] == "'" else cell
+
+
+SAME = ("model", "label", "slot", "chosen_slot", "rejected_slot", "outcome")
+
+
+def _alike(mine, theirs) -> bool:
+    """Whether a cell of a table says what a record's does; what is blank there may be filled in."""
+    if theirs is None or theirs != theirs or theirs == "" or str(mine) == str(theirs).strip():
+        return True
+    return str(theirs).strip().lower() == str(mine) or set(_numbers(theirs)) == set(_numbers(str(mine))) != set()
+
+
+def holds(record: dict, row: dict, column: str | None) -> bool:
+    """Whether a record is the one that a row of a table was read from."""
+    if row["id"] in record and column is None:  # a matrix of outcomes
+        value = set(_numbers(record[row["id"]]))
+        return value <= ({1.0} if row["outcome"] == "win" else {0.0})
+    ids = {str(value).strip() for value in record.values() if isinstance(value, str | int | float)}
+    named = bool({*ids, *(name.rpartition("/")[2] for name in ids)} & {row["id"], f"{row['id']}.0"})
+    return (
+        named
+        and all(_alike(row[name], record[name]) for name in SAME if name in record and name in row)
+        and ("domain" not in record or any(_alike(row.get(name), record["domain"]) for name in ("domain", "subset")))
+        and (column is None or float(row[column]) in set(_numbers(record)))
+    )
+
+
+def strange_row(frame: pd.DataFrame, records: list[dict], columns: tuple[str, ...]) -> str | None:
+    """The first row of a table that stands in no record, in words."""
+    by_id: dict[str, list[dict]] = {}
+    for record in records:
+        for value in {str(v).strip() for v in record.values() if isinstance(v, str | int | float)}:
+            for name in {value.removesuffix(".0"), value.rpartition("/")[2]}:  # an id may stand behind its part
+                by_id.setdefault(name, []).append(record)
+    for column in columns:
+        for row in frame[frame[column].notna()].to_dict("records"):
+            if not any(holds(record, row, column) for record in by_id.get(row["id"], [])):
+                return f"{column} {row[column]!r} of {row['id']!r} stands in no record of the file"
+    if "outcome" in frame and not columns:
+        for row in frame.to_dict("records"):
+            if not any(holds(record, row, None) for record in records if row["id"] in record):
+                return f"outcome {row['outcome']!r} of {row['id']!r} does not stand in the file"
+    return None
 
 
 def _numbers(value):
@@ -165,11 +271,9 @@ def verdict(reader, path: Path, original: Path, columns: tuple[str, ...]) -> str
         return "refused"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
-    for column in columns:
-        found = {float(x) for x in frame[column].dropna()}
-        strange = found - numbers_in(path, original)
-        if strange:
-            return f"{column} {sorted(strange)[0]!r} does not stand in the file"
+    strange = strange_row(frame, records_in(path, original), columns) if "id" in frame else None
+    if strange:
+        return strange
     for column in frame.columns:
         for value in frame[column].unique() if frame[column].dtype == "str" else ():
             str(value).encode()
@@ -187,6 +291,5 @@ def run(count: int, folder: Path, seed: int = 0) -> pd.DataFrame:
         said = verdict(reader, path, original, columns)
         rows.append((reader.__name__, original.name, said, str(path)))
         if said in ("refused", "accepted"):
-            path.unlink()
-            path.parent.rmdir()
+            shutil.rmtree(path.parent)
     return pd.DataFrame(rows, columns=["reader", "file", "verdict", "path"])
