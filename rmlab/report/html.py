@@ -63,7 +63,7 @@ def write_report(
         raise DataError(f"text_limit: {text_limit!r}; give the MiB of text that a benchmark may take, more than 0")
     results = read_results(source)
     limit = text_limit if texts else 0.0
-    sections = [_section(name, results, _texts(responses, name), limit, seed) for name in results.tables]
+    sections = [_section(name, results, _texts(responses, name), limit, seed) for name in list(results.tables)]
     return write(Path(out).expanduser(), page.page(title, sections, _footer(results.files)))
 
 
@@ -74,7 +74,8 @@ def _texts(responses: pd.DataFrame | None, benchmark: str) -> pd.DataFrame | Non
 
 
 def _section(name: str, results: Results, responses: pd.DataFrame | None, limit: float, seed: int) -> tuple[str, str]:
-    whole = with_baselines(results.tables[name], responses, seed=seed)
+    # Taken out: a table of millions of rows is not kept beside the one with baselines.
+    whole = with_baselines(results.tables.pop(name), responses, seed=seed)
     board = leaderboard(whole, common=True, seed=seed)
     models = int((board["kind"] == "model").sum())
     said = "1 model" if models == 1 else f"{models} models"
