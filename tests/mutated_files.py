@@ -190,10 +190,12 @@ def records_in(path: Path, original: Path) -> list[dict]:
             heading, *rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=mark)) or [[]]
             heading = [name.strip() for name in heading]
             found += [dict(zip(heading, row, strict=False)) for row in rows]
-        return [{name: _unquoted(cell) for name, cell in row.items()} for row in found]
+        return found
     try:
-        content = json.loads(text)
+        content = None if path.suffix == ".jsonl" else json.loads(text)
     except ValueError:
+        content = None
+    if content is None:
         content = [json.loads(line) for line in text.split("\n") if line.strip()]
     if isinstance(content, dict):
         columns = {name: cells for name, cells in content.items() if isinstance(cells, list)}
@@ -201,9 +203,11 @@ def records_in(path: Path, original: Path) -> list[dict]:
     return [row for row in content if isinstance(row, dict)]
 
 
-def _unquoted(cell: str) -> str:
-    """Without the quote that keeps spreadsheets from running a cell."""
-    return cell[1:] if cell[:1] == "'" else cell
+def _ids(record: dict) -> set[str]:
+    """All that may be the id of a record, with or without blanks, a quote against formulas, or a part before it."""
+    said = {str(value) for value in record.values() if value is not None}
+    said |= {text.strip() for text in said} | {text[1:] for text in said if text[:1] == "'"}
+    return said | {text.removesuffix(".0") for text in said} | {text.rpartition("/")[2] for text in said}
 
 
 SAME = ("model", "label", "slot", "chosen_slot", "rejected_slot", "outcome")
@@ -211,21 +215,19 @@ SAME = ("model", "label", "slot", "chosen_slot", "rejected_slot", "outcome")
 
 def _alike(mine, theirs) -> bool:
     """Whether a cell of a table says what a record's does; what is blank there may be filled in."""
+    theirs = theirs.removeprefix("'") if isinstance(theirs, str) else theirs
     if theirs is None or theirs != theirs or theirs == "" or str(mine) == str(theirs).strip():
         return True
     return str(theirs).strip().lower() == str(mine) or set(_numbers(theirs)) == set(_numbers(str(mine))) != set()
 
 
 def holds(record: dict, row: dict, column: str | None) -> bool:
-    """Whether a record is the one that a row of a table was read from."""
+    """Whether a record that has a row's id is the one that it was read from."""
     if row["id"] in record and column is None:  # a matrix of outcomes
         value = set(_numbers(record[row["id"]]))
         return value <= ({1.0} if row["outcome"] == "win" else {0.0})
-    ids = {str(value).strip() for value in record.values() if isinstance(value, str | int | float)}
-    named = bool({*ids, *(name.rpartition("/")[2] for name in ids)} & {row["id"], f"{row['id']}.0"})
     return (
-        named
-        and all(_alike(row[name], record[name]) for name in SAME if name in record and name in row)
+        all(_alike(row[name], record[name]) for name in SAME if name in record and name in row)
         and ("domain" not in record or any(_alike(row.get(name), record["domain"]) for name in ("domain", "subset")))
         and (column is None or float(row[column]) in set(_numbers(record)))
     )
@@ -235,9 +237,8 @@ def strange_row(frame: pd.DataFrame, records: list[dict], columns: tuple[str, ..
     """The first row of a table that stands in no record, in words."""
     by_id: dict[str, list[dict]] = {}
     for record in records:
-        for value in {str(v).strip() for v in record.values() if isinstance(v, str | int | float)}:
-            for name in {value.removesuffix(".0"), value.rpartition("/")[2]}:  # an id may stand behind its part
-                by_id.setdefault(name, []).append(record)
+        for name in _ids(record):
+            by_id.setdefault(name, []).append(record)
     for column in columns:
         for row in frame[frame[column].notna()].to_dict("records"):
             if not any(holds(record, row, column) for record in by_id.get(row["id"], [])):

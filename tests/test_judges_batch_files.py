@@ -132,3 +132,13 @@ def test_files_that_are_no_results_of_this_run(tmp_path, content, says):
         read_results(made(), responses(2), tmp_path / "bad.jsonl", store=tmp_path / "store")
     with pytest.raises(DataError, match="cannot be read"):
         read_results(made(), responses(2), tmp_path / "absent.jsonl", store=tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 9000, '{"custom_id":' * 9000, '{"custom_id": []}', '{"custom_id": {"a": 1}}', "[]", "7"]
+)
+def test_lines_that_are_no_results_are_named(tmp_path, line):
+    path = tmp_path / "out.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match="line 1 is not a result of a batch"):
+        read_results(made(), responses(2), path, store=tmp_path / "store")

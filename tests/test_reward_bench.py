@@ -1,6 +1,7 @@
 """RewardBench 1 and 2 against plain loops written from the reference, and against the public leaderboard."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_pairs
 
+import rmlab
 from rmlab import metrics, tables
 from rmlab.benchmarks.reward_bench import SECTIONS
 from rmlab.tables import DataError
@@ -122,6 +124,16 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
         assert row["reciprocal_rank"] == pytest.approx(1 / place)
     assert (table["above"] > 0).any()
     assert (table["level"] > 0).any()
+
+
+@pytest.mark.parametrize("subset", [{"a": 1}, ["Math"], 7, None])
+@pytest.mark.parametrize("name", ["reward-bench", "reward-bench-2"])
+def test_a_subset_that_is_no_text_is_named(tmp_path, name, subset):
+    answers = {"chosen": "yes", "rejected": "no"} if name == "reward-bench" else {"chosen": ["y"], "rejected": [*"nop"]}
+    row = {"id": 0, "subset": subset, "prompt": "q"} | answers
+    (tmp_path / "x.jsonl").write_text(json.dumps(row))
+    with pytest.raises(DataError):
+        rmlab.load(name, path=tmp_path / "x.jsonl")
 
 
 def test_strict_and_lenient_ranks_are_the_ends_of_every_order():

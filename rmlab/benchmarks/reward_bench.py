@@ -238,7 +238,7 @@ def _one_text(file: Path, number: int, row: records.Row, label: str) -> list[str
 
 def _is_row(row: records.Row) -> bool:
     texts = isinstance(row.get("chosen"), str) and isinstance(row.get("rejected"), str)
-    return texts and row.get("subset") in REWARD_BENCH.subsets
+    return texts and str(row.get("subset")) in REWARD_BENCH.subsets
 
 
 REWARD_BENCH = Benchmark(

@@ -107,7 +107,7 @@ def _is_row(row: records.Row) -> bool:
     if "num_correct" in row or "total_completions" in row:
         return True
     lists = isinstance(row.get("chosen"), list) and isinstance(row.get("rejected"), list)
-    return lists and row.get("subset") in NAMES
+    return lists and str(row.get("subset")) in NAMES
 
 
 REWARD_BENCH_2 = Benchmark(
