@@ -120,7 +120,7 @@ def test_fewer_than_five_prompts_have_no_interval(make_scores):
     for by, short in (("domain", ["chat"]), ("subset", ["chat", "safety-refuse", "safety-response"])):
         table = metrics.accuracy(pairs, by=["model", by])
         few = table[by].isin(short)
-        assert few.equals(table["n_prompts"] < errors.FEWEST)
+        assert few.equals(table["n_prompts"] < errors.MIN_PROMPTS)
         assert table.loc[few, limits].isna().all(axis=None)
         assert table.loc[~few, limits].notna().all(axis=None)
         assert table["accuracy"].notna().all()

@@ -62,9 +62,9 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"table: expected scores or pairs, a pandas DataFrame, got {type(table).__name__}")
-    blank = int(table["benchmark"].isna().sum()) if "benchmark" in table.columns else 0
-    if blank:
-        raise DataError(f"table: benchmark is missing in {blank} of {len(table)} rows; fill it in")
+    missing = int(table["benchmark"].isna().sum()) if "benchmark" in table.columns else 0
+    if missing:
+        raise DataError(f"table: benchmark is missing in {missing} of {len(table)} rows; fill it in")
     names = sorted(map(str, table["benchmark"].unique())) if "benchmark" in table.columns else []
     if len(names) > 1:
         raise DataError(f"table: {len(names)} benchmarks {names}; keep one: table[table.benchmark == ...]")

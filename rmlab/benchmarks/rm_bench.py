@@ -14,7 +14,7 @@ from rmlab.benchmarks.benchmark import Benchmark, Files
 from rmlab.benchmarks.hub import Source
 from rmlab.items.columns import positions
 from rmlab.items.comparisons import comparison_items
-from rmlab.items.grid import ABSENT, NO_STYLE, STYLE_CODES, Items
+from rmlab.items.grid import NO_ROW, NO_STYLE, STYLE_CODES, Items
 from rmlab.items.weighting import Weighting, weighted_parts
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
 
@@ -92,9 +92,9 @@ def items(table: pd.DataFrame, credit: str) -> Items:
             "give data of your own another name in its column benchmark"
         )
     if not found.styled:
-        blank = int(found.frame["level"].isna().sum())
+        missing = int(found.frame["level"].isna().sum())
         raise DataError(
-            f"pairs: level is missing in {blank} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
+            f"pairs: level is missing in {missing} of {len(found.frame)} comparisons; RM-Bench's answers have styles: "
             "load the texts with load('rm-bench') and score those"
         )
     return found
@@ -107,7 +107,7 @@ def weighting(found: Items, options: Mapping[str, str]) -> Weighting:
         return _split_safety(found, subsets, domains)
     parts = weighted_parts(found, domains, dict.fromkeys(DOMAINS, 1.0), words="benchmark")
     file = positions(np.asarray(subsets, object), _SAFETY)[found.cell]
-    there = [(found.outcome[:, file == i] != ABSENT).any(axis=1) for i in range(len(_SAFETY))]
+    there = [(found.outcome[:, file == i] != NO_ROW).any(axis=1) for i in range(len(_SAFETY))]
     for one, other, name in ((0, 1, _SAFETY[1]), (1, 0, _SAFETY[0])):
         parts.lacking[there[one] & ~there[other], DOMAINS.index("safety")] = f"nothing in {name}"
     return parts
@@ -125,7 +125,7 @@ def _split_safety(found: Items, subsets: list[str], domains: list[str]) -> Weigh
 def check_nine(found: Items) -> None:
     """Refuse prompts that have some of their nine comparisons only: an answer without a row would count in nothing."""
     first = np.flatnonzero(np.diff(found.prompt, prepend=-1))
-    rows = np.add.reduceat((found.outcome != ABSENT).astype(np.intp), first, axis=1)
+    rows = np.add.reduceat((found.outcome != NO_ROW).astype(np.intp), first, axis=1)
     kinds, n = np.unique(found.prompt * STYLE_CODES + found.cells["styles"].to_numpy()[found.cell], return_counts=True)
     expected = np.where(
         kinds % STYLE_CODES > NO_STYLE, len(STYLES), 1
@@ -135,7 +135,7 @@ def check_nine(found: Items) -> None:
     if not wrong.any():
         return
     model, prompt = np.argwhere(wrong)[0]
-    has = (found.prompt == prompt) & (found.outcome[model] != ABSENT)
+    has = (found.prompt == prompt) & (found.outcome[model] != NO_ROW)
     key = {"model": found.models[model], **found.frame.loc[has, PROMPT].iloc[0].to_dict()}
     raise DataError(
         f"pairs: {int(wrong.sum())} prompts are not the nine comparisons of RM-Bench's 3x3, first {key} with "

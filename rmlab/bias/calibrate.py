@@ -47,7 +47,8 @@ def debias(
     as log2 (log2(1 + count) where they can be 0).
     `within=True`: every prompt has its own level, so only texts of one prompt are held against each other; made for
     benchmarks with several answers per label, as RM-Bench. `within=False`: one level for all texts, as in the
-    calibration of Huang and others (arXiv 2409.17407); it also learns from prompts with long against short answers.
+    calibration of Huang and others (arXiv 2409.17407); it also learns from what prompts with long answers score beside
+    prompts with short ones.
 
     The result is a scores table: same keys, model named with `suffix` so that both can stand in one table, and a last
     column `removed` (old minus new score; its level means nothing, differences inside a prompt do). Missing scores stay
@@ -222,6 +223,7 @@ def _check_varies(x: Floats, on: list[str], model: str) -> None:
 
 
 def _slopes(y: Floats, x: Floats, prompt: NDArray[np.intp]) -> Floats:
+    # Tiny singular values are left out, so that columns that repeat each other share one effect.
     slopes = np.linalg.lstsq(demean(x, prompt), demean(y, prompt), rcond=1e-10)[0]
     return slopes.astype(np.float64)
 
@@ -236,6 +238,7 @@ def _curve(y: Floats, x: Floats, prompt: NDArray[np.intp], frac: float) -> tuple
     for _ in range(_ROUNDS):
         level = np.bincount(prompt, y - np.interp(x, grid, curve)) / size
         smooth = lowess(y - level[prompt], x, frac=frac, it=0, xvals=grid)
+        # The levels hold the constant: left in both, it could wander between them from turn to turn.
         before, curve = curve, (smooth - smooth.mean()).astype(np.float64)
         moved = float(np.abs(curve - before).max())
         if moved <= _SETTLED * np.ptp(curve):

@@ -23,7 +23,7 @@ _ENDINGS = {0.0: "lost or tied", 1.0: "won"}
 _OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each degree of freedom of a curve needs
 _SEPARATED = 1.0  # penalty where no maximum exists: the estimate is then the penalty's as much as the data's
 _DOUBTFUL = 0.01  # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by chance
-_ALIKE, _FEWEST_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
+_ALIKE, _MIN_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
 
 
 def length_controlled(
@@ -173,6 +173,7 @@ def _at_zero(found: "logistic.Logistic | None", quantile: float) -> tuple[float,
         return (np.nan,) * 4
     odds, error = float(found.estimate[0]), float(np.sqrt(max(found.covariance[0, 0], 0.0)))
     share = float(expit(odds))
+    # By the delta method. The limits are those of the odds instead, which keeps them between 0 and 1.
     se = share * (1 - share) * error if quantile == quantile else np.nan
     return share, se, float(expit(odds - quantile * error)), float(expit(odds + quantile * error))
 
@@ -221,7 +222,7 @@ def _far_apart(pairs: pd.DataFrame, chosen: Floats, rejected: Floats) -> str:
     """A caveat where hardly a prompt has answers of nearly equal length: the curve is then read off far from data."""
     alike = np.abs(np.log((chosen + 1) / (rejected + 1))) <= _ALIKE
     n = pairs.loc[alike, PROMPT].drop_duplicates().shape[0]
-    if n >= _FEWEST_ALIKE or not len(pairs):
+    if n >= _MIN_ALIKE or not len(pairs):
         return ""
     return f"{n} prompts have answers whose lengths are within a quarter of each other: equal length is hardly observed"
 

@@ -34,6 +34,7 @@ def length_design(chosen: Floats, rejected: Floats, form: str, freedom: int, mea
     centre, spread = (float(size.mean()), float(difference.std()) or 1.0) if len(size) else (0.0, 1.0)
     bent, size = np.tanh(difference / spread), size - centre
     outside = _outside(difference, measure)
+    # One answer twice as long as the other, at the typical sum of both: the difference is then a third of the sum.
     doubled = np.tanh([(np.exp(centre) - 2) / 3 / spread]), np.log([2.0]), np.zeros(1)
     if not len(size) or not np.ptp(difference):
         return _empty(len(size), 1, [f"{measure} does not vary"] if len(size) else [])

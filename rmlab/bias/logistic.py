@@ -23,7 +23,7 @@ _SETTLED = 1e-9
 _LONGEST = 4.0  # of a Newton step, in log-odds: the first steps of a nearly separated fit are far too long
 _GRID = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties that cross-validation chooses from
 _FOLDS = 5
-_FEWEST_PER_DIRECTION = 5  # clusters that the test of fit needs for each direction it looks into
+_MIN_PER_DIRECTION = 5  # clusters that the test of fit needs for each direction it looks into
 
 
 class Logistic(NamedTuple):
@@ -75,7 +75,7 @@ def misfit(y: Floats, x: Floats, other: Floats, cluster: Codes, found: Logistic)
     values, directions = np.linalg.eigh(size.T @ size)
     free = values > 1e-10 * max(values.max(initial=0.0), 1e-300)
     q, n = int(free.sum()), len(size)
-    if q == 0 or n < _FEWEST_PER_DIRECTION * q:
+    if q == 0 or n < _MIN_PER_DIRECTION * q:
         return float("nan")
     total = size.sum(axis=0) @ directions[:, free]
     statistic = float((total**2 / values[free]).sum())  # at most n, as the sums of n clusters are in its variance

@@ -1,4 +1,4 @@
-"""What a model likes when correctness is held fixed: the fancier or the plainer telling of the same answer."""
+"""What a model likes when correctness is held fixed: the fancier or the plainer version of the same answer."""
 
 from collections.abc import Sequence
 
@@ -25,13 +25,13 @@ def style_preference(
     ties: Ties = "half",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """How often the fancier of two tellings of the same answer scores higher, correctness held fixed.
+    """How often the fancier of two versions of the same answer scores higher, correctness held fixed.
 
     Chosen answers meet chosen answers of the same prompt and rejected ones rejected ones, in another style. One row
     per combination of the `by` columns: model, benchmark, domain, subset, label, plainer, fancier. `by="model"` gives
     one number per model; add "label" to see right and wrong answers apart.
     Columns after those of `by`: preference (share of comparisons the fancier wins; 0.5 is no preference), se, low, high
-    (Wilson, clustered by prompt), difference (mean of fancier minus plainer, in standard deviations of the model's
+    (mid-p, clustered by prompt), difference (mean of fancier minus plainer, in standard deviations of the model's
     scores within a prompt; NaN where its scores do not vary), n_pairs, n_prompts, n_ties, missing, reason. A tie
     counts half here, as neither answer is the right one; "loss" and "drop" are the other policies. Fewer than 5
     prompts give no interval. Raises DataError where scores have no style.

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.metrics.errors import FEWEST as MIN_PROMPTS
+from rmlab.metrics.errors import MIN_PROMPTS, TOO_FEW
 from rmlab.tables import PAIR_KEY, PROMPT, DataError, nearest, require_columns
 
 __all__ = [
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 def too_few(n_prompts: int) -> str:
     """Why a group of so many prompts has no interval; empty where it has one."""
-    return f"fewer than {MIN_PROMPTS} prompts" if n_prompts < MIN_PROMPTS else ""
+    return TOO_FEW if n_prompts < MIN_PROMPTS else ""
 
 
 def t_quantile(confidence: float, n_prompts: int) -> float:

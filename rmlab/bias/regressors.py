@@ -67,7 +67,7 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
 
 
 def counts_of(features: pd.DataFrame) -> list[str]:
-    """The columns of `features` that count something: numbers that are no part of the key."""
+    """The columns of `features` that count something: numbers that are not part of the key."""
     return [c for c in features.select_dtypes("number").columns if c not in KEY]
 
 

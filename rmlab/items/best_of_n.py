@@ -39,7 +39,7 @@ def best_of(scores: pd.DataFrame, *, ties: SharedCredit = "share") -> pd.DataFra
     level = np.bincount(group[~chosen & (score == best[group])], minlength=len(first))
     winners = np.bincount(group[chosen & (score == best[group])], minlength=len(first))
     known = np.bincount(group[np.isnan(score)], minlength=len(first)) == 0
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # 0 / 0 where no chosen answer has a score; `known` leaves these prompts out
         half = winners / (winners + level)
     nothing, one = np.zeros(len(first)), np.ones(len(first))
     shared = {"share": half, "loss": nothing, "win": one}[ties]
@@ -56,7 +56,7 @@ def best_of(scores: pd.DataFrame, *, ties: SharedCredit = "share") -> pd.DataFra
 
 
 def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
-    """Outcome of each row of `best_of`: a win, a tie where a rejected answer shares the maximum, a loss, or blank."""
+    """Outcome of each row of `best_of`: a win, a tie where a rejected answer shares the maximum, a loss, or missing."""
     lost, shared = (table["above"] > 0).to_numpy(), (table["level"] > 0).to_numpy()
     found = np.where(lost, LOSS, np.where(shared, TIE, WIN))
     return np.where(table["credit"].isna(), MISSING, found).astype(np.int8)
@@ -64,6 +64,7 @@ def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
 
 def _maximum(values: NDArray[np.float64], group: NDArray[np.intp], size: int) -> NDArray[np.float64]:
     result = np.full(size, -np.inf)
+    # `fmax` passes over missing scores; the prompts that have some are taken out by the caller.
     np.fmax.at(result, group, values)
     return result
 

@@ -1,4 +1,4 @@
-"""Columns of a pairs table as arrays: codes, sums and counts by group. What every metric and statistic starts from."""
+"""Columns of a pairs table as arrays: codes, positions, sums by group. What every metric and statistic starts from."""
 
 from collections.abc import Sequence
 
@@ -9,25 +9,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.tables import DataError
 
-__all__ = ["allowed", "codes", "factorise", "group_sums", "positions", "sums", "tally"]
-
-
-def tally(pairs: pd.DataFrame, group: NDArray[np.intp], size: int) -> dict[str, NDArray[np.intp]]:
-    """Number of ties and of missing outcomes in each group."""
-    outcome = codes(pairs, "outcome", tables.OUTCOME, allow_missing=True)
-    return {
-        "ties": np.bincount(group[outcome == 1], minlength=size),
-        "missing": np.bincount(group[outcome == -1], minlength=size),
-    }
-
-
-def sums(
-    value: NDArray[np.float64], index: NDArray[np.intp], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sum and count of the values at each index; NaN values count for nothing."""
-    counted = ~np.isnan(value)
-    totals = np.bincount(index, np.where(counted, value, 0.0), size)
-    return totals.astype(np.float64), np.bincount(index, counted, size).astype(np.float64)
+__all__ = ["allowed", "codes", "factorise", "group_sums", "positions"]
 
 
 def codes(

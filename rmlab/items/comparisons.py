@@ -43,7 +43,7 @@ def _compared(scores: pd.DataFrame) -> pd.DataFrame:
     left, right = _cross(group, chosen, scores)
     slot, score = (scores[c].to_numpy() for c in ("slot", "score"))
     style = scores["style"].array
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # finite scores may lie further apart than a float reaches: refused below
         margin = score[left]
         margin -= score[right]
     sides = {f"{label}_style": style[rows] for label, rows in (("chosen", left), ("rejected", right))}
@@ -101,7 +101,7 @@ def _refuse_empty(table: pd.DataFrame) -> None:
 
 
 def _is_typed(table: pd.DataFrame) -> bool:
-    """Whether a table has the columns and types of pairs already, as `pairs` makes them: checks need not run again."""
+    """Whether a table has the columns and types that `pairs` gives, so that its checks need not run again."""
     if not isinstance(table, pd.DataFrame) or not {*tables.PAIRS} <= set(table.columns):
         return False
     closed = all(table[c].dtype == tables.CLOSED[c] for c in tables.PAIRS if c in tables.CLOSED)

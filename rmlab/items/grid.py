@@ -11,13 +11,13 @@ from rmlab import tables
 from rmlab.keys import number
 from rmlab.tables import PROMPT, DataError, unique_remedy
 
-__all__ = ["ABSENT", "LOSS", "MISSING", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
+__all__ = ["LOSS", "MISSING", "NO_ROW", "TIE", "WIN", "Items", "common_items", "require_same_items", "select", "spread"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-ABSENT, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
+NO_ROW, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer, or lost, tied, won."""
 
 NO_STYLE = 9  # pair of styles of a comparison whose answers have none; above it the level, where that alone is known
@@ -84,7 +84,8 @@ def spread(
     where = place[item]
     where += model * len(first)
     _refuse_repeats(rows, where, [*key], {"outcome": outcome, "credit": credit})
-    outcomes, credits = np.full(shape, ABSENT, np.int8), np.full(shape, np.nan)
+    outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
+    # `ravel` of a fresh array is a view, so these two lines fill the squares themselves.
     outcomes.ravel()[where] = outcome
     credits.ravel()[where] = credit
     cell, cells = _cells(frame)
@@ -118,7 +119,7 @@ def select(items: Items, kept: Mask) -> Items:
 
 def common_items(items: Items) -> Items:
     """The items for which every model has a row; DataError where there is none."""
-    everywhere = (items.outcome != ABSENT).all(axis=0)
+    everywhere = (items.outcome != NO_ROW).all(axis=0)
     if everywhere.all():
         return items
     if not everywhere.any():
@@ -131,7 +132,7 @@ def require_same_items(items: Items, weighs: Mask | None = None, table: str = "t
 
     `weighs` (models, items) says which items count for which model; a row that would weigh nothing is not missed.
     """
-    absent = items.outcome == ABSENT
+    absent = items.outcome == NO_ROW
     absent = absent if weighs is None else absent & weighs
     if not absent.any():
         return

@@ -63,7 +63,7 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     wide = detail.set_index(["model", "benchmark", "number", "kind"])[["gap", "spread"]].unstack("kind")
     gap_ref, gap_tied, spread = wide[("gap", "ref")], wide[("gap", "tied")], wide[("spread", "tied")]
     smaller = np.minimum(gap_ref, gap_tied)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # a spread of 0 gives an infinite ratio, or 0 / 0
         margin = np.nan_to_num(np.tanh(smaller / spread - 1), nan=0.0)
     parts = pd.DataFrame(
         {

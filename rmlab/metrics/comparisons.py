@@ -54,10 +54,10 @@ def matrix(
             f"table: a matrix shows one model, got {len(models)} {models[:5]}; keep one: table[table.model == ...]"
         )
     if (reading.items.cells["styles"] >= NO_STYLE).any():
-        blank = int(reading.items.frame["level"].isna().sum()) if "level" in reading.items.frame else "every"
+        missing = int(reading.items.frame["level"].isna().sum()) if "level" in reading.items.frame else "every"
         raise DataError(
-            f"table: level is missing in {blank} of {len(reading.items.frame)} comparisons; a matrix needs answers in "
-            "styles, as RM-Bench has them"
+            f"table: level is missing in {missing} of {len(reading.items.frame)} comparisons; "
+            "a matrix needs answers in styles, as RM-Bench has them"
         )
     cells = [estimate(reading.items, cell) for kind, _, cell in numbers(reading) if kind == "cell"]
     reasons = [one.reason[0] for one in cells if np.isnan(one.value[0])]
@@ -166,11 +166,11 @@ def grouped(reading: Reading, columns: Sequence[str]) -> Iterator[tuple[dict[str
         raise DataError(
             f"by: {strange[0]!r} is not a column here; {tables.nearest(strange[0], list(items.frame.columns))}"
         )
-    blank = [c for c in columns if c in tables.CLOSED and items.frame[c].isna().any()]
-    if blank:
-        n = int(items.frame[blank[0]].isna().sum())
+    incomplete = [c for c in columns if c in tables.CLOSED and items.frame[c].isna().any()]
+    if incomplete:
+        n = int(items.frame[incomplete[0]].isna().sum())
         raise DataError(
-            f"by: {blank[0]!r} is missing in {n} of {len(items.frame)} comparisons; "
+            f"by: {incomplete[0]!r} is missing in {n} of {len(items.frame)} comparisons; "
             "this benchmark or file has no such column: group by domain or subset"
         )
     need = None if any(c not in _CELL_COLUMNS for c in columns) else everything

@@ -65,6 +65,7 @@ def _expected_credit(
     """Mean credit of one chosen answer against `drawn` of its rejected ones, over all draws (hypergeometric)."""
     from scipy.special import comb
 
+    # A draw with an answer from above the chosen one earns nothing: only draws from the others are summed.
     below = rejected - above - level
     total = comb(rejected, drawn)
     earned = sum(comb(level, j) * comb(below, drawn - j) / (1 + j) for j in range(drawn + 1))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from rmlab.items.columns import group_sums
 
 __all__ = [
-    "FEWEST",
+    "MIN_PROMPTS",
+    "TOO_FEW",
     "check_confidence",
     "cluster_freedom",
     "freedom_of_strata",
@@ -27,11 +28,15 @@ __all__ = [
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
-FEWEST = 5
+MIN_PROMPTS = 5
 """Prompts below which a table gives no error and no interval: from so few, none means anything."""
 
+TOO_FEW = f"fewer than {MIN_PROMPTS} prompts"
+"""The reason that tables give for that."""
+
 _ROUNDING = 1e-12  # below this an error is rounding noise
-_WHOLE = 0.15  # of a cluster that is reckoned with as failing whole, unseen; chosen by benchmarks/coverage.py
+_WHOLE = 0.15  # of one more cluster that may fail whole, unseen; chosen by benchmarks/coverage.py
+_HALVINGS = 50  # of the interval from 0 to 1: down to the last digits of a float
 
 
 def t_quantile(freedom: Floats, confidence: float) -> Floats:
@@ -80,6 +85,7 @@ def stratum_share(share: Floats, stratum: Codes, n_strata: int) -> Floats:
 
 def _powers(h: Floats) -> tuple[Floats, Floats, Floats]:
     with np.errstate(divide="ignore", invalid="ignore"):
+        # A cluster that is its whole stratum shows no spread: infinite here, so no degrees of freedom in the end.
         q = np.where(h < 1, h**2 / (1 - h), np.inf)
     return h**2, q, q**2
 
@@ -117,14 +123,16 @@ def midp_limits(
         n_eff = np.where((se > _ROUNDING) & (spread > _ROUNDING), spread / se**2, n_clusters)
         n_eff = np.clip(n_eff, n_clusters / 2, np.maximum(n_items, n_clusters))
         n_eff = (seen + _WHOLE) / (seen / n_eff + _WHOLE / n_clusters)
+        # At most 1: clusters may tell less than as many independent items, never more.
         few = t_quantile(np.maximum(n_items - 1, freedom), confidence) / t_quantile(freedom, confidence)
         n_eff = np.where(np.isfinite(n_eff), n_eff * few**2, np.nan)
     share = np.clip(share, 0, 1)
     tail = (1 - confidence) / 2
     low = np.where(share * n_eff > _ROUNDING, _midp_quantile(share, n_eff, tail), 0.0)
     high = np.where((1 - share) * n_eff > _ROUNDING, 1 - _midp_quantile(1 - share, n_eff, tail), 1.0)
-    blank = np.where(np.isnan(n_eff) | np.isnan(share), np.nan, 0.0)
-    return np.minimum(low, share) + blank, np.maximum(high, share) + blank
+    unknown = np.where(np.isnan(n_eff) | np.isnan(share), np.nan, 0.0)
+    # The share is not the median of its limits: at confidences below 0.1 or so they may both lie on one side of it.
+    return np.minimum(low, share) + unknown, np.maximum(high, share) + unknown
 
 
 def _midp_quantile(share: Floats, n_eff: Floats, tail: float) -> Floats:
@@ -133,10 +141,11 @@ def _midp_quantile(share: Floats, n_eff: Floats, tail: float) -> Floats:
 
     n = np.where(n_eff > 0, n_eff, 1.0)
     x = np.clip(np.nan_to_num(share), 0, 1) * n
+    # A Beta with a parameter of 0 is a point at 0 or 1; the least float comes as close to it as anything.
     below = np.maximum(x, 1e-300), n - x + 1
     above = x + 1, np.maximum(n - x, 1e-300)
     low, high = np.zeros_like(n), np.ones_like(n)
-    for _ in range(50):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         short = (betainc(*below, middle) + betainc(*above, middle)) / 2 < tail
         low, high = np.where(short, middle, low), np.where(short, high, middle)

@@ -6,22 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.items.columns import group_sums
-from rmlab.items.grid import ABSENT, MISSING, TIE, Codes, Floats, Items
+from rmlab.items.grid import MISSING, NO_ROW, TIE, Codes, Floats, Items
 from rmlab.items.weighting import Number
 from rmlab.metrics import errors
 
 __all__ = ["Estimate", "estimate", "values"]
 
 
-_HIDDEN = 0.5  # of a cluster that is reckoned with at its far end, unseen; chosen by benchmarks/coverage.py
+_HIDDEN = 0.5  # of one more cluster at the far end of its range, unseen; chosen by benchmarks/coverage.py
 
 
 class Estimate(NamedTuple):
     """One number of every model, and all that its error and that of any difference follow from.
 
     (models,): `value`, `se`, `freedom`, `low`, `high`, `n_prompts`, `n_pairs` (items counted), `n_ties`, `missing`
-    (items left blank), `reason` (why there is no value or no interval, else ""). (models, clusters): `influence`, which
-    sums to about zero, with the CR2 factor; `contribution`, which sums to the value; `share`, the weight of a cluster.
+    (items without a score or verdict), `reason` (why there is no value or no interval, else ""). (models, clusters):
+    `influence`, which sums to about zero, with the CR2 factor; `contribution`, which sums to the value; `share`, the
+    weight of a cluster.
     `stratum` (clusters,) numbers the sets of clusters that share cells; `variance` and `stratum_freedom` are (models,
     strata). `single` says whether every cluster is one item of one pool: then a difference of credits 0 and 1 is
     McNemar's.
@@ -72,19 +73,19 @@ def estimate(items: Items, number: Number, *, confidence: float = 0.95) -> Estim
     freedom = errors.freedom_of_strata(share, stratum, n_strata)
     few = _few(blocks, number, used)
     reason = [r or f for r, f in zip(reason, few, strict=True)]
-    blank = np.where([r == "" for r in reason], 0.0, np.nan)
+    withheld = np.where([r == "" for r in reason], 0.0, np.nan)  # added to what a reason withholds
     low, high, width = _limits(
         items, number, blocks, value, influence, contribution, share, stratum, variance, freedom, confidence
     )
     counts = used[:, number.pool[counted]]
-    outcome = np.where(counts, items.outcome[:, counted], ABSENT)
+    outcome = np.where(counts, items.outcome[:, counted], NO_ROW)
     known = ~np.isnan(items.credit[:, counted]) & counts
     return Estimate(
         value=value,
-        se=np.sqrt(variance.sum(axis=1)) + blank,
+        se=np.sqrt(variance.sum(axis=1)) + withheld,
         freedom=errors.total_freedom(variance, freedom),
-        low=low + blank,
-        high=high + blank,
+        low=low + withheld,
+        high=high + withheld,
         influence=influence,
         contribution=contribution,
         share=share,
@@ -154,7 +155,7 @@ def _by_cluster(
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(n > 0, weight / n, 0.0)[:, pool]
         h = np.where(n > 0, 1 / n, 0.0)[:, pool] * blocks.n
-        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+        lever = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)  # a cluster alone in its pool has no residual to weigh
     residual = each * (blocks.total - blocks.n * np.nan_to_num(mean)[:, pool]) * lever
     sums = [group_sums(x, blocks.cluster, n_clusters) for x in (residual, each * blocks.total, np.abs(each) * blocks.n)]
     return sums[0], sums[1], sums[2]
@@ -198,7 +199,8 @@ def _limits(
     fourths = group_sums(influence**4, stratum, n_strata)
     seen = errors.seen_clusters(variance, fourths)
     n_clusters = _kish(share, stratum, n_strata)
-    n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata) * _worth(items, number, stratum, n_clusters)
+    n_items = group_sums(blocks.n, stratum[blocks.cluster], n_strata)
+    n_items = n_items * _comparisons_per_item(items, number, stratum, n_clusters)
     whole = errors.total_freedom(variance, freedom)[:, None]  # the strata's errors add up, so their freedom does too
     parts = group_sums(contribution, stratum, n_strata)
     own = _share_limits(
@@ -217,8 +219,8 @@ def _limits(
     return np.maximum(low, floor[:, 0]), np.minimum(high, ceiling[:, 0]), width
 
 
-def _worth(items: Items, number: Number, stratum: Codes, n_clusters: Floats) -> Floats | float:
-    """How many comparisons of 0 or 1 an item is worth, (models, strata): 1, and more where credits lie in between.
+def _comparisons_per_item(items: Items, number: Number, stratum: Codes, n_clusters: Floats) -> Floats | float:
+    """How many comparisons of 0 or 1 an item counts as, (models, strata): 1, and more where credits lie in between.
 
     The effective size is at most the number of items, but fractions vary less than zeros and ones do: without this the
     interval of RewardBench 2's Ties would hold 99 %. How much less is the variance of zeros and ones over that of the
@@ -273,12 +275,12 @@ def _pool_bounds(items: Items, number: Number) -> Floats:
 def _few(blocks: _Blocks, number: Number, used: NDArray[np.bool_]) -> list[str]:
     """For each model the parts that count with fewer than 5 clusters, as a reason; else empty."""
     n = group_sums((blocks.n > 0).astype(float), blocks.pool, len(number.names))
-    short = used & (n < errors.FEWEST)
-    few = f"fewer than {errors.FEWEST} prompts"
+    short = used & (n < errors.MIN_PROMPTS)
     if len(set(number.names)) == 1:
-        return [few if row.any() else "" for row in short]
+        return [errors.TOO_FEW if row.any() else "" for row in short]
     return [
-        f"{', '.join(dict.fromkeys(np.array(number.names, object)[row]))}: {few}" if row.any() else "" for row in short
+        f"{', '.join(dict.fromkeys(np.array(number.names, object)[row]))}: {errors.TOO_FEW}" if row.any() else ""
+        for row in short
     ]
 
 

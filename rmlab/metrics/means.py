@@ -61,13 +61,12 @@ def clustered_mean(value: Floats, group: Codes, cluster: Codes, n_groups: int) -
         squares: Floats = np.nan_to_num(influence) ** 2
         variance = np.bincount(owner, squares, n_groups).astype(np.float64)
         fourths = np.bincount(owner, squares**2, n_groups).astype(np.float64)
-    blank = np.where(clusters < errors.FEWEST, np.nan, 0.0)
+    withheld = np.where(clusters < errors.MIN_PROMPTS, np.nan, 0.0)
     freedom = errors.cluster_freedom(h, owner, n_groups)
-    few = f"fewer than {errors.FEWEST} prompts"
-    reason = [few if c < errors.FEWEST else "" for c in clusters]
-    se, counted = np.sqrt(variance) + blank, items.astype(np.intp)
+    reason = [errors.TOO_FEW if c < errors.MIN_PROMPTS else "" for c in clusters]
+    se, counted = np.sqrt(variance) + withheld, items.astype(np.intp)
     seen = errors.seen_clusters(variance, fourths)
-    return ClusteredMean(mean, se, freedom + blank, counted, clusters, reason, n_equal, seen)
+    return ClusteredMean(mean, se, freedom + withheld, counted, clusters, reason, n_equal, seen)
 
 
 def share_interval(found: ClusteredMean, *, confidence: float = 0.95) -> tuple[Floats, Floats]:

@@ -47,7 +47,8 @@ def summary(
     Columns: model; the benchmark's (RM-Bench: chat, math, code, safety, easy, normal, hard; RewardBench 1: chat,
     chat_hard, safety, reasoning, prior_sets; RewardBench 2: its six subsets; data of your own: up to eight domains,
     and the levels where answers have styles); overall; se, low, high (of overall, clustered by prompt); n_prompts,
-    n_ties, missing (items left blank: counted, never lost); average; reason (why overall or its interval is not there).
+    n_ties, missing (items without a score or verdict: counted, never lost); average; reason (why overall or its
+    interval is not there).
     All are shares from 0 to 1 (Ties: -0.01 to 1.01). A number that lacks one of its parts is missing, never the mean
     of the rest.
 
@@ -90,8 +91,9 @@ def estimates(
     Quantities: overall, section (RewardBench 1), domain, subset, level (easy, normal, hard) and cell ("concise >
     markdown": chosen against rejected style); levels and cells where all answers have styles.
     Columns: model, quantity, name, value, se (clustered by prompt, CR2), low, high, n_prompts, n_pairs (items counted),
-    n_ties, missing (items left blank), chance (what random scores earn; missing where it is not known), average, reason
-    (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give no interval.
+    n_ties, missing (items without a score or verdict), chance (what random scores earn; missing where it is not known),
+    average, reason (why there is no value or no interval, else empty). Fewer than 5 prompts in a part that counts give
+    no interval.
     Intervals: mid-p on the effective sample size of each stratum, joined by MOVER (Korn and Graubard 1998; Zou and
     Donner 2008); Miller (arXiv 2411.00640) for the clusters.
     """

@@ -87,6 +87,7 @@ def _leads(
 
     size = len(models)
     first, second = models, np.full(size, models[model])
+    # `differences` is two-sided: at 2 level - 1 each of its limits holds by itself with `level`.
     level = float(ndtr(lead_quantile(chance, model, level=confidence))) if size > 1 else confidence
     # The truly best model is one of them: its own upper bound is enough, so this side needs no adjustment.
     own = differences(one, first, second, confidence=2 * confidence - 1)

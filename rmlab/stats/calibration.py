@@ -31,7 +31,7 @@ def calibration(
     prediction does), se, low, high (clustered by prompt; NaN below 5 prompts), n_pairs, n_prompts, missing (of the
     model), then of the model, the same in each of its rows: ece, ece_debiased, ece_low, ece_high, see
     `calibration_error`. A bin without comparisons is NaN with n = 0.
-    Scores of judges, DPO sums or rescaled heads are no log-odds; `temperature` brings them to scale.
+    Scores of judges, DPO sums or rescaled heads are not log-odds; `temperature` brings them to scale.
     Guo et al. (arXiv 1706.04599), section 2. Raises DataError where no comparison has a margin.
     """
     told = _promises(pairs, bins, temperature)
@@ -87,7 +87,7 @@ def calibration_error(
         mean, low, high, clusters = _skewed(value, told.model, told.prompt, size, confidence)
         columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
         n_prompts = clusters.astype(int)
-    few = [f"fewer than {clustered.FEWEST} prompts" if k < clustered.FEWEST else "" for k in n_prompts]
+    few = [clustered.TOO_FEW if k < clustered.MIN_PROMPTS else "" for k in n_prompts]
     return pd.DataFrame({"model": pd.Series(told.models, dtype="str"), **columns}).assign(
         n_pairs=n,
         n_prompts=n_prompts,
@@ -138,7 +138,7 @@ def _errors(told: _Promises, bins: int, confidence: float) -> Floats:
         prompt = np.unique(told.prompt[own], return_inverse=True)[1]
         residual = told.right[own] - told.chance[own]
         errors[number] = binned_error(residual, told.bin[own], prompt, bins, confidence=confidence)
-        if prompt.max() + 1 < clustered.FEWEST:
+        if prompt.max() + 1 < clustered.MIN_PROMPTS:
             errors[number, 2:] = np.nan
     return errors
 
@@ -192,6 +192,7 @@ def _skewed(
     found = clustered_mean(value, group, prompt, size)
     mean, se, n = found.mean, found.se, found.n_clusters
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # Hall's cubic takes the skewness out of the t statistic; the limits below come from its inverse.
         off = sums - mean[owner] * counts
         second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))
         skew = np.where(second > 0, third / second**1.5 / np.sqrt(n), 0.0)

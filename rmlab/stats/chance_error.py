@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
 _DRAWS = 2000
-_HALVINGS = 40
+_HALVINGS = 40  # of the bracket: to 1e-12 of its length
 
 
 class BinnedError(NamedTuple):
@@ -35,8 +35,8 @@ def binned_error(residual: Floats, bins: Codes, prompt: Codes, n_bins: int, *, c
     no more than its error. It is a jackknife of the sign; Kumar and others take the same cross products of squares.
     Interval: all errors at which the plain error seen would be neither too large nor too small a draw (a test at each
     end, inverted). Draws are the bins' errors with every prompt's residuals multiplied by a random normal number, and
-    the pattern over bins is the one that was seen; for the upper end its blanks are filled with noise of their own
-    size. Zero is in the interval unless calibration is rejected.
+    the pattern over bins is the one that was seen; for the upper end each bin of it is made larger by its own noise.
+    Zero is in the interval unless calibration is rejected.
     """
     size = int(prompt.max(initial=-1)) + 1
     own = np.bincount(prompt * n_bins + bins, residual, size * n_bins).reshape(size, n_bins) / max(len(residual), 1)
@@ -58,18 +58,17 @@ def binned_error(residual: Floats, bins: Codes, prompt: Codes, n_bins: int, *, c
 def _end(pattern: Floats, noise: Floats, seen: float, tail: float, *, lower: bool) -> float:
     """The error along the pattern at which a share `tail` of draws is as large as the one seen, or as small."""
 
-    def inside(scale: float) -> bool:
+    def short_of_end(scale: float) -> bool:
         drawn = np.abs(scale * pattern + noise).sum(axis=1)
-        rare = (drawn >= seen).mean() < tail if lower else (drawn <= seen).mean() >= tail
-        return bool(rare)
+        return bool((drawn >= seen).mean() < tail if lower else (drawn <= seen).mean() >= tail)
 
     length = float(np.abs(pattern).sum())
-    if not length or not inside(0.0):
+    if not length or not short_of_end(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while inside(high):
+    while short_of_end(high):
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) else (low, middle)
+        low, high = (middle, high) if short_of_end(middle) else (low, middle)
     return high * length

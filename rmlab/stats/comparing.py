@@ -182,7 +182,7 @@ def _row(
 def _tallies(items: Items, number: Number, one: Estimate, first: Codes, second: Codes) -> dict[str, object]:
     """How often both say the same, and what was counted: from the outcomes of all models by matrix products."""
     outcome = items.outcome[:, number.pool >= 0]
-    answered = (outcome > MISSING).astype(np.float32)
+    answered = (outcome > MISSING).astype(np.float32)  # single precision counts exactly up to 16 million items
     same = sum(np.asarray(own @ own.T) for own in ((outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)))
     both = answered @ answered.T
     with np.errstate(invalid="ignore"):

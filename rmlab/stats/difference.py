@@ -15,7 +15,7 @@ Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
 _FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  # contributions that differ by less are equal: sums in another order
 
 
 class Difference(NamedTuple):
@@ -38,10 +38,10 @@ def differences(
     Where every prompt has one item in one pool, earning 0 or 1, and both models answered all: McNemar's exact test with
     the melded interval that agrees with it (Fay and Lumbard 2021). Else Student's t of the difference over its CR2
     error. Its degrees of freedom come from the strata and are at most one less than the clusters whose contributions
-    differ: what a thousand equal prompts say of the error of a few unequal ones is nothing. Without any spread p and
-    interval reckon with what may lie unseen. p and interval come from one error and one df, so the interval excludes
-    zero exactly where p < 1 - confidence. `limits=False` leaves out the intervals of exact tests, which take the time
-    where there are thousands.
+    differ: a thousand prompts without a difference say nothing of the error of a few that have one. Without any spread
+    p and interval reckon with what may lie unseen. Both come from one error and one df, so the interval excludes zero
+    exactly where p < 1 - confidence. `limits=False` leaves out the intervals of exact tests, which take most of the
+    time where there are thousands.
     """
     value = one.value[first] - one.value[second]
     differing = _differing(one, first, second)
@@ -57,9 +57,9 @@ def differences(
     if exact.any():
         p[exact], low[exact], high[exact] = _exact(one, first[exact], second[exact], confidence, limits)
     reason = [one.reason[a] or one.reason[b] for a, b in zip(first, second, strict=True)]
-    blank = np.where([r == "" for r in reason], 0.0, np.nan)
+    withheld = np.where([r == "" for r in reason], 0.0, np.nan)
     low, high = np.maximum(low, -one.range), np.minimum(high, one.range)
-    return Difference(value, se + blank, low + blank, high + blank, p + blank, exact, reason)
+    return Difference(value, se + withheld, low + withheld, high + withheld, p + withheld, exact, reason)
 
 
 def holm(p: Floats) -> Floats:
@@ -108,6 +108,7 @@ def _differing(one: Estimate, first: Codes, second: Codes) -> Codes:
     """Number of clusters in each stratum that give two models something different: (pairs, strata)."""
     members = _members(one)
     found = np.zeros((len(first), len(members)), np.intp)
+    # One model at a time: all pairs by all clusters at once would be hundreds of megabytes for 150 models.
     pieces = [np.ascontiguousarray(one.contribution[:, columns]) for columns in members]
     for model in np.unique(first):
         rows = np.flatnonzero(first == model)
@@ -131,14 +132,15 @@ def _unseen(
     half = errors.unseen_rate(n, confidence) * most
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * np.maximum(1 - np.abs(value) / most, 0) ** n
-    p = np.minimum(np.maximum(p, 2.0 ** (1 - np.minimum(differing, 1000))), 1.0)
+    p = np.minimum(np.maximum(p, 2.0 ** (1 - np.minimum(differing, 1000))), 1.0)  # 2^-1000 is still a float
+    # Where sign flips raised p to the level or above, the interval must hold zero as well.
     return np.where(p < 1 - confidence, half, np.maximum(half, np.abs(value))), p
 
 
 def _tail(value: Floats, se: Floats, freedom: Floats) -> Floats:
     from scipy.special import stdtr
 
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # without freedom or error: `_unseen` gives these p
         found: Floats = 2 * stdtr(np.maximum(freedom, 1e-3), -np.abs(value) / se)
     return found
 
@@ -155,7 +157,7 @@ def is_exact(one: Estimate, first: Codes, second: Codes) -> NDArray[np.bool_]:
 def _exact(
     one: Estimate, first: Codes, second: Codes, confidence: float, limits: bool
 ) -> tuple[Floats, Floats, Floats]:
-    won = (one.contribution > 0).astype(np.float32)
+    won = (one.contribution > 0).astype(np.float32)  # single precision counts exactly up to 16 million prompts
     both = won @ won.T
     wins = np.diag(both)
     only_a, only_b = (np.rint(wins[side] - both[first, second]).astype(np.intp) for side in (first, second))

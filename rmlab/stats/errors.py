@@ -14,11 +14,12 @@ from rmlab.stats.difficulty import several
 __all__ = ["error_clusters", "error_correlation"]
 
 _CLOSEST = 0.9999  # correlations lie between -this and this
-_HALVINGS = 20
+_HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
+_FARTHEST_SHARED = 0.99  # of the correlation with the other models: at 1 nothing would be left to correlate
 _TELLING = 3.0  # comparisons expected of independent models, from which on an outcome never seen is telling
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)  # right to 1e-9 even where correlations are at their limit
 _SPLITS = 5  # of the prompts into halves
-_FEWEST = 20  # prompts for which halves are compared
+_MIN_PROMPTS = 20  # prompts for which halves are compared
 _COMES_BACK = 0.5  # adjusted Rand index that a number of clusters must reach
 
 
@@ -104,7 +105,7 @@ def _numbers(models: int) -> list[int]:
 def _stability(credit: Floats, table: Items, numbers: list[int]) -> dict[int, float]:
     """For each number of clusters, the mean adjusted Rand index of the groups that two halves of the prompts give."""
     n_prompts = int(table.prompt.max(initial=-1)) + 1
-    if n_prompts < _FEWEST:
+    if n_prompts < _MIN_PROMPTS:
         return dict.fromkeys(numbers, np.nan)
     found: dict[int, list[float]] = {k: [] for k in numbers}
     for seed in range(_SPLITS):
@@ -149,6 +150,7 @@ def _tetrachoric(credit: Floats) -> Floats:
         square[upper] for square in (filled @ filled.T, filled @ known.T, known @ filled.T, known @ known.T)
     )
     n = np.maximum(n, 1.0)
+    # A model that wins all or nothing has no spread; such pairs get some counts here and NaN below.
     flat = (one <= 0) | (one >= n) | (other <= 0) | (other >= n)
     cells = np.stack([both, one - both, other - both, n - one - other + both])
     expected = np.stack([one * other, one * (n - other), (n - one) * other, (n - one) * (n - other)]) / n
@@ -188,7 +190,7 @@ def _residual(square: Floats) -> Floats:
     spread = r.sum() - np.diag(r)[:, None] - np.diag(r) - 2 * (total[:, None] + total - off)  # of the sum of the others
     with np.errstate(invalid="ignore", divide="ignore"):
         shared = np.where(spread > 1e-9, (total[:, None] - off) / np.sqrt(np.maximum(spread, 1e-9)), 0.0)
-        shared = np.clip(shared, -0.99, 0.99)
+        shared = np.clip(shared, -_FARTHEST_SHARED, _FARTHEST_SHARED)
         partial = (r - shared * shared.T) / np.sqrt((1 - shared**2) * (1 - shared.T**2))
     partial = np.where(np.isnan(square), np.nan, np.clip(partial, -1.0, 1.0))
     np.fill_diagonal(partial, np.diag(square))

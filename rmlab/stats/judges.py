@@ -21,7 +21,7 @@ __all__ = ["judge_report"]
 Floats = NDArray[np.float64]
 
 _COLUMNS = ["model", *PROMPT, "condition", "order", "sample", "vote", "status"]
-_HALVINGS = 20
+_HALVINGS = 20  # of the effects from 0 to 1: to 1e-6
 _ALONE = "alone"  # the order of a judge that is shown one answer at a time
 
 
@@ -224,8 +224,8 @@ _PROBES: dict[str, Callable[[_Asked], _Effect]] = {
 
 
 def _nothing(asked: _Asked, reason: str) -> _Effect:
-    blank = pd.Series(np.nan, index=asked.prompts)
-    return _Effect(blank, blank, float("nan"), reason)
+    missing = pd.Series(np.nan, index=asked.prompts)
+    return _Effect(missing, missing, float("nan"), reason)
 
 
 def _credit(vote: pd.Series) -> pd.Series:
@@ -237,9 +237,9 @@ def _row(effect: _Effect, confidence: float, alpha: float, power: float) -> dict
     """The columns of one probe."""
     known = (effect.value.notna() & effect.baseline.notna()).to_numpy()
     counts = {"share": effect.share, "n_prompts": int(known.sum()), "missing": int((~known).sum())}
-    blank = dict.fromkeys(("effect", "se", "low", "high", "p", "detectable"), np.nan)
+    nothing = dict.fromkeys(("effect", "se", "low", "high", "p", "detectable"), np.nan)
     if not known.any():
-        return counts | blank | {"reason": effect.reason or "no prompt has the verdicts that this needs"}
+        return counts | nothing | {"reason": effect.reason or "no prompt has the verdicts that this needs"}
     value, baseline = effect.value.to_numpy(float)[known], effect.baseline.to_numpy(float)[known]
     credit = np.concatenate([value, baseline])
     prompts = effect.value.index[known].to_frame(index=False)

@@ -39,11 +39,12 @@ def melded_interval(only_a: Counts, only_b: Counts, n: Counts, *, confidence: fl
     >>> low.round(3).item() > 0, high.round(3).item() < 0.5
     (True, True)
     """
+    # Thousands of pairs of models have few different counts, and each is integrated once.
     keys, back = np.unique(np.stack([only_a, only_b, n], axis=1), axis=0, return_inverse=True)
     a, b, size = keys.T.astype(float)
     tail = (1 - confidence) / 2
     low = _lower(a, b, size, tail)
-    high = -_lower(b, a, size, tail)
+    high = -_lower(b, a, size, tail)  # the upper limit of a's lead is minus the lower one of b's
     back = back.ravel()
     return low[back], high[back]
 
@@ -55,6 +56,7 @@ def _lower(a: Floats, b: Floats, n: Floats, tail: float) -> Floats:
     m = a + b
     shares = []
     for alpha, beta, edge, at in ((m, n - m + 1, m == 0, 0.0), (m + 1, n - m, m == n, 1.0)):
+        # A Beta with a parameter of 0 is a point: `edge` puts it in place of the stand-in that is computed.
         found = betaincinv(np.maximum(alpha, 1)[:, None], np.maximum(beta, 1)[:, None], (_POINTS + 1) / 2)
         shares.append(np.where(edge[:, None], at, found))
     low = np.minimum(*(_product_quantile(share, np.maximum(a, 1), b + 1, tail) for share in shares))
@@ -89,4 +91,5 @@ def _product_quantile(share: Floats, alpha: Floats, beta: Floats, tail: float) -
         if np.abs(excess).max(initial=0.0) < 1e-12:
             break
         x = np.where((step > low) & (step < high), step, (low + high) / 2)
+    # Rounding must not put a limit on zero where p excludes it.
     return np.where(positive, np.maximum(x, np.finfo(float).tiny), np.minimum(x, 0.0))

@@ -143,12 +143,13 @@ def _decisions(one: Estimate, models: Codes, confidence: float, family: Family) 
     z = _square(size, a, b, signed_z(found.value, found.p))  # above 0: the row's model is ahead of the column's
     p = np.abs(_square(size, a, b, found.p)) + np.eye(size)
     best = best_p(chance, p, z) >= alpha
+    apart = np.zeros((size, size), bool)
     if family == "model":  # every model has a family of its own, so there are no pairs to speak of
         clear = marginal_p(chance, p, z) < alpha
-        return _Decisions((clear & (z < 0)).sum(axis=1), (clear & (z > 0)).sum(axis=1), best, np.zeros_like(clear))
-    apart = np.zeros((size, size), bool)
-    apart[a, b] = apart[b, a] = adjusted_p(chance, found.p, found.value, a, b) < alpha
-    return _Decisions((apart & (z > 0)).sum(axis=0), (apart & (z < 0)).sum(axis=0), best, apart)
+    else:
+        apart[a, b] = apart[b, a] = adjusted_p(chance, found.p, found.value, a, b) < alpha
+        clear = apart
+    return _Decisions((clear & (z < 0)).sum(axis=1), (clear & (z > 0)).sum(axis=1), best, apart)
 
 
 def _square(size: int, a: np.ndarray, b: np.ndarray, of: Floats) -> Floats:
@@ -168,7 +169,7 @@ def _letters(value: Floats, apart: Mask) -> list[str]:
 
 
 def _grow(start: int, open_: Mask, alike: Mask) -> list[int]:
-    """A largest-as-can-be group of names that do not differ, around the next uncovered pair of `start`."""
+    """A group of names that do not differ and that no further name fits into, around an uncovered pair of `start`."""
     uncovered = np.flatnonzero(open_[start])
     clique = [start, *uncovered[-1:]] if len(uncovered) else [start]
     fits = alike[clique].all(axis=0)

@@ -13,8 +13,9 @@ from rmlab.stats.mcnemar import mcnemar
 __all__ = ["Drawn", "Pair", "draw", "pair_of", "reachable", "tilt"]
 
 _BLOCK = 250  # draws held in memory at once
-_STEEPEST = 60.0
+_STEEPEST = 60.0  # of the tilt, per unit of gain: by then nearly all draws are the clusters that gain most
 _ROUNDING = 1e-12
+_HALVINGS = 60  # of the tilts: to the last digits of a float
 
 
 class Pair(NamedTuple):
@@ -62,7 +63,7 @@ def tilt(pair: Pair, difference: float) -> Floats:
     gains that no prompt can have, and hide how discrete the test is.
     """
     low, high = -_STEEPEST, _STEEPEST
-    for _ in range(60):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if _expected(pair, _weights(pair, middle)) < difference:
             low = middle
@@ -88,6 +89,7 @@ def draw(pair: Pair, weights: Floats, *, draws: int, seed: int = 0, scale: float
 def _weights(pair: Pair, steepness: float) -> Floats:
     n_strata = int(pair.stratum.max(initial=-1)) + 1
     apart = np.abs(pair.gain) > _ROUNDING
+    # Less the largest exponent, so that it is 0 and nothing overflows; the factor cancels below.
     raw = np.exp(steepness * (pair.gain - (pair.gain.max() if steepness > 0 else pair.gain.min()))) * apart
     total = np.bincount(pair.stratum, raw, n_strata)
     size, moved = np.bincount(pair.stratum, minlength=n_strata), np.bincount(pair.stratum, apart, n_strata)
@@ -130,6 +132,7 @@ def exact_test(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
 
 def t_test(pair: Pair, counts: Floats) -> tuple[Floats, Floats, Floats]:
     """The t test of `differences`, on all tables at once; a stratum is a mean of gains, weighed by the shares."""
+    # Its formulas again, for counts: a cluster that is drawn three times stands for three clusters.
     from scipy.special import stdtr
 
     n_strata = int(pair.stratum.max()) + 1

@@ -88,6 +88,7 @@ def _ranks(values: Floats) -> Floats:
     """Ranks along the last axis, 1 is the highest; NaN stays NaN."""
     from scipy.stats import rankdata
 
+    # Values that differ in the thirteenth decimal are equal ones, summed in another order.
     ranks: Floats = rankdata(-np.round(values, 12), method="min", axis=-1, nan_policy="omit")
     return ranks
 

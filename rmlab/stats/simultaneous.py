@@ -64,7 +64,7 @@ def signed_z(value: Floats, p: Floats) -> Floats:
     """z of each difference from its own p, with the sign of the difference: exact tests keep their exactness."""
     from scipy.special import ndtri
 
-    z: Floats = np.sign(value) * -ndtri(np.maximum(p, 1e-300) / 2)
+    z: Floats = np.sign(value) * -ndtri(np.maximum(p, 1e-300) / 2)  # a p of 0 would be infinitely far
     return np.where(p >= 1, 0.0, z)
 
 
@@ -152,6 +152,6 @@ def largest_quantile(chance: Chance, level: float) -> float:
 
 def _stepped(exceed: Floats, p: Floats) -> Floats:
     """Adjusted p of statistics in ascending order, from how many draws exceed each among it and the smaller ones."""
-    share = (1 + exceed) / (1 + DRAWS)
+    share = (1 + exceed) / (1 + DRAWS)  # the table is one more draw, so no p is zero
     stepped = np.maximum.accumulate(share[::-1])[::-1]  # a smaller statistic never has the smaller p
     return np.maximum(stepped, p)
