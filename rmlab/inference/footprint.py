@@ -1,8 +1,8 @@
 """What a model would forward and hold, without its weights: tokens by the plan, memory by a pass of shapes alone.
 
-Two stand-ins are made of the configuration. A narrow model with real numbers shows how texts go together (probe.py). A
-model of a few layers in full width, whose tensors have shapes and no numbers (torch's fake tensors), forwards the
-largest pack of the plan; the tensors that live at once are counted as they come and go.
+Two stand-ins are made of the configuration. A narrow model with real numbers shows how texts go together
+(packing.py). A model of a few layers in full width, whose tensors have shapes and no numbers (torch's fake tensors),
+forwards the largest pack of the plan; the tensors that live at once are counted as they come and go.
 """
 
 import copy
@@ -98,6 +98,7 @@ class Tensors:
             self.now += uses[1]
             self.most = max(self.most, self.now)
         uses[0] += 1
+        # At exit nobody counts any more.
         weakref.finalize(tensor, self._gone, storage._cdata).atexit = False
 
     def _gone(self, storage: int) -> None:
@@ -180,6 +181,7 @@ def _model(config: "PreTrainedConfig") -> "PreTrainedModel":
     import torch
     from transformers import AutoModel
 
+    # Forked, so that the weights drawn here move no random number of the caller's.
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         made: PreTrainedModel = AutoModel.from_config(config)
@@ -206,6 +208,7 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedConfig":
             setattr(text, name, value)
     if getattr(text, "num_key_value_heads", None) is not None:
         text.num_key_value_heads = 2 if grouped else 4
+    # Inside the narrow vocabulary: torch refuses a padding index beyond it.
     for name in _IDS:
         if getattr(text, name, None) is not None:
             setattr(text, name, 0)

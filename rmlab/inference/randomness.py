@@ -18,7 +18,7 @@ class _Generation(Extension):
 
 
 def draws(jinja: str) -> bool:
-    """Whether the template takes a random item or writes random words; a text that is no template does not.
+    """Whether the template takes a random item or writes random words; a text that is not a template does not.
 
     >>> draws("{{ ['a', 'b'] | random }}"), draws("{{ 'a | random order' }}")
     (True, False)

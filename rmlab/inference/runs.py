@@ -24,7 +24,7 @@ ROWS = 64
 KEYS = 512
 """Keys that torch's attention on CPUs takes together; grouped otherwise, their sums are rounded otherwise."""
 
-FEWEST = 64
+MIN_QUERIES = 64
 """Queries below which it takes another kernel, which may sum in another order."""
 
 Slices = list[tuple[int, int]]
@@ -146,7 +146,7 @@ def _as_alone(
         return _attention(kind, asked.part(0, length), keys, values, None)[:, :, offset:]
     blocks = []
     for start, stop in _cut(offset, length, KEYS):
-        begin = max(min(start, stop - FEWEST), asked.kept)
+        begin = max(min(start, stop - MIN_QUERIES), asked.kept)
         rows, seen = asked.part(begin, stop), _seen(mask, begin, stop, 0)
         block = _attention(kind, rows, keys[:, :, :stop], values[:, :, :stop], seen)
         blocks.append(block[:, :, start - begin :])

@@ -43,6 +43,7 @@ def attend(
             query[:, :, rows], key[:, :, start:stop], value[:, :, start:stop], scaling, causal=False
         )
         before = sums[:, :, rows]
+        # The sigmoid of the logarithms' difference is the new keys' part of both sums: no exponential can overflow.
         out[:, :, rows].lerp_(more, torch.sigmoid(logs - before)[..., None])
         sums[:, :, rows] = torch.logaddexp(before, logs)
     return out.transpose(1, 2)

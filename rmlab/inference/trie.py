@@ -259,6 +259,7 @@ def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) ->
         members.setdefault(group, []).append(text)
     spelled = [np.ascontiguousarray(ids, np.int32) for ids in sequences]
     for texts in members.values():
+        # Bytes sort otherwise than numbers, but what begins alike stands together in either order.
         texts.sort(key=lambda text: spelled[text].tobytes())
         lengths = np.array([len(spelled[text]) for text in texts], np.intp)
         shared = [0] + [_common(spelled[a], spelled[b]) for a, b in pairwise(texts)]
@@ -307,7 +308,7 @@ def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
     bins: list[list[Pack]] = []
     room: list[tuple[int, int]] = []
     for piece in sorted(pieces, key=_size, reverse=True):
-        at = bisect_left(room, (piece.tokens, -1))
+        at = bisect_left(room, (piece.tokens, -1))  # -1 is below every bin's number: bins with just this room count
         if at < len(room):
             left, number = room.pop(at)
             bins[number].append(piece)

@@ -183,6 +183,7 @@ class Classifier:
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         longest = self.encode_options["max_length"] or backbones.window(self.checkpoint.config)
+        # One token less where `_ended` may append one.
         return None if longest is None else longest - (self.end is not None)
 
     @property

@@ -135,11 +135,11 @@ class _Job:
         from rmlab.inference.footprint import footprint
         from rmlab.inference.planning import FILL
 
-        dtype, place = getattr(torch, device.dtype), torch.device(device.kind)
+        dtype, on = getattr(torch, device.dtype), torch.device(device.kind)
         free = None if device.memory is None else device.memory * 1e9 - self.size * dtype.itemsize
         return footprint(
             self.config, self.sequences, self.reads, self.groups,
-            dtype=dtype, budget=budget or default_budget(self.config, dtype, place, free=free and max(free, 1.0)),
+            dtype=dtype, budget=budget or default_budget(self.config, dtype, on, free=free and max(free, 1.0)),
             fill=FILL.get(device.kind), causal=not backbones.encodes(self.config),
         )  # fmt: skip
 
@@ -221,5 +221,5 @@ def _parameters(checkpoint: Checkpoint, implicit: bool) -> tuple[int, int]:
     looked_up = cast("Tensor", model.get_input_embeddings().weight)
     tied = implicit and getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     size = sum(one.numel() for one in {id(one): one for one in model.parameters()}.values())
-    # Weights that are also the output layer are multiplied there.
+    # An embedding that is also the output layer is multiplied there after all.
     return size, 0 if tied else looked_up.numel()

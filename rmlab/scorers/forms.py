@@ -1,4 +1,4 @@
-"""How pairwise models are asked: the text they read for a prompt and two answers, and what makes a logit of it."""
+"""How pairwise models are asked: the text that they read for a prompt and two answers, and where it is read."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -141,6 +141,7 @@ def _pairrm_source(prompt: Prompt) -> str:
     """The conversation with the assistant's turns left open, which the candidates fill in."""
     users = [turn["content"] for turn in _turns(prompt) if turn["role"] != "assistant"]
     asked = "\n".join(f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1))
+    # The misspelt word is LLM-Blender's: the model was trained with it.
     return f"Finish the following coversation in each i-th turn by filling in <Response i> with your response.{asked}"
 
 
@@ -160,6 +161,7 @@ def _encode_pairrm(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint,
         (_pairrm_source(prompt), _pairrm_candidate(prompt, first), _pairrm_candidate(prompt, second))
         for prompt, first, second in zip(*texts, strict=True)
     ]
+    # The limits of LLM-Blender's own code: 1,224 tokens of the prompt and 412 of each answer.
     return _join(tokenizer, checkpoint, parts, source_longest=1224, longest=2048, keep_end=False)
 
 
@@ -167,6 +169,7 @@ def _encode_better(
     tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns, between: str = "\n\n\n"
 ) -> Texts:
     parts = [(_better_source(prompt, between), first, second) for prompt, first, second in zip(*texts, strict=True)]
+    # Better-PairRM's: 2,030 tokens and 670.
     return _join(tokenizer, checkpoint, parts, source_longest=2030, longest=3370, keep_end=True)
 
 

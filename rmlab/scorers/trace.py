@@ -91,6 +91,7 @@ def _pieces(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
     for token in ids:
         held.append(token)
         text = decode(tokenizer, held, clean_up_tokenization_spaces=False)
+        # A character has four bytes at most; bytes that never make one must not hold up the rest of the text.
         whole = not text.endswith("�") or len(held) >= 8
         pieces.append(text if whole else "")
         held = [] if whole else held

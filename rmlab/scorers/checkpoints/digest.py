@@ -15,7 +15,7 @@ __all__ = ["digests"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SETTLED = 3_000_000_000  # nanoseconds
-_LARGE = 2**26  # bytes from which on a digest is worth a note on the disk
+_LARGE = 2**26  # bytes from which on a digest is noted on the disk
 
 
 def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:

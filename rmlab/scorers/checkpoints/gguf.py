@@ -76,6 +76,7 @@ def _convert(file: Path, folder: Path) -> None:
         config = loaded.config.__class__.from_dict(
             {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
         )
+        # Forked, so that the weights drawn here, only to be replaced, move no random number of the caller's.
         with torch.random.fork_rng(devices=[]):
             plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         plain.load_state_dict(loaded.state_dict())

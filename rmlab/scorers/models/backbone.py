@@ -66,15 +66,15 @@ def device(asked: str | None = None) -> "torch.device":
     return wanted
 
 
-def dtype(asked: "str | torch.dtype | None", place: "torch.device") -> "torch.dtype":
+def dtype(asked: "str | torch.dtype | None", device: "torch.device") -> "torch.dtype":
     """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32.
 
-    A name, or the type of torch that has the name.
+    `asked`: a name, or the torch dtype of that name.
     """
     import torch
 
     if asked is None:
-        return torch.bfloat16 if _multiplies_bfloat16(place) else torch.float32
+        return torch.bfloat16 if _multiplies_bfloat16(device) else torch.float32
     name = str(asked).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={asked!r}; allowed: {', '.join(map(repr, _DTYPES))}")

@@ -85,6 +85,7 @@ def split(
     backbone = getattr(model, prefix)
     stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
     setattr(model, prefix, stand_in)
+    # Only now, with the backbone out of it: the head becomes float32 (with a pooler of its own), the backbone stays.
     model.float()
     _exact(checkpoint, {"": model, f"{prefix}.": stand_in})
     # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.

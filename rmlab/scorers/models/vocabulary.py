@@ -62,6 +62,7 @@ class Vocabulary:
             for start in range(0, len(rows), chunk):
                 part = rows[start : start + chunk]
                 logits = self._finish(self._product(part, buffer[: len(part)]))
+                # Read before the buffer is overwritten: what follows are the steps of a logsumexp, in place.
                 hit = logits.gather(1, targets[start : start + chunk, None])[:, 0]
                 top = logits.amax(1, keepdim=True)
                 total = logits.sub_(top).exp_().sum(1).log_()
