@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\s*[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf(?:inity)
 
 
 def floats(values: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Cells as float64 (NaN where missing), and which cells are no number that a float can stand for.
+    """Cells as float64 (NaN where missing), and which cells hold anything but a number that a float can stand for.
 
     A text is a number if it is written as one in ASCII digits, and is read to the nearest float. Complex numbers,
     dates and whole numbers beyond 1.8e308 are not numbers here; pandas would cut them, or count nanoseconds.

@@ -114,7 +114,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(**_defaults(frame, style=False), **blank)
     frame["margin"] = _floats(frame, "pairs", "margin") if "margin" in frame else np.nan
     infinite = np.isinf(frame["margin"].to_numpy())
-    _refuse(frame, infinite, "pairs", "margin", "a finite number", "compare these answers again, or leave it blank")
+    _refuse(frame, infinite, "pairs", "margin", "a finite number", "compare these answers again, or leave it empty")
     if "outcome" not in frame:
         frame["outcome"] = outcome(frame["margin"].to_numpy())
     frame = _typed(
@@ -231,7 +231,7 @@ def _closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
 
 
 def _from_words(values: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series | None:
-    """Strings as a vocabulary, by their few different words; None where they are no strings, or not all in it."""
+    """Strings as a vocabulary, by their few different words; None where they are not strings, or not all in it."""
     if values.dtype != "str":
         return None
     words = keys.coded(values)
@@ -256,7 +256,7 @@ def _slots(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
 def _floats(frame: pd.DataFrame, table: str, column: str) -> pd.Series:
     numbers, strange = cells.floats(frame[column])
     _refuse(
-        frame, strange, table, column, "a number", "write it as a plain number, or leave it blank where there is none"
+        frame, strange, table, column, "a number", "write it as a plain number, or leave it empty where there is none"
     )
     return pd.Series(numbers, index=frame.index)
 

@@ -27,9 +27,9 @@ from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring import work
 home, kind, job, seed = sys.argv[1:]
 torch.set_num_threads(1)
-work._SPAN = 36
+work.SPAN = 36
 log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-once, now, left = forward._Run._forward, [], [0]
+once, now, left = forward.lay_out, [], [0]
 
 def named(stream):
     def streaming(self, prepared, wanted):
@@ -37,15 +37,16 @@ def named(stream):
         yield from stream(self, prepared, wanted)
     return streaming
 
-def forwarding(self, part):
+def laying_out(part, sequences):
+    "The first step of a batch."
     if left[0] == 0:
         time.sleep(3600)
     left[0] -= 1
-    ids = [self.sequences[n].tobytes() for n in part.finished]
+    ids = [sequences[n].tobytes() for n in part.finished]
     texts = [hashlib.blake2b(one, digest_size=16).hexdigest() for one in ids]
     os.write(log, (json.dumps([os.getpid(), now[0], texts]) + "\\n").encode())
     time.sleep(0.01)
-    return once(self, part)
+    return once(part, sequences)
 
 def start(batches):
     child = os.fork()
@@ -76,7 +77,7 @@ def kill(child, batches):
 left[0] = -1
 KINDS[kind].run(home, prompts=2)
 LanguageModel.stream, Pairwise.stream = named(LanguageModel.stream), named(Pairwise.stream)
-forward._Run._forward = forwarding
+forward.lay_out = laying_out
 chance, killed = random.Random(int(seed)), []
 if job == "kill":
     for number in range(8):

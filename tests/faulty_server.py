@@ -47,13 +47,13 @@ class FaultyServer:
         return self
 
     def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(60)
         assert not self._thread.is_alive()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
     def bodies(self, path=None):
         """Bodies that arrived, in order."""
@@ -61,14 +61,14 @@ class FaultyServer:
 
     async def _serve(self, ready):
         # Not asyncio's own server: its `close` leaves a socket open that was accepted in the turn before.
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
             listening.setblocking(False)
-            self._port = listening.getsockname()[1]
-            self._loop.add_reader(listening, self._accept, listening)
+            self.port = listening.getsockname()[1]
+            self.loop.add_reader(listening, self._accept, listening)
             ready.set()
             await self._stop.wait()
-            self._loop.remove_reader(listening)
+            self.loop.remove_reader(listening)
         while self.connections or asyncio.all_tasks() != {asyncio.current_task()}:
             for connection in list(self.connections):
                 connection.transport.abort()
@@ -76,8 +76,8 @@ class FaultyServer:
 
     def _accept(self, listening):
         one, _ = listening.accept()
-        accepting = self._loop.connect_accepted_socket(lambda: _Connection(self), one, ssl=self.tls)
-        made = self._loop.create_task(accepting)
+        accepting = self.loop.connect_accepted_socket(lambda: _Connection(self), one, ssl=self.tls)
+        made = self.loop.create_task(accepting)
         self._accepted.add(made)
         made.add_done_callback(self._made)
 

@@ -12,7 +12,7 @@ from style_worlds import world
 from rmlab import metrics
 from rmlab.bias import style_gap
 from rmlab.bias.controlled import length_controlled, style_controlled
-from rmlab.bias.logistic import separated as _separated
+from rmlab.bias.logistic import separated
 from rmlab.styles import ARENA, arena_features
 from rmlab.tables import DataError, check_pairs
 
@@ -103,13 +103,13 @@ def test_perfect_separation_is_said():
 
 def test_separation_is_found_exactly():
     x = np.column_stack([np.ones(6), [-2.0, -1, 0, 0, 1, 2]])
-    assert _separated(np.array([0.0, 0, 0, 1, 1, 1]), x)  # both at the boundary
-    assert _separated(np.array([0.0, 0, 0.5, 0.5, 1, 1]), x)
-    assert not _separated(np.array([0.0, 1, 0, 1, 0, 1]), x)
-    assert not _separated(np.array([0.0, 0, 1, 0.5, 0, 1]), x)
+    assert separated(np.array([0.0, 0, 0, 1, 1, 1]), x)  # both at the boundary
+    assert separated(np.array([0.0, 0, 0.5, 0.5, 1, 1]), x)
+    assert not separated(np.array([0.0, 1, 0, 1, 0, 1]), x)
+    assert not separated(np.array([0.0, 0, 1, 0.5, 0, 1]), x)
     plane = np.column_stack([np.ones(4), [0.0, 1, 0, 1], [0.0, 0, 1, 1]])
-    assert _separated(np.array([0.0, 0, 0, 1]), plane)
-    assert not _separated(np.array([0.0, 1, 1, 0]), plane)
+    assert separated(np.array([0.0, 0, 0, 1]), plane)
+    assert not separated(np.array([0.0, 1, 1, 0]), plane)
 
 
 def test_separation_by_one_column_is_what_the_linear_programme_says():
@@ -122,8 +122,8 @@ def test_separation_by_one_column_is_what_the_linear_programme_says():
         if not np.ptp(y):
             continue
         line = np.column_stack([np.ones(n), column])
-        found.append(_separated(y, line))
-        assert found[-1] == _separated(y, np.column_stack([line, np.zeros(n)]))  # the column of zeros changes the way
+        found.append(separated(y, line))
+        assert found[-1] == separated(y, np.column_stack([line, np.zeros(n)]))  # the column of zeros changes the way
     assert 50 < sum(found) < len(found) - 50
 
 

@@ -44,7 +44,7 @@ def drop(server):
     """Close all connections from the server's side."""
     wait_for(lambda: server.connections)
     for one in list(server.connections):
-        server._loop.call_soon_threadsafe(one.transport.close)
+        server.loop.call_soon_threadsafe(one.transport.close)
     wait_for(lambda: not server.connections)
 
 
@@ -232,7 +232,7 @@ def test_streams_left_early_and_servers_that_stop_leave_no_socket_open(monkeypat
 
 def test_the_server_of_these_tests_counts_clients_that_wait():
     def begin():
-        line = socket.create_connection(("127.0.0.1", server._port))
+        line = socket.create_connection(("127.0.0.1", server.port))
         line.sendall(b"GET / HTTP/1.1\r\n\r\n")
         return line
 

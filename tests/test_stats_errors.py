@@ -7,7 +7,7 @@ from outcome_tables import responses_of
 from scipy.stats import multivariate_normal, norm
 
 from rmlab import stats
-from rmlab.stats.errors import _both_below, _rand_index
+from rmlab.stats.errors import both_below, rand_index
 from rmlab.tables import DataError
 
 
@@ -45,7 +45,7 @@ def test_the_normal_integral_is_that_of_scipy():
     rng = np.random.default_rng(2)
     h, k, rho = rng.normal(size=20), rng.normal(size=20), rng.uniform(-0.95, 0.95, 20)
     expected = [multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([a, b]) for a, b, r in zip(h, k, rho, strict=True)]
-    np.testing.assert_allclose(_both_below(h, k, rho), expected, atol=1e-6)
+    np.testing.assert_allclose(both_below(h, k, rho), expected, atol=1e-6)
 
 
 def test_the_residual_is_what_common_difficulty_leaves():
@@ -114,9 +114,9 @@ def test_models_without_families_are_one_cluster():
 
 
 def test_the_rand_index_is_one_for_the_same_groups_under_other_names():
-    assert _rand_index(np.array([1, 1, 2, 2, 3]), np.array([2, 2, 3, 3, 1])) == pytest.approx(1)
+    assert rand_index(np.array([1, 1, 2, 2, 3]), np.array([2, 2, 3, 3, 1])) == pytest.approx(1)
     rng = np.random.default_rng(4)
-    chance = [_rand_index(rng.integers(0, 3, 60), rng.integers(0, 3, 60)) for _ in range(200)]
+    chance = [rand_index(rng.integers(0, 3, 60), rng.integers(0, 3, 60)) for _ in range(200)]
     assert abs(np.mean(chance)) < 0.01
 
 

@@ -69,7 +69,7 @@ def test_writers_see_one_another_and_believe_the_first(url):
     with Store(url).ledger("f1") as one, Store(url).ledger("f1") as two:
         one.append(KEYS[:1], [1.0])
         two.append(KEYS[:2], [2.0, 3.0])
-        first = 1.0 if one._name < two._name else 2.0
+        first = 1.0 if one.name < two.name else 2.0
         assert one.refresh() == two.refresh() == read(url) == {KEYS[0]: first, KEYS[1]: 3.0}
 
 
@@ -95,7 +95,7 @@ def test_a_folder_is_one_store_with_and_without_locks(tmp_path):
         assert locked.refresh() == free.refresh() == {key: TRUE[key] for key in KEYS[:8]}
         locked.append(KEYS[8:], VALUES[8:])
         assert free.refresh() == locked.refresh() == TRUE
-        path = next(tmp_path.glob(f"f1/{locked._name}.scores"))
+        path = next(tmp_path.glob(f"f1/{locked.name}.scores"))
         with path.open("ab") as file:
             file.write(b"half a li")
         assert free.refresh() == TRUE
@@ -236,7 +236,7 @@ url, seed = sys.argv[1:]
 frame, chance, truth = responses(120), random.Random(int(seed)), Streaming()
 true = dict(zip(truth.prepare(frame["prompt"], frame["response"]).keys,
                 map(truth.value, zip(frame["prompt"], frame["response"]))))
-work._SPAN, parts.Parts.every = 60, 0.01
+work.SPAN, parts.Parts.every = 60, 0.01
 
 def start(number):
     child = os.fork()

@@ -10,7 +10,8 @@ from rmlab import tables
 from rmlab.bias.prompts import columns_of, groups_of, prompt_index, spread, too_few
 from rmlab.metrics.means import clustered_mean, mean_interval
 from rmlab.scorers.guards import is_plain, name_of
-from rmlab.scorers.protocol import PlainScorer, Prompt
+from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.types import Prompt
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import DataError, nearest

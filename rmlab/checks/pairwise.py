@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from rmlab.checks import scores, texts
 from rmlab.checks.findings import Row, of_model, refusal
-from rmlab.scorers.protocol import InspectablePairwise, P, Prompt
+from rmlab.scorers.protocol import InspectablePairwise, P
+from rmlab.scorers.types import Prompt
 from rmlab.scoring.distinct_texts import comparisons
 from rmlab.scoring.self_check import alone_and_together
 from rmlab.tables import DataError

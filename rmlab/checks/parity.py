@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Run: TypeAlias = pd.DataFrame | str | Path | AnyScorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
 
-_FEWEST = 4
+_MIN_TEXTS = 4
 _TRIED = 16
 
 
@@ -71,8 +71,10 @@ def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
             )
     columns = [*KEY, "score"]
     items = tables_[0][columns].merge(tables_[1][columns], on=KEY, suffixes=("_a", "_b"))
-    if len(items) < _FEWEST:
-        raise DataError(f"a and b: {len(items)} texts in common; score the same responses in both, at least {_FEWEST}")
+    if len(items) < _MIN_TEXTS:
+        raise DataError(
+            f"a and b: {len(items)} texts in common; score the same responses in both, at least {_MIN_TEXTS}"
+        )
     spread = items["score_a"].std(ddof=0)
     error = (items["score_b"] - items["score_a"]) / (spread if spread > 0 else np.nan)
     return items.assign(error=error)

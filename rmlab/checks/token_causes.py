@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmlab.checks.numeric_causes import HALF, Cause, half_precision, in_half
 from rmlab.scorers.classifier import Classifier
-from rmlab.scorers.protocol import EncodeOptions
+from rmlab.scorers.types import EncodeOptions
 from rmlab.tables import DataError
 from rmlab.toy import CHAT_TEMPLATES
 

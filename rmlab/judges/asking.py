@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from rmlab.escapes import line
 from rmlab.judges.answers import Answer, decode, encode
 from rmlab.judges.questions import Asked, Questions, Speaker
-from rmlab.scorers.protocol import Provenance
+from rmlab.scorers.types import Provenance
 from rmlab.store import ANSWERS, Format, Ledger, Store
 
 if TYPE_CHECKING:

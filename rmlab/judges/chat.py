@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from rmlab.judges.answers import Answer
 from rmlab.judges.questions import Asked, Said
 from rmlab.judges.templates import LETTERS
-from rmlab.scorers.protocol import Provenance
 from rmlab.scorers.streaming import fingerprint
+from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from rmlab.judges.answers import Answer
 from rmlab.judges.questions import Asked, Said
 from rmlab.judges.templates import LETTERS
-from rmlab.scorers.protocol import Provenance
+from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

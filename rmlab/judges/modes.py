@@ -13,10 +13,9 @@ from rmlab.judges.asking import ask
 from rmlab.judges.questions import Order, Questions, Speaker, ask_for, both_orders, shuffled
 from rmlab.judges.templates import MOST, Template
 from rmlab.judges.votes import FAILED, UNPARSABLE
-from rmlab.scorers import protocol
 from rmlab.scorers.pairwise import mean_log_odds
-from rmlab.scorers.protocol import Judged, Prompt, Provenance
 from rmlab.scorers.streaming import fingerprint
+from rmlab.scorers.types import SILENT, Judged, Prompt, Provenance
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -82,7 +81,7 @@ class PairJudge:
         asked = np.bincount(place, minlength=2 * len(prompts)).reshape(2, -1) > 0
         silent = np.bincount(place[failed], minlength=2 * len(prompts)).reshape(2, -1) > 0
         margin, verdict = self._verdicts(there, back, asked, silent)
-        numbers = np.where([word in protocol.SILENT for word in verdict], np.nan, margin)
+        numbers = np.where([word in SILENT for word in verdict], np.nan, margin)
         if self.lenient:
             numbers = np.where([word == UNPARSABLE for word in verdict], 0.0, numbers)
         columns = {"vote_first": np.sign(there) if self.letters else there}

@@ -17,7 +17,7 @@ from rmlab.judges.asking import ask
 from rmlab.judges.modes import AnswerJudge, PairJudge
 from rmlab.judges.templates import Template, load_template, reworded
 from rmlab.keys import number
-from rmlab.scorers.protocol import Prompt
+from rmlab.scorers.types import Prompt
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from rmlab.judges.answers import Answer
 from rmlab.judges.templates import Messages, Template
-from rmlab.scorers.protocol import Prompt, Provenance
+from rmlab.scorers.types import Prompt, Provenance
 
 __all__ = ["Asked", "Order", "Question", "Questions", "Said", "Speaker", "ask_for", "both_orders", "shuffled"]
 

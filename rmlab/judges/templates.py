@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
-from rmlab.scorers.protocol import Prompt
+from rmlab.scorers.types import Prompt
 from rmlab.tables import DataError, nearest
 
 __all__ = ["LETTERS", "MOST", "Messages", "Template", "conversation", "load_template", "reworded", "shipped"]

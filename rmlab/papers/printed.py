@@ -56,7 +56,7 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     Columns: model, check, printed, expected, difference, note. Checks: "domain mean is not the level mean" (the two
     are equal by definition), "overall is neither mean", "contradicts its source" (rows whose own paper prints other
     values). A mean over columns that are not all printed is not checked. Differences within `tolerance` are rounding.
-    Raises DataError where a column is absent, or holds what is no share.
+    Raises DataError where a column is absent, or holds anything but shares.
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"table: a leaderboard such as rmlab.papers.published('rm-bench'), not {type(table).__name__}")
@@ -77,7 +77,7 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
 
 
 def _shares(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """The columns that are checked, as floats; raises DataError for what is no share from 0 to 1."""
+    """The columns that are checked, as floats; raises DataError for anything but shares from 0 to 1."""
     made = {}
     for column in (name for name in _RM_BENCH if name in table.columns):
         try:

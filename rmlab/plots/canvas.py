@@ -116,7 +116,7 @@ def is_pairs(table: pd.DataFrame) -> bool:
 
 
 def plain(name: object) -> str:
-    r"""A name on one line; dollar signs are no formulas, and control characters are shown.
+    r"""A name on one line; dollar signs are not formulas, and control characters are shown.
 
     >>> plain("a$b$")
     'a\\$b\\$'

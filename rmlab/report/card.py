@@ -14,7 +14,7 @@ from rmlab.benchmarks.hub import Source
 from rmlab.files import write
 from rmlab.report.comparisons import decimals
 from rmlab.report.results import Paths, read_results, versions_of
-from rmlab.scorers.protocol import Provenance
+from rmlab.scorers.types import Provenance
 from rmlab.tables import STYLES, DataError, nearest
 
 __all__ = ["write_card"]

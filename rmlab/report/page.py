@@ -16,7 +16,7 @@ from rmlab.report import formats
 from rmlab.report.browsing import Browsing, embedded
 from rmlab.report.figures import whole_figure
 from rmlab.report.results import versions_of
-from rmlab.scorers.protocol import Provenance
+from rmlab.scorers.types import Provenance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

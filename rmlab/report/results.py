@@ -11,7 +11,7 @@ from rmlab import io, metrics
 from rmlab.files import matches, require_inside
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
-from rmlab.scorers.protocol import Provenance
+from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError, check_pairs, check_scores
 
 __all__ = ["Paths", "Results", "read_results", "versions_of"]

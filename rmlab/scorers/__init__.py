@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmlab.baselines import Baseline
     from rmlab.scorers import protocol
     from rmlab.scorers.forms import Comparisons
+    from rmlab.scorers.served.payloads import Payloads
     from rmlab.scorers.streaming import Prepared
 
     # mypy checks here that these are scorers by type; nothing of it runs.
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
         one: Classifier, implicit: ImplicitReward
     ) -> tuple[StreamingScorer[Prepared], protocol.SumScorer[Prepared]]:
         return one, implicit
+
+    def _rating(served: Remote) -> protocol.RatingScorer[Payloads]:
+        return served
 
     def _inspectable(
         one: Classifier, implicit: ImplicitReward

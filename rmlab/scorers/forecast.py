@@ -16,7 +16,7 @@ from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 from rmlab.scorers.classifier import end_token
 from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.protocol import EncodeOptions
+from rmlab.scorers.types import EncodeOptions
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.protocol import Prompt
+from rmlab.scorers.types import Prompt
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:

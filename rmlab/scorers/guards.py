@@ -17,12 +17,12 @@ from rmlab.scorers.protocol import (
     Judge,
     PairwiseScorer,
     PlainScorer,
-    Provenance,
     StreamingPairwiseScorer,
     StreamingScorer,
     SumScorer,
     Traceable,
 )
+from rmlab.scorers.types import Provenance
 from rmlab.tables import require_text
 
 __all__ = [

@@ -15,8 +15,8 @@ from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 from rmlab.scorers.checkpoints.weights import refuse_other_tasks
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.language_model import LanguageModel, Residency, answer
-from rmlab.scorers.protocol import EncodeOptions, Prompt, RunOptions
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, gather, require_convention
+from rmlab.scorers.types import EncodeOptions, Prompt, RunOptions
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.first_token import generated
 from rmlab.scorers.models.heads import layers
 from rmlab.scorers.models.vocabulary import Vocabulary
-from rmlab.scorers.protocol import EncodeOptions, Prompt, Provenance, RunOptions
 from rmlab.scorers.streaming import Stream, fingerprint, gather, order, require_convention, versions
+from rmlab.scorers.types import EncodeOptions, Prompt, Provenance, RunOptions
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

@@ -5,10 +5,12 @@ inherits from nothing. `rmlab.scorers.guards` asks an object which of them it sa
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from rmlab.scorers.types import EncodeOptions, Judged, Prompt, RunOptions
 
 if TYPE_CHECKING:
     import torch
@@ -21,20 +23,14 @@ if TYPE_CHECKING:
     from rmlab.store import Store
 
 __all__ = [
-    "SILENT",
     "AnyScorer",
     "Checkable",
-    "EncodeOptions",
     "Inspectable",
     "InspectablePairwise",
     "Judge",
-    "Judged",
     "PairwiseScorer",
     "PlainScorer",
-    "Prompt",
-    "Provenance",
     "RatingScorer",
-    "RunOptions",
     "Scorer",
     "StreamingPairwiseScorer",
     "StreamingScorer",
@@ -43,13 +39,8 @@ __all__ = [
     "Traceable",
 ]
 
-Prompt = str | list[dict[str, str]]
-"""A question, or the messages before the answer: a list of {"role": ..., "content": ...}."""
-
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
-Provenance = dict[str, object]
-"""Plain values that JSON can hold: what scored the texts."""
 
 
 class Keyed(Protocol):
@@ -148,24 +139,6 @@ class StreamingPairwiseScorer(PairwiseScorer, Protocol[P]):
         """Margins from what `stream` gave of both orders, positive in favour of the answer first in `there`."""
 
 
-class Judged(NamedTuple):
-    """What a judge says of some items. `values`: one array per item, NaN where it said nothing that can be read.
-
-    Of pairs the one number is above 0 where the first answer is better, 0 for a tie, below 0 otherwise; of single
-    answers it is the rating; of lists there is one number per answer. `verdict`: one word per item; those in `SILENT`
-    say why there is no number. `columns`: further columns, a number per item. `about`: counts for the provenance.
-    """
-
-    values: list[Floats]
-    verdict: list[str]
-    columns: dict[str, Floats]
-    about: Provenance
-
-
-SILENT = ("unparsable", "failed")
-"""Verdicts of a judge that answered nothing readable, and of one that did not answer."""
-
-
 class Judge(Protocol):
     """A scorer that asks a model in words, and may get no answer that can be read: `rmlab.judge` makes one.
 
@@ -225,24 +198,6 @@ class SumScorer(StreamingScorer[P], Protocol[P]):
     @property
     def terms(self) -> Sequence[tuple[float, Term[P]]]:
         """Weights and models. One after the other scores all texts; with fewer than two the scorer itself streams."""
-
-
-class EncodeOptions(TypedDict, total=False):
-    """How texts become tokens; the keywords of `rmlab.inference.template.encode`."""
-
-    template: str | None
-    eos: bool | None
-    max_length: int | None
-    truncate: str | None
-    convention: str | None
-
-
-class RunOptions(TypedDict, total=False):
-    """How tokens are forwarded; none of these changes a score."""
-
-    budget: int | None
-    chunk: int | None
-    together: bool | None
 
 
 class Checkable(Protocol[C]):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.guards import is_cumulative, is_traceable
-from rmlab.scorers.protocol import Prompt
+from rmlab.scorers.types import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

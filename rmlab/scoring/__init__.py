@@ -12,7 +12,8 @@ import pandas as pd
 from rmlab import baselines, scorers, tables
 from rmlab.clusters import Engine, engine
 from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer, PairwiseScorer, Provenance
+from rmlab.scorers.protocol import AnyScorer, PairwiseScorer
+from rmlab.scorers.types import Provenance
 from rmlab.scoring import finished
 from rmlab.scoring.distinct_texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
 from rmlab.scoring.judged import judged_pairs, judged_scores
@@ -210,7 +211,9 @@ def _scorers(
         scorer = make(one, here) if isinstance(one, str | Path) else one
         name = guards.name_of(scorer)
         if isinstance(options.get("name"), list | tuple) and given not in (None, name):
-            raise DataError(f"name: {given!r} for {name!r}, which is no model id or folder and keeps its name")
+            raise DataError(
+                f"name: {given!r} for {name!r}, which is neither a model id nor a folder and keeps its name"
+            )
         if name in named:
             raise DataError(f"model: two scorers are named {name!r}; give one of them another name (name=...)")
         named[name] = scorer

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics
-from rmlab.scorers.protocol import Prompt
+from rmlab.scorers.types import Prompt
 from rmlab.tables import PROMPT, DataError
 
 __all__ = ["Shard", "Texts", "both_orders", "comparisons", "select_shard", "unique_texts"]

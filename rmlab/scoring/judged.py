@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.keys import number
 from rmlab.scorers.guards import provenance_of
-from rmlab.scorers.protocol import SILENT, Judge, Judged, Prompt, Provenance
+from rmlab.scorers.protocol import Judge
+from rmlab.scorers.types import SILENT, Judged, Prompt, Provenance
 from rmlab.scoring.distinct_texts import Texts, unique_texts
 from rmlab.scoring.spread import Crew, judged
 from rmlab.scoring.work import summary

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from rmlab.baselines import Baseline
 from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer, Provenance
+from rmlab.scorers.protocol import AnyScorer
+from rmlab.scorers.types import Provenance
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.scoring.progress import Progress
 from rmlab.scoring.self_check import SelfCheck

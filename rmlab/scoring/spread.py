@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from rmlab.clusters import Engine
 from rmlab.escapes import line
 from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer, Judge, Judged, Prompt
+from rmlab.scorers.protocol import AnyScorer, Judge
+from rmlab.scorers.types import Judged, Prompt
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.store import ANSWERS, Store
 from rmlab.tables import DataError

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer, P, Provenance, StreamingPairwiseScorer, StreamingScorer, Term
+from rmlab.scorers.protocol import AnyScorer, P, StreamingPairwiseScorer, StreamingScorer, Term
+from rmlab.scorers.types import Provenance
 from rmlab.scoring.distinct_texts import Texts
 from rmlab.scoring.self_check import LONG, SelfCheck
 from rmlab.scoring.work import Numbers, Stream
@@ -51,7 +52,7 @@ def source(
 
 
 def _stay() -> None:
-    """A scorer that is no term of a sum keeps its memory: the caller may go on with it."""
+    """A scorer that is not a term of a sum keeps its memory: the caller may go on with it."""
 
 
 def _checking(

@@ -14,7 +14,7 @@ from rmlab.scoring.progress import Progress
 from rmlab.store import Ledger, column_key
 from rmlab.tables import DataError
 
-__all__ = ["Numbers", "Stream", "Work", "at_once", "gather", "resume", "summary"]
+__all__ = ["SPAN", "Numbers", "Stream", "Work", "at_once", "gather", "resume", "summary"]
 
 Numbers = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ Stream = Callable[[Numbers], Iterable[tuple[ArrayLike, ArrayLike]]]
 # Seconds without a new score from anybody after which texts that another process claimed are scored here, too.
 PATIENCE = 600.0
 # Texts that one process claims at a time when it shares a store: at least, and how many claims there are at most.
-_SPAN = 512
+SPAN = 512
 _SPANS = 64
 # Seconds after which is looked whether workers' scores are in the store.
 _SEEN = 20.0
@@ -172,8 +172,8 @@ def _score_span(work: Work, ledger: Ledger[float], wanted: Numbers) -> None:
 
 
 def _spans(work: Work) -> list[Numbers]:
-    """The texts in runs of at least _SPAN, cut where the prompt changes: every process cuts alike."""
-    size = max(_SPAN, -(-len(work.leaders) // _SPANS))
+    """The texts in runs of at least SPAN, cut where the prompt changes: every process cuts alike."""
+    size = max(SPAN, -(-len(work.leaders) // _SPANS))
     group = work.texts.groups[work.leaders]
     cuts, last = [], 0
     for i in np.flatnonzero(np.diff(group)) + 1:

@@ -112,7 +112,7 @@ def _stability(credit: Floats, table: Items, numbers: list[int]) -> dict[int, fl
         first = np.random.default_rng(seed).permutation(n_prompts) < n_prompts // 2
         halves = [_residual(_tetrachoric(credit[:, side[table.prompt]])) for side in (first, ~first)]
         for k in numbers:
-            found[k].append(_rand_index(*(_cut(half, k)[0] for half in halves)) if k > 1 else np.nan)
+            found[k].append(rand_index(*(_cut(half, k)[0] for half in halves)) if k > 1 else np.nan)
     return {k: float(np.mean(values)) for k, values in found.items()}
 
 
@@ -129,7 +129,7 @@ def _cut(alike: Floats, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return raw.map(place).to_numpy(np.intp), leaves_list(tree).astype(np.intp)
 
 
-def _rand_index(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+def rand_index(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
     """Adjusted Rand index of two groupings."""
     table = np.zeros((one.max() + 1, other.max() + 1))
     np.add.at(table, (one, other), 1)
@@ -160,7 +160,7 @@ def _tetrachoric(credit: Floats) -> Floats:
     low, high = np.full(len(a), -_CLOSEST), np.full(len(a), _CLOSEST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        more = _both_below(*cuts, middle) < a
+        more = both_below(*cuts, middle) < a
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     square = np.zeros((len(credit), len(credit)))
     square[upper] = np.where(flat, np.nan, (low + high) / 2)
@@ -170,7 +170,7 @@ def _tetrachoric(credit: Floats) -> Floats:
     return square
 
 
-def _both_below(h: Floats, k: Floats, correlation: Floats) -> Floats:
+def both_below(h: Floats, k: Floats, correlation: Floats) -> Floats:
     """P(x <= h, y <= k) of two normal variables: an integral over the angle whose sine is the correlation."""
     from scipy.special import ndtr
 

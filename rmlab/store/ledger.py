@@ -25,7 +25,8 @@ class Ledger(Generic[V]):
 
     Where a key was written twice, the file that sorts first (the writer that started first) is believed, so every
     reader sees the same value. `values` maps each key to its value, as of the last `refresh` or `append`; with `only`,
-    those of these keys, so that a store may be larger than the memory. `form` says what the records hold.
+    those of these keys, so that a store may be larger than the memory. `form` says what the records hold, `name` is
+    the beginning of the names of this process's files.
 
     The place may come from a stranger: a link, a pipe or a device in it raises DataError and is not opened, and so
     does somebody else's file where everybody may write.
@@ -40,7 +41,7 @@ class Ledger(Generic[V]):
         self.values: dict[str, V] = {}
         self._only = None if only is None else frozenset(only)
         self._parts: dict[str, dict[str, V]] = {}
-        self._name = names.writer()
+        self.name = names.writer()
 
     def __enter__(self) -> "Ledger[V]":
         return self
@@ -62,10 +63,10 @@ class Ledger(Generic[V]):
         one with content that no rmlab writes.
         """
         # One's own records are known; to read them again would take longer with every call.
-        others = [name for name in self.place.names(self.form.suffix) if not name.startswith(self._name)]
+        others = [name for name in self.place.names(self.form.suffix) if not name.startswith(self.name)]
         if [piece.name for piece in self.place.news(others) if self._take(piece)]:
             self.values = {}
-            for name in sorted([*others, self._name], reverse=True):
+            for name in sorted([*others, self.name], reverse=True):
                 self.values.update(self._parts.get(name, {}))
         return self.values
 
@@ -80,8 +81,8 @@ class Ledger(Generic[V]):
         data = b"".join(lines.line(self.fingerprint, key, text) for key, text in new.items())
         with self._writing():
             header = lines.header(self.fingerprint, self.form)
-            self.place.append(self._name, self.form.suffix, header, data, wait=wait)
-        own = self._parts.setdefault(self._name, {})
+            self.place.append(self.name, self.form.suffix, header, data, wait=wait)
+        own = self._parts.setdefault(self.name, {})
         for key in filter(self._wants, new):
             # What is read in it, which may be far smaller than what was written.
             self.values.setdefault(key, own.setdefault(key, self.form.read(key, new[key])))
@@ -90,7 +91,7 @@ class Ledger(Generic[V]):
         """Write what this process did (JSON-able) beside its scores, whole; a later call replaces it."""
         with self._writing():
             self.place.flush()
-            self.place.put(f"{self._name}.json", notes.text(run))
+            self.place.put(f"{self.name}.json", notes.text(run))
 
     def notes(self) -> dict[str, dict[str, object]]:
         """What each process wrote with `note`, by the name of its file, in the order of their starts."""

@@ -100,8 +100,8 @@ def line(fingerprint: str, key: str, value: str) -> bytes:
 def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed:
     """Take bytes of a file apart. The first of two records of one key counts.
 
-    Raises DataError for a file of another format version or another fingerprint, and for a line that is no record
-    though its checksum is right: that is no damage.
+    Raises DataError for a file of another format version or another fingerprint, and for a line that is not a
+    record though its checksum is right: that is not damage.
     """
     *rows, torn = data.split(b"\n")
     if from_start and rows and _is_header(path, rows[0], fingerprint, form):

@@ -37,7 +37,7 @@ def parse(path: Path, data: bytes) -> Note | None:
         warnings.warn(f"store: {path} is not JSON; its provenance is left out", stacklevel=4)
         return None
     if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
-        raise DataError(f"store: {path} is no note of rmlab, {_NEXT}")
+        raise DataError(f"store: {path} is not a note of rmlab, {_NEXT}")
     if _too_deep(found):
         raise DataError(f"store: {path} is nested too deeply for a note of rmlab, {_NEXT}")
     records.refuse_cut(path, [found])

@@ -67,7 +67,7 @@ def features_of(text: str) -> dict[str, int]:
     """Count the style of one text; the keys are the count columns of `features`.
 
     Marks come from a CommonMark parse with tables. A link is an inline link, an autolink or an image; nested emphasis
-    counts at each level; indented code is no mark, only a fence is; raw HTML and entities are text; reference-style
+    counts at each level; indented code is not a mark, only a fence is; raw HTML and entities are text; reference-style
     links are text. Block quotes and rules are in no count. Marks inside code and formulas are not Markdown: see
     `Shield` for what counts as source code outside a fence. A word is a run of non-space characters with a letter
     or digit in it; a sentence ends in . ! ? (or their counterparts in other scripts) before a space, and every

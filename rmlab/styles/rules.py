@@ -10,7 +10,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.styles.counts import features_of, parse, unified
 from rmlab.styles.prose import plain
-from rmlab.styles.source import Shield, _is_code
+from rmlab.styles.source import Shield, is_code_line
 from rmlab.tables import KEY, PROMPT, STYLES, DataError
 
 __all__ = ["Restyled", "restyle_pairs"]
@@ -211,7 +211,7 @@ def _code_lines(text: str) -> list[str]:
 
 
 def _looks_like_code(line: str) -> bool:
-    return line.startswith(("    ", "\t")) or _is_code(line) or _MORE_CODE.match(line) is not None
+    return line.startswith(("    ", "\t")) or is_code_line(line) or _MORE_CODE.match(line) is not None
 
 
 def _lost(before: str, after: str, code: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 
-__all__ = ["Shield"]
+__all__ = ["Shield", "is_code_line"]
 
 _PRIVATE = 0xF0000
 _BLOCK = 0x200
@@ -99,15 +99,16 @@ class Shield:
         below = False
         for i in range(len(lines) - 1, -1, -1):
             if _COMMENT.match(lines[i]):
-                if below or (i > 0 and _is_code(lines[i - 1])):
+                if below or (i > 0 and is_code_line(lines[i - 1])):
                     lines[i] = lines[i].replace("#", self._there[ord("#")], 1)
                     below = True
             else:
-                below = _is_code(lines[i])
+                below = is_code_line(lines[i])
         return "\n".join(lines)
 
 
-def _is_code(line: str) -> bool:
+def is_code_line(line: str) -> bool:
+    """Whether a line begins or ends as those of common programming languages do."""
     return _CODE_LINE.match(line) is not None
 
 

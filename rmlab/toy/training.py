@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
 
 __all__ = [
-    "FEWEST_PAIRS",
+    "MIN_PAIRS",
     "SIZE",
     "Course",
     "Trained",
@@ -35,7 +35,7 @@ __all__ = [
     "vocabulary",
 ]
 
-FEWEST_PAIRS = 200
+MIN_PAIRS = 200
 """Fewer comparisons than this teach a toy model nothing that a test could find."""
 
 
@@ -120,7 +120,7 @@ def train(
     e times the loss of the opposite preference. AdamW, one thread; the same arguments give the same weights to the last
     bit on one machine. The history's accuracy is the share of the step's comparisons that the model had right.
 
-    Raises DataError for fewer than FEWEST_PAIRS comparisons, for a prompt with other than one chosen and one rejected
+    Raises DataError for fewer than MIN_PAIRS comparisons, for a prompt with other than one chosen and one rejected
     answer, for two comparisons that contradict each other, and where the loss diverges; nothing is written then.
     ValueError for settings outside their range.
     """
@@ -203,8 +203,8 @@ def comparisons(pairs: pd.DataFrame) -> tuple[list[str], list[str], list[str]]:
             f"pairs: prompt ({where}) does not have one chosen and one rejected answer; give each comparison an id of "
             "its own, as toy.preferences does"
         )
-    if len(wide) < FEWEST_PAIRS:
-        raise DataError(f"pairs: {len(wide)} comparisons are too few to learn from; give at least {FEWEST_PAIRS}")
+    if len(wide) < MIN_PAIRS:
+        raise DataError(f"pairs: {len(wide)} comparisons are too few to learn from; give at least {MIN_PAIRS}")
     texts = [[cell[0] for cell in wide[column]] for column in (("prompt", "chosen"), *_SIDES)]
     _refuse_contradictions(*texts)
     return texts[0], texts[1], texts[2]

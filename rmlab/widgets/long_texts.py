@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmlab.scorers.guards import is_inspectable
-from rmlab.scorers.protocol import EncodeOptions, PlainScorer
+from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.types import EncodeOptions
 
 if TYPE_CHECKING:
     pass

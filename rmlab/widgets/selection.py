@@ -164,7 +164,7 @@ def cell_shares(index: Index, selection: Selection, model: str) -> tuple[Floats,
     size = 9 * (int(domain.max(initial=0)) + 1)
     n = np.bincount(cell, minlength=size).reshape(-1, 9)
     won = np.bincount(cell, margin[counted] > 0, size).reshape(-1, 9)
-    there = n.any(axis=1)  # a domain that the selection leaves out is no domain of it
+    there = n.any(axis=1)  # domains that the selection leaves out are not averaged
     with np.errstate(invalid="ignore"):
         share = (won[there] / n[there]).mean(axis=0) if there.any() else np.full(9, np.nan)
     return share.reshape(3, 3), n.sum(axis=0).reshape(3, 3)

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab.escapes import html as escape
-from rmlab.scorers.protocol import PlainScorer, Prompt
+from rmlab.scorers.protocol import PlainScorer
 from rmlab.scorers.trace import trace
+from rmlab.scorers.types import Prompt
 
 __all__ = ["sentences", "token_rewards", "tokens_html"]
 

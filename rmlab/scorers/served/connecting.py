@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.checkpoints.loading import require_score
-from rmlab.scorers.protocol import EncodeOptions
 from rmlab.scorers.served.acceptance import KNOWN, Reference, Trial, require_accepted
 from rmlab.scorers.served.asking import Ask, AskJson, AskTriton
 from rmlab.scorers.served.payloads import SteerLMWriter, TokenWriter, Writer
 from rmlab.scorers.served.remote import Remote
+from rmlab.scorers.types import EncodeOptions
 from rmlab.servers import Client, steerlm
 from rmlab.servers.dialects import Dialect, dialect
 from rmlab.tables import DataError, nearest

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.protocol import EncodeOptions, Prompt
+from rmlab.scorers.types import EncodeOptions, Prompt
 from rmlab.servers import steerlm
 from rmlab.servers.dialects import Payload
 from rmlab.tables import DataError

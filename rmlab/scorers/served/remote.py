@@ -7,10 +7,10 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.protocol import Prompt
 from rmlab.scorers.served.asking import Ask
 from rmlab.scorers.served.payloads import Payloads, Writer
 from rmlab.scorers.streaming import Stream, fingerprint, gather
+from rmlab.scorers.types import Prompt
 from rmlab.servers import Answer, Client, Reply, Request
 from rmlab.servers.dialects import Scored
 from rmlab.tables import DataError
