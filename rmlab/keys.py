@@ -59,14 +59,14 @@ def decoded(column: Coded, starts: Codes | None = None) -> pd.Series:
     `starts` are rows at which a stretch begins that may say what an earlier one said, as another model's rows do of the
     same answers. Stretches that are alike, or of one value, lie in memory once.
     """
-    values, codes, blank = pd.Series(column.values).array, column.codes, column.missing
+    values, codes, missing = pd.Series(column.values).array, column.codes, column.missing
     kept: dict[tuple[int, ...], tuple[Narrow, ExtensionArray]] = {}
     pieces = []
     for start, end in _stretches(codes, starts):
         own = codes[start:end]
         name = (len(own), *own[:1].tolist(), *own[-1:].tolist())
         if name not in kept or not np.array_equal(kept[name][0], own):
-            kept[name] = own, values.take(own, allow_fill=blank)
+            kept[name] = own, values.take(own, allow_fill=missing)
         pieces.append(kept[name][1])
     # Joined as arrays: a Series for each of thousands of pieces would take longer than the gathering.
     series = pd.Series(type(values)._concat_same_type(pieces) if len(pieces) > 1 else pieces[0])
@@ -154,8 +154,8 @@ def _digits(values: pd.Series) -> tuple[Narrow, int]:
         if high - low < _DENSE * len(whole) + _SMALL:
             return whole - low, high - low + 1
     column = coded(values)
-    blank = int(column.missing)
-    return column.codes + blank, max(len(column.values) + blank, 1)
+    missing = int(column.missing)
+    return column.codes + missing, max(len(column.values) + missing, 1)
 
 
 def _stretches(codes: Narrow, starts: Codes | None) -> Iterator[tuple[int, int]]:

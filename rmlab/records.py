@@ -36,9 +36,9 @@ SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 Row = dict[str, object]
 
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
-_DEEPEST = 50
+_DEEPEST = 50  # levels of objects and lists that a file may nest
 _SEPARATORS = (",", ";", "\t")
-_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")  # the first bytes of gzip, zip and zstandard
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -110,8 +110,8 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
     require_columns(frame, PAIR_KEY, "pairs")
     if "outcome" not in frame and "margin" not in frame:
         raise DataError("pairs: neither a column 'outcome' nor 'margin'; a comparison needs one of them")
-    blank = {c: pd.Series(pd.NA, index=frame.index) for c in ("chosen_style", "rejected_style") if c not in frame}
-    frame = frame.assign(**_defaults(frame, style=False), **blank)
+    unknown = {c: pd.Series(pd.NA, index=frame.index) for c in ("chosen_style", "rejected_style") if c not in frame}
+    frame = frame.assign(**_defaults(frame, style=False), **unknown)
     frame["margin"] = _floats(frame, "pairs", "margin") if "margin" in frame else np.nan
     infinite = np.isinf(frame["margin"].to_numpy())
     _refuse(frame, infinite, "pairs", "margin", "a finite number", "compare these answers again, or leave it empty")

@@ -641,7 +641,7 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    monkeypatch.setattr("rmlab.inference.packing.packed_rows", None)
+    monkeypatch.setattr("rmlab.inference.trial_pack.packed_rows", None)
     assert packing_support(backbone).packed
 
 

@@ -50,7 +50,7 @@ def load_pairs(
     - if there are any: `id` (default: the row's number), `domain` (default: the subset, or else `name`) and `subset`.
 
     `columns` maps these names to yours, for example `{"chosen": "better", "rejected": ["worse_1", "worse_2"]}`; None
-    as a value ignores a column. Where several columns hold the rejected answers, a blank cell means one fewer.
+    as a value ignores a column. Where several columns hold the rejected answers, an empty cell means one fewer.
     `winner` names the column of side-by-side data that says which of two answers won: "a", "b" or a tie. The answers
     are `response_a` and `response_b`, or what `columns` calls "a" and "b". Ties and rows without a known winner have no
     right answer; they are left out, counted in `attrs["understood"]["without_winner"]` and said in a warning.
@@ -165,7 +165,7 @@ def _prompt(place: Path, number: int, row: records.Row, found: dict[str, list[st
 
 
 def _filled(row: records.Row, columns: list[str]) -> list[str]:
-    """The columns that hold an answer: of several, blank ones mean that there are fewer; one alone must be there."""
+    """The columns that hold an answer: of several, empty ones mean that there are fewer; one alone must be there."""
     there = [column for column in columns if not _is_missing(row.get(column)) and row[column] != ""]
     return there or columns[:1]
 

@@ -18,8 +18,8 @@ With 1 a strong taste for a middle length was shrunk by 0.7 of its error, and co
 RM-Bench; with 0.1 intervals are 2 to 8 % wider and hold (benchmarks/equal_length.py). Less changes little more.
 """
 
-_STEPS = 100
-_SETTLED = 1e-9
+_STEPS = 100  # of Newton's method, at most
+_SETTLED = 1e-9  # in log-odds: a smaller step changes nothing
 _LONGEST = 4.0  # of a Newton step, in log-odds: the first steps of a nearly separated fit are far too long
 _GRID = (0.01, 0.1, 1.0, 10.0, 100.0)  # penalties that cross-validation chooses from
 _FOLDS = 5

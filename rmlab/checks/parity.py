@@ -22,7 +22,7 @@ Run: TypeAlias = pd.DataFrame | str | Path | AnyScorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
 
 _MIN_TEXTS = 4
-_TRIED = 16
+_TRIED = 16  # texts that each cause is tried on: half of them those with the largest errors
 
 
 def parity(

@@ -82,7 +82,7 @@ def read_pairs(
     """Read comparisons from a file, a store's folder, a glob or a list: one row per model, chosen and rejected answer.
 
     "rmlab" files hold the columns of a pairs table. A "response-matrix" is a CSV with one row per model and one
-    column per item: 1 is a win of the chosen answer, 0.5 a tie, 0 a loss, a blank is missing; there are no margins.
+    column per item: 1 is a win of the chosen answer, 0.5 a tie, 0 a loss, empty is missing; there are no margins.
     `subsets` maps its item names to subsets; without it they must be RewardBench 1 items (0 to 2984).
     `columns` maps the names of a pairs table to those of a file of another project, as in `read_scores`; `margin` or
     `outcome` is needed.

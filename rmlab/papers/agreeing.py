@@ -21,10 +21,10 @@ def agreement(
     """How often two sets of pairs decide the same comparison alike: one row per combination of `by`.
 
     Columns after those of `by`: agreement (share with the same outcome: win, tie or loss), low, high (clustered by
-    prompt; missing with fewer than 5 prompts), n_pairs, n_prompts, only_a (won in a, not in b), only_b, missing (blank
-    in either). `by` may hold model, benchmark, domain, subset, level and the styles. Comparisons that stand in one
-    table only are counted in `attrs["only_in_a"]` and `attrs["only_in_b"]`. Raises DataError where the two have no
-    comparison in common.
+    prompt; missing with fewer than 5 prompts), n_pairs, n_prompts, only_a (won in a, not in b), only_b, missing
+    (comparisons without an outcome in either). `by` may hold model, benchmark, domain, subset, level and the styles.
+    Comparisons that stand in one table only are counted in `attrs["only_in_a"]` and `attrs["only_in_b"]`. Raises
+    DataError where the two have no comparison in common.
     """
     by = [by] if isinstance(by, str) else list(by)
     both = shared(tables.check_pairs(pairs_a), tables.check_pairs(pairs_b), {})
@@ -36,8 +36,8 @@ def agreement(
     keys = both[by].drop_duplicates().reset_index(drop=True)
     place = pd.MultiIndex.from_frame(keys.astype("str"))
     group = place.get_indexer(pd.MultiIndex.from_frame(both[by].astype("str")))
-    blank = both[["outcome_a", "outcome_b"]].isna().any(axis=1).to_numpy()
-    same = np.where(blank, np.nan, both["same"].to_numpy(float))
+    missing = both[["outcome_a", "outcome_b"]].isna().any(axis=1).to_numpy()
+    same = np.where(missing, np.nan, both["same"].to_numpy(float))
     found = clustered_mean(same, group, number(both, PROMPT)[0], len(keys))
     low, high = share_interval(found, confidence=confidence)
     counts = {name: np.bincount(group[both[name].to_numpy()], minlength=len(keys)) for name in ("only_a", "only_b")}
@@ -48,7 +48,7 @@ def agreement(
         n_pairs=found.n_items,
         n_prompts=found.n_clusters,
         **counts,
-        missing=np.bincount(group[blank], minlength=len(keys)),
+        missing=np.bincount(group[missing], minlength=len(keys)),
     )
     frame.attrs = both.attrs
     return frame

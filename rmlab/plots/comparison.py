@@ -33,7 +33,7 @@ _WORDS = {
     "change": "change in accuracy",
     "effect": "effect on the score (standard deviations within a prompt)",
 }
-_MOST_LETTERS = 40
+_MOST_LETTERS = 40  # rows up to which letters of groups are shown unless asked for
 _MOST_NUMBERS = 14  # models up to which the differences are written into the cells
 _MOST_NAMES = 60  # beyond it only some of the models are named
 

@@ -26,7 +26,7 @@ from rmlab.tables import DataError
 
 __all__ = ["check", "file_name", "keep"]
 
-_LONGEST = 255
+_LONGEST = 255  # characters of a file name, where the system does not say
 _BASE_32 = "0123456789abcdefghijklmnopqrstuv"
 # Names of devices on Windows, whatever stands behind the first dot.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\s*(\.|$)", re.IGNORECASE)

@@ -10,7 +10,7 @@ Counts = NDArray[np.intp]
 
 _POINTS, _WEIGHT = np.polynomial.legendre.leggauss(48)
 _WEIGHT = _WEIGHT / 2  # over the quantiles of the share of differing prompts: tails right to 1e-4
-_STEPS = 20
+_STEPS = 20  # of Newton's method, at most
 
 
 def mcnemar(only_a: Counts, only_b: Counts) -> Floats:

@@ -12,7 +12,7 @@ __all__ = ["LONGEST", "parse", "text"]
 LONGEST = 2**20
 """Bytes of a note at most; those of rmlab have some thousand."""
 
-_DEEPEST = 20
+_DEEPEST = 20  # levels of objects and lists that a note may nest
 
 Note = dict[str, object]
 

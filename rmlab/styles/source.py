@@ -6,8 +6,8 @@ from functools import cache, partial
 
 __all__ = ["Shield", "is_code_line"]
 
-_PRIVATE = 0xF0000
-_BLOCK = 0x200
+_PRIVATE = 0xF0000  # Unicode's private-use planes begin here
+_BLOCK = 0x200  # code points of one shield: 256 for hidden characters, 256 for literal ones
 _CLASH = re.compile("[\U000f0000-\U0010ffff]")
 _SPECIAL = "\\`*_#|[]<>~-+=.)"
 _ANYWHERE = "\\`*_#|[]<"

@@ -38,8 +38,8 @@ ACTIONS = tuple(Action(*found) for found in product(range(EFFORT + 1), (False, T
 
 _CHECKS, _MARKDOWN, _SURE = np.array([[a.checks, a.markdown, a.sure] for a in ACTIONS], dtype=float).T
 _RIGHT = np.array([RIGHT[action.checks] for action in ACTIONS])
-_RECORDED = 50
-_DRAWS = 400
+_RECORDED = 50  # rows of a run, whatever its number of steps
+_DRAWS = 400  # of `size` answers to each question, for best-of-n
 
 
 def optimize(

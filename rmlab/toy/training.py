@@ -65,7 +65,8 @@ SIZE: Size = {
 """The toy model: a Llama of some 80,000 weights."""
 
 _TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}"
-_WARM_UP, _LAST_RATE, _CLIP, _DIVERGED = 30, 0.02, 1.0, 10.0
+_WARM_UP, _LAST_RATE = 30, 0.02  # steps up to the highest learning rate; the share of it that is left at the end
+_CLIP, _DIVERGED = 1.0, 10.0  # the longest gradient; a loss from which training does not come back
 
 _SIDES = (("response", "chosen"), ("response", "rejected"))
 

@@ -15,7 +15,7 @@ _TOWNS = (
 )  # fmt: skip
 _COLOURS = ("red", "green", "blue", "yellow", "white", "black")
 _CROPS = ("barley", "apples", "hops", "flax", "plums", "rye")
-_LARGEST = 30
+_LARGEST = 30  # number in a question of ordering
 
 FACTS: dict[str, tuple[str, str]] = {
     town: (_COLOURS[(5 * number + number // 6) % 6], _CROPS[(7 * number + number // 4) % 6])
