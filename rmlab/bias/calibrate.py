@@ -41,8 +41,8 @@ def debias(
     Labels are never read: the fit sees scores, prompts and `on` only. Prompts are dealt into `folds` at random (seeded,
     whatever the row order); the effect that is taken off a prompt's scores was fitted on the other folds.
     "linear": score = level + slopes * `on`, least squares; several columns may be named, and "step" (concise 0, plain
-    1, markdown 2) stands for the style: a straight line through three, so that a taste for Markdown alone keeps its
-    bend: the gap closes while single cells are off. Name what is liked ("headings", say) where you know it.
+    1, markdown 2) stands for the style. A taste for Markdown alone does not lie on a straight line through the three:
+    the gap then closes while single cells stay off. Name what is liked ("headings", say) where you know it.
     "lowess": score = level + curve(`on`), one column, LOWESS with `frac` of the texts in each window. Counts enter
     as log2 (log2(1 + count) where they can be 0).
     `within=True`: every prompt has its own level, so only texts of one prompt are held against each other; made for

@@ -168,7 +168,7 @@ def _fit(
 def _least_squares(y: Floats, x: Floats, cluster: NDArray[np.intp]) -> tuple[Floats, Floats]:
     import statsmodels.api as sm
 
-    if cluster.max(initial=0) < 1:
+    if cluster.max(initial=0) < 1:  # one prompt says nothing of the spread between prompts
         return sm.OLS(y, x).fit().params, np.full((x.shape[1], x.shape[1]), np.nan)
     found = sm.OLS(y, x).fit(cov_type="cluster", cov_kwds={"groups": cluster, "use_correction": True}, use_t=True)
     return found.params, found.cov_params()

@@ -114,6 +114,7 @@ def path_attention(
     state = _running.get()
     view = View(sliding_window, _causal(module, kwargs))
     state.calls.append(Call(view, tuple(_refused(attention_mask, dropout, kwargs))))
+    # Layers come to their attention in the same order in every pass: the number of the call tells which one this is.
     key, value = state.kept.joined(len(state.calls), state.layout, key, value)
     kind = Kind(sliding_window, scaling, softcap, view.causal)
     out = None

@@ -1,4 +1,4 @@
-"""The last layers, narrowed: behind the attention, rows that no head reads and nothing that is read attends to rest.
+"""The last layers, narrowed: behind their attention they skip the rows that nothing later needs.
 
 Of the last layer a head reads a row or two per text; the others only lend these their keys and values. All that comes
 behind the attention (its output projection, norms, the feed-forward network: most of a layer) treats each row by

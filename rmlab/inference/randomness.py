@@ -1,4 +1,4 @@
-"""Whether a chat template draws random text, told from its syntax: prose may hold the same words."""
+"""Whether a chat template draws random text, told from its syntax, since its prose may hold the same words."""
 
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.ext import Extension

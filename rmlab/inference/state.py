@@ -14,6 +14,7 @@ __all__ = ["changes", "keep_state", "put_back", "remember"]
 _PARTS = ("_modules", "_buffers")
 # Weights stay what they are; where accelerate moves them, they are other objects after each pass.
 _LEFT_OUT = (*_PARTS, "_parameters")
+# Hooks belong to whoever looks at the model (`keep_state` sets one itself), not to its state.
 _HOOKS = "hook"
 _found: "WeakKeyDictionary[PreTrainedModel, list[str]]" = WeakKeyDictionary()
 

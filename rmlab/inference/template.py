@@ -130,6 +130,7 @@ def _groups(prompts: Sequence[Prompt]) -> tuple[list[int], list[int]]:
     firsts: list[int] = []
     groups: list[int] = []
     for text, prompt in enumerate(prompts):
+        # Behind a "\0", so that a prompt that is itself JSON never passes for messages.
         key = prompt if isinstance(prompt, str) else "\0" + json.dumps(prompt, sort_keys=True)
         if key not in seen:
             seen[key] = len(seen)

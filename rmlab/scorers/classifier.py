@@ -51,14 +51,14 @@ def classifier(
 ) -> "Classifier":
     """A reward model that gives each (prompt, response) one raw score; never a sigmoid.
 
-    `model`: an id on the hub or a folder. `head`: a name in `rmlab.scorers.models.heads.HEADS`; by default that whose
-    weights the checkpoint has. `weights`: for a model with several labels, by label name or one per label; the reward
-    is weights . labels. `base`: where configuration and tokenizer are, if not beside the weights. `dtype` ("float32",
-    "bfloat16", "float16") and `device` are chosen for the machine: bfloat16 on a GPU that has it, float32 on a CPU; the
-    head always runs in float32. `template` (a name, Jinja text or a file), `eos`, `max_length` (default: the model's
-    window) and `truncate`: see `rmlab.inference.template.encode`. `convention="reward-bench"`: token ids as its runner
-    makes them, a doubled beginning token included, to repeat published rows; by default each stands once.
-    `budget`: tokens forwarded at once.
+    `model`: an id on the hub or a folder. `head`: a name in `rmlab.scorers.models.heads.HEADS`; by default the one
+    whose weights the checkpoint has. `weights`: for a model with several labels, by label name or one per label; the
+    reward is weights . labels. `base`: where configuration and tokenizer are, if not beside the weights. `dtype`
+    ("float32", "bfloat16", "float16") and `device` are chosen for the machine: bfloat16 on a GPU that has it, float32
+    on a CPU; the head always runs in float32. `template` (a name, Jinja text or a file), `eos`, `max_length` (default:
+    the model's window) and `truncate`: see `rmlab.inference.template.encode`. `convention="reward-bench"`: token ids as
+    its runner makes them, a doubled beginning token included, to repeat published rows; by default each special token
+    stands once. `budget`: tokens forwarded at once.
 
     The weights are loaded when the first text is scored, not before. Raises DataError for a model that cannot be had, a
     head that is not in the checkpoint, several labels without weights, and pickles or code that were not allowed.

@@ -72,7 +72,7 @@ class Comparisons:
 
     @property
     def tokens(self) -> Reads:
-        """Those of them that have to be forwarded for it, where beginnings are shared."""
+        """How many of these have to be forwarded, where beginnings are shared."""
         from rmlab.inference.trie import own_tokens
 
         return own_tokens(self.texts.ids, self.groups)

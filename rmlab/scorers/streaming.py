@@ -25,8 +25,8 @@ Stream = Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]
 class Prepared:
     """Texts as token ids, ready to be scored in any order. `keys`: one content key per text.
 
-    `order`: the texts as they should be asked for when not all are asked for at once: texts that can share a pass side
-    by side. `by_length`: these are texts of about the same length, and not of the same prompt.
+    `order`: the texts as they should be asked for when not all are asked for at once: those that can share a pass side
+    by side. `by_length`: whether those are texts of about the same length, or else of the same prompt.
     """
 
     encoded: "Encoded"
@@ -45,7 +45,7 @@ class Prepared:
 
     @property
     def tokens(self) -> NDArray[np.intp]:
-        """Those of them that have to be forwarded for it: an encoder's all, else what no text before it has."""
+        """How many of these have to be forwarded: all for an encoder, else those that no text before it has."""
         from rmlab.inference.trie import own_tokens
 
         return self.lengths if self.by_length else own_tokens(self.encoded.ids, self.encoded.groups)

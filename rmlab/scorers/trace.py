@@ -30,9 +30,9 @@ class Trace(NamedTuple):
 
 
 def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
-    """Rewards after every token, the last one the score; None for a model that cannot be read so.
+    """Rewards after every token, the last one the score; None for a scorer that cannot be read in this way.
 
-    That is every scorer but a `classifier` of a causal model, where a position sees nothing but the tokens up to it,
+    That is any but a `classifier` of a causal model, where a position sees nothing but the tokens up to it,
     and an `implicit_reward`, which is made of the tokens' log-probabilities.
     """
     if is_cumulative(scorer):

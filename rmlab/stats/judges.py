@@ -49,9 +49,9 @@ def judge_report(
 
     - position: share and effect are how much more often an answer wins where it is shown first (1: the order decides
       alone; negative: the second place is favoured).
-    - swap: share of comparisons whose winner changes with the order. The effect leaves out the changes that a lean to
-      one place explains, and those that answering twice explains: those in favour of the other place, less half the
-      share of contradictions between samples.
+    - swap: share of comparisons whose winner changes with the order. The effect counts the changes that neither a lean
+      to one place nor chance explains: those towards the less favoured place, minus half the share of contradictions
+      between samples.
     - samples: share of contradictions between two answers to the same question.
     - cycles: share of triples of answers in which A beats B, B beats C and C beats A, among those whose three verdicts
       hold in both orders.
@@ -60,8 +60,8 @@ def judge_report(
       contradictions between samples.
     - unreadable: share of answers without a verdict.
 
-    A judge that rates answers one by one has no position, swap and cycles, and the reason says so; a verdict of its is
-    which of two answers it rates higher, and unreadable where one of the ratings is.
+    A judge that rates answers one by one has no position, swap and cycles, and the reason says so; its verdict is which
+    of two answers it rates higher, unreadable where one of the ratings is.
 
     A test is that of `compare`: McNemar's, or Student's t with CR2 errors where several answers make up a prompt's
     number; the interval excludes 0 exactly where p < 1 - confidence. Raises DataError for a table that lacks columns.
