@@ -230,7 +230,7 @@ def test_workers_read_nothing_of_a_store(tmp_path, monkeypatch):
 def test_blocks_are_neither_tiny_nor_the_whole():
     for n in (1, 31, 300, 5000, 200_000):
         groups = np.arange(n) // 3
-        sizes = [len(part) for part in spread._cut(np.arange(n), groups)]
+        sizes = [len(part) for part in spread.parts_of(np.arange(n), groups)]
         assert sum(sizes) == n
         assert max(sizes) <= 1026
         assert len(sizes) <= max(64, n / 1000) + 1

@@ -19,7 +19,7 @@ from rmlab.scoring.distinct_texts import Texts
 from rmlab.store import ANSWERS, Store
 from rmlab.tables import DataError
 
-__all__ = ["Block", "Crew", "Scored", "blocks", "judged", "reached", "sent"]
+__all__ = ["Block", "Crew", "Scored", "blocks", "judged", "parts_of", "reached", "sent"]
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -75,7 +75,7 @@ def blocks(wanted: Ints, texts: Texts, keys: list[str]) -> list[Block]:
     """The wanted texts, in their order, in blocks that end where a prompt does."""
     first = np.unique(texts.rows, return_index=True)[1]
     return [
-        Block(part, [keys[i] for i in part], texts.some(part, first)) for part in _cut(wanted, texts.groups[wanted])
+        Block(part, [keys[i] for i in part], texts.some(part, first)) for part in parts_of(wanted, texts.groups[wanted])
     ]
 
 
@@ -83,11 +83,12 @@ def _judge_blocks(prompts: list[Prompt], candidates: list[tuple[str, ...]]) -> l
     """All items, in their order, in blocks that end where a prompt does."""
     numbers: dict[str, int] = {}
     groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
-    parts = _cut(np.arange(len(prompts)), groups)
+    parts = parts_of(np.arange(len(prompts)), groups)
     return [_JudgeBlock([prompts[i] for i in part], [candidates[i] for i in part]) for part in parts]
 
 
-def _cut(wanted: Ints, groups: Ints) -> Iterator[Ints]:
+def parts_of(wanted: Ints, groups: Ints) -> Iterator[Ints]:
+    """What is wanted, in its order, in parts that end where a group does; neither tiny nor the whole."""
     size = min(_MOST, max(_LEAST, len(wanted) // _PARTS))
     start = 0
     for stop in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(wanted)]:
