@@ -18,8 +18,8 @@ __all__ = ["Coded", "coded", "decoded", "has_repeats", "number", "packed", "shar
 Codes = NDArray[np.intp]
 Narrow = NDArray[np.signedinteger]
 
-_PIECE = 2**22  # rows gathered at once: the indices that this needs are eight bytes each, whatever the codes' width
-_REPEATED = 2**16  # rows of one value that lie in memory once, and stand in the column as often as they are needed
+PIECE = 2**22  # rows gathered at once: the indices that this needs are eight bytes each, whatever the codes' width
+REPEATED = 2**16  # rows of one value that lie in memory once, and stand in the column as often as they are needed
 _DENSE, _SMALL = 4, 1024  # combined codes stay as they are up to so many times the rows; beyond, they are numbered anew
 
 
@@ -163,8 +163,8 @@ def _stretches(codes: Narrow, starts: Codes | None) -> Iterator[tuple[int, int]]
     # One piece where none are known; an empty column has no stretches, and is one empty piece.
     begin = np.zeros(1, np.intp) if starts is None or len(starts) * _SMALL >= len(codes) else starts
     for start, end in zip(begin, [*begin[1:], len(codes)], strict=True):
-        single = end - start > _REPEATED and bool((codes[start:end] == codes[start]).all())
-        piece = _REPEATED if single else _PIECE
+        single = end - start > REPEATED and bool((codes[start:end] == codes[start]).all())
+        piece = REPEATED if single else PIECE
         for first in range(start, max(end, start + 1), piece):
             yield first, min(first + piece, end)
 

@@ -26,7 +26,7 @@ def folder(tmp_path):
 @pytest.fixture
 def settled(monkeypatch):
     """Files count as written long ago."""
-    monkeypatch.setattr(digest, "_SETTLED", 0)
+    monkeypatch.setattr(digest, "SETTLED", 0)
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_file_that_stays_as_it_is_is_read_once(folder, read):
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
     """The folder of notes on large files, which all files are here; a new process finds only these."""
-    monkeypatch.setattr(digest, "_LARGE", 0)
+    monkeypatch.setattr(digest, "LARGE", 0)
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "cache" / name)
     digest.remembered.cache_clear()
     return tmp_path / "cache" / "rmlab" / "sha256"
@@ -219,7 +219,7 @@ def test_the_next_process_does_not_read_a_large_file_again(folder, read, notes):
 
 @pytest.mark.usefixtures("settled")
 def test_a_small_file_leaves_no_note(folder, notes, monkeypatch):
-    monkeypatch.setattr(digest, "_LARGE", (folder / "model.safetensors").stat().st_size)
+    monkeypatch.setattr(digest, "LARGE", (folder / "model.safetensors").stat().st_size)
     _ = find(folder).content
     assert len(list(notes.iterdir())) == 1
 
@@ -242,7 +242,7 @@ def test_an_edit_at_once_counts_even_with_the_old_time(folder, read, monkeypatch
     """The file system's clock may not have ticked between the two writes."""
     path = folder / "model.safetensors"
     os.utime(path, (1, 1))
-    monkeypatch.setattr(digest, "_SETTLED", 10**18)
+    monkeypatch.setattr(digest, "SETTLED", 10**18)
     first = find(folder).content
     flip(path, path.stat().st_size - 1)
     os.utime(path, (1, 1))

@@ -290,7 +290,7 @@ def test_memory(healthy, monkeypatch):
     assert findings.memory_need(classifier(healthy, budget=8192))[1] == 2 * activations
     assert findings.memory_need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
     for have, status in [(1e12, "pass"), ((weights + activations) * 1.05, "warn"), (1e3, "fail"), (None, "warn")]:
-        monkeypatch.setattr(findings, "_have", lambda place, have=have: have)
+        monkeypatch.setattr(findings, "memory_there", lambda place, have=have: have)
         assert findings.memory(scorer).status == status
 
 

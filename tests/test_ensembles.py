@@ -128,7 +128,7 @@ def test_a_constant_model_adds_nothing_to_a_zscore(make_scores):
 def test_a_vote_of_many_wide_prompts_is_worked_on_in_blocks(monkeypatch, make_scores):
     scores = three(make_scores)
     whole = ensemble(scores, how="vote")
-    monkeypatch.setattr("rmlab.metrics.ensembles._DUELS_AT_ONCE", 200)
+    monkeypatch.setattr("rmlab.metrics.ensembles.DUELS_AT_ONCE", 200)
     pd.testing.assert_frame_equal(ensemble(scores, how="vote"), whole)
 
 

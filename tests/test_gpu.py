@@ -548,7 +548,7 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
             asked.append((device.type, non_blocking))
             return self.tensor
 
-    monkeypatch.setattr(transfers, "_pinned", Buffer)
+    monkeypatch.setattr(transfers, "pinned", Buffer)
     arrays = {
         "ids": np.arange(7)[None],
         ("view", "counts"): np.arange(3, dtype=np.int32)[None, None],
@@ -631,7 +631,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
     """The forward pass and the head of the next pack come before the last one's scores are waited for."""
     log = []
 
-    class Download(transfers._Download):
+    class Download(transfers.Download):
         def __init__(self, tensor):
             super().__init__(tensor)
             self.overlaps = True
@@ -652,7 +652,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
     given = (prompts, answers) if kind != "letters" else (prompts, answers, answers[::-1])
     run = scorer.prefer if kind == "letters" else scorer
     expected = run(*given)
-    monkeypatch.setattr(transfers, "_Download", Download)
+    monkeypatch.setattr(transfers, "Download", Download)
     np.testing.assert_array_equal(run(*given), expected)
     packs = log.count("launch")
     assert packs >= 4

@@ -72,7 +72,7 @@ def test_decoded_columns_are_the_columns():
 
 @pytest.mark.parametrize("words", [["a"], ["a", "b"], ["a", None]])
 def test_long_columns_are_gathered_in_pieces(words, monkeypatch):
-    monkeypatch.setattr(keys, "_PIECE", 7)
+    monkeypatch.setattr(keys, "PIECE", 7)
     for rows in (0, 6, 7, 8, 40):
         column = pd.Series(np.random.default_rng(rows).choice(np.array(words, object), rows), dtype="str")
         pd.testing.assert_series_equal(keys.decoded(keys.coded(column)), column)
@@ -80,7 +80,7 @@ def test_long_columns_are_gathered_in_pieces(words, monkeypatch):
 
 @pytest.mark.parametrize("starts", [[0], [0, 2000, 4000, 6000], [0, 1999, 4000, 6001]])
 def test_stretches_that_say_the_same_lie_in_memory_once(starts, monkeypatch):
-    monkeypatch.setattr(keys, "_REPEATED", 100)
+    monkeypatch.setattr(keys, "REPEATED", 100)
     ids = np.random.default_rng(0).integers(0, 500, 2000).astype(str)
     column = pd.Series(np.tile(ids, 4), dtype="str")
     name = pd.Series(np.repeat(["a", "b", "a", "c"], 2000), dtype="str")

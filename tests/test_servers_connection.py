@@ -83,7 +83,7 @@ def test_a_reply_comes_whole_or_not_at_all(ask, headers, sent, content):
 
 def test_no_more_is_read_than_a_reply_may_have(ask, monkeypatch):
     monkeypatch.setattr(connection, "LARGEST", 10)
-    monkeypatch.setattr(connection, "_PIECE", 4)
+    monkeypatch.setattr(connection, "PIECE", 4)
     with FaultyServer(lambda *_: (200, {"content-length": 10**9}, b"x" * 12)) as server:
         assert len(ask(server.url).content) == 12, "and what is still to come is not waited for"
 
@@ -147,9 +147,9 @@ def certificate(tmp_path):
          "-addext", "subjectAltName=DNS:localhost", "-out", paths[0], "-keyout", paths[1]],
         check=True, capture_output=True,
     )  # fmt: skip
-    connection._trust.cache_clear()
+    connection.trust.cache_clear()
     yield paths
-    connection._trust.cache_clear()
+    connection.trust.cache_clear()
 
 
 def test_a_server_is_believed_by_its_certificate_alone(certificate, ask, monkeypatch):
@@ -161,7 +161,7 @@ def test_a_server_is_believed_by_its_certificate_alone(certificate, ask, monkeyp
         with pytest.raises(Broken, match="CERTIFICATE_VERIFY_FAILED"):
             ask(named)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        connection._trust.cache_clear()
+        connection.trust.cache_clear()
         with pytest.raises(Broken, match="CERTIFICATE_VERIFY_FAILED"):
             ask(numbered)  # the certificate is another host's
         assert not server.log

@@ -52,7 +52,7 @@ def of_model(scorer: LocalModel) -> list[Row]:
 def memory(scorer: LocalModel) -> Row:
     """Weights and activations at the scorer's budget against the device's memory."""
     weights, activations = memory_need(scorer)
-    have = _have(scorer.device)
+    have = memory_there(scorer.device)
     asks = f"about {_gib(weights)} of weights and {_gib(activations)} of activations"
     if have is None:
         return Row("memory", "warn", f"{asks}; how much there is, this system does not say", "compare by hand")
@@ -108,7 +108,7 @@ def _tokenizer(checkpoint: "Checkpoint") -> Row:
     return Row("tokenizer", "warn", f"{found}; the file is followed", "other runners follow the class: compare ids")
 
 
-def _have(device: "torch.device") -> float | None:
+def memory_there(device: "torch.device") -> float | None:
     """Bytes that the device can give: free memory and what this process has on a GPU, all memory on a CPU."""
     if device.type == "cuda":
         import torch

@@ -52,10 +52,10 @@ def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[
     `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued. Where launching fails, the
     result before it is still handed out before the error goes on.
     """
-    waiting: deque[tuple[Key, _Download]] = deque()
+    waiting: deque[tuple[Key, Download]] = deque()
     try:
         for key, tensor in launched:
-            started = _Download(tensor)
+            started = Download(tensor)
             waiting.append((key, started))
             while len(waiting) > (1 if started.overlaps else 0):
                 first, download = waiting.popleft()
@@ -66,7 +66,7 @@ def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[
     yield from ((key, download.read()) for key, download in waiting)
 
 
-class _Download:
+class Download:
     """One tensor on its way to the host.
 
     Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a copy that is not waited for
@@ -93,10 +93,11 @@ class _Download:
 
 def _sent(buffer: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
     # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
-    return _pinned(buffer).to(device, non_blocking=True) if device.type == "cuda" else buffer.to(device)
+    return pinned(buffer).to(device, non_blocking=True) if device.type == "cuda" else buffer.to(device)
 
 
-def _pinned(buffer: "torch.Tensor") -> "torch.Tensor":
+def pinned(buffer: "torch.Tensor") -> "torch.Tensor":
+    """The buffer in memory that a GPU copies from by itself."""
     return buffer.pin_memory()
 
 

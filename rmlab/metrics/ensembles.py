@@ -16,7 +16,7 @@ How = Literal["mean", "zscore", "rank", "vote"]
 Floats = NDArray[np.float64]
 
 HOW = ("mean", "zscore", "rank", "vote")
-_DUELS_AT_ONCE = 4_000_000  # in memory: 32 MB an array
+DUELS_AT_ONCE = 4_000_000  # in memory: 32 MB an array
 
 
 def ensemble(
@@ -125,7 +125,7 @@ def _standardised(values: Floats, benchmark: pd.Series) -> Floats:
 
 def _blocks(where: NDArray[np.intp], n_models: int) -> list[NDArray[np.intp]]:
     """Rows of prompts, few enough at once that all meetings of their answers fit in memory."""
-    step = max(_DUELS_AT_ONCE // (n_models * where.shape[1] ** 2), 1)
+    step = max(DUELS_AT_ONCE // (n_models * where.shape[1] ** 2), 1)
     return [where[start : start + step] for start in range(0, len(where), step)]
 
 

@@ -20,7 +20,7 @@ __all__ = ["LARGEST", "Broken", "Connection", "Received", "connect"]
 LARGEST = 64 << 20
 """Bytes of a reply after which no more is read; a server that sends more is not answering the question."""
 
-_PIECE = 1 << 20
+PIECE = 1 << 20
 _URL = "!#$%&'()*+,/:;=?@[]~"  # what an address keeps as it is
 
 
@@ -72,7 +72,7 @@ class _Straight:
         parts = urlsplit(url)
         host = parts.hostname or ""
         self._http: HTTPConnection = (
-            HTTPSConnection(host, parts.port, context=_trust())
+            HTTPSConnection(host, parts.port, context=trust())
             if parts.scheme == "https"
             else HTTPConnection(host, parts.port)
         )
@@ -120,7 +120,7 @@ class _Straight:
 
     def _content(self, response: HTTPResponse) -> bytes:
         content = bytearray()
-        while piece := response.read(_PIECE):
+        while piece := response.read(PIECE):
             content += piece
             if len(content) > LARGEST:
                 self.close()  # the rest is not waited for
@@ -198,7 +198,7 @@ class _Proxied:
     def __init__(self, timeout: float) -> None:
         import httpx
 
-        self._http = httpx.Client(timeout=timeout, verify=_trust())
+        self._http = httpx.Client(timeout=timeout, verify=trust())
         self._cut = False
 
     def send(
@@ -234,7 +234,7 @@ class _Proxied:
 
 
 @cache
-def _trust() -> SSLContext:
+def trust() -> SSLContext:
     """The certificates that are believed: reading them takes longer than a request does."""
     import httpx
 

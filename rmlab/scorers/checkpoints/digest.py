@@ -14,8 +14,8 @@ from rmlab.files import write
 __all__ = ["digests"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SETTLED = 3_000_000_000  # nanoseconds
-_LARGE = 2**26  # bytes from which on a digest is noted on the disk
+SETTLED = 3_000_000_000  # nanoseconds
+LARGE = 2**26  # bytes from which on a digest is noted on the disk
 
 
 def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
@@ -39,7 +39,7 @@ def _digest(path: Path) -> str:
     # A second write within one tick of the file system's clock leaves the times as they are, so that a file written
     # just now is read again the next time; the coarsest clocks tick every two seconds.
     changed = max(about.st_mtime_ns, about.st_ctime_ns)
-    if time.time_ns() - changed < _SETTLED:
+    if time.time_ns() - changed < SETTLED:
         return _read(path)
     return remembered(path.resolve(), about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
@@ -62,7 +62,7 @@ def _blob(path: Path) -> str | None:
 @cache
 def remembered(path: Path, device: int, inode: int, size: int, *times: int) -> str:
     """The digest of a file in a state that its number, size and times tell from every other."""
-    if size < _LARGE:
+    if size < LARGE:
         return _read(path)
     note = _note(path, device, inode, size, *times)
     with suppress(OSError, UnicodeDecodeError):
