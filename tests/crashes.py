@@ -154,7 +154,9 @@ def check_against_undisturbed(home, kind, killed, batches):
         warnings.filterwarnings("ignore", message="store: .* was damaged")
         found = kind.run(home, store=home / "scores")
     whole = kind.run(home, budget=None)[kind.column]
-    assert (found[kind.column] - whole).abs().max() <= 1e-5 * whole.std()
+    # A margin is a difference of log-probabilities, which round by as much and lie closer together.
+    close = {"score": 1e-5, "margin": 5e-5}[kind.column]
+    assert (found[kind.column] - whole).abs().max() <= close * whole.std()
     about = found.attrs["provenance"][kind.models[0]]
     rest = {term["name"]: term["scored"] for term in about.get("terms", [{"name": kind.models[0]} | about])}
     times = collections.Counter((model, text) for _, model, texts in batches for text in texts)
