@@ -1,10 +1,10 @@
 """How fast a judge behind a server is asked: throughput against the ideal, processor time and memory.
 
-    python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05]
+    python benchmarks/judges.py [--judgements 2000] [--concurrency 64] [--delay 0.05] [--rounds 5]
 
 A server in a process of its own answers every request after `delay` seconds. Ideal is questions x delay / concurrency:
-every slot always busy. Prints CSV and keeps it in results/judges.csv: judgements, questions, seconds, ideal, share
-(ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how much
+every slot always busy. Prints CSV and keeps it in results/judges.csv: round, judgements, questions, seconds, ideal,
+share (ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how much
 that grew from a tenth of the time on: before, it is the table and the questions that take room.
 """
 
@@ -118,12 +118,17 @@ def main():
     parser.add_argument("--judgements", type=int, nargs="+", default=[200, 2000, 8000])
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--delay", type=float, default=0.05)
+    parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     here, there = Pipe()
     server = Process(target=serve, args=(there, asked.delay), daemon=True)
     server.start()
     url = here.recv()
-    rows = [measure(url, n, asked.concurrency, asked.delay) for n in asked.judgements]
+    rows = [
+        {"round": turn} | measure(url, n, asked.concurrency, asked.delay)
+        for turn in range(1, asked.rounds + 1)
+        for n in asked.judgements
+    ]
     here.send("done")
     server.join(10)
     table = pd.DataFrame(rows).assign(concurrency=asked.concurrency, delay=asked.delay, date=date.today().isoformat())

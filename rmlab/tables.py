@@ -282,10 +282,10 @@ def unique_remedy(frame: pd.DataFrame, key: list[str], said: list[str]) -> str:
 
 
 def _check_texts(frame: pd.DataFrame) -> None:
-    response = frame["response"]
-    strange = np.fromiter((not isinstance(text, str) or text == "" for text in response), bool, len(frame))
+    texts, prompts = frame["response"].tolist(), frame["prompt"].tolist()
+    strange = np.fromiter((not isinstance(text, str) or text == "" for text in texts), bool, len(frame))
     _refuse(frame, strange, "responses", "response", "a non-empty string", "fill in the text")
-    strange = np.fromiter((not _is_prompt(prompt) for prompt in frame["prompt"]), bool, len(frame))
+    strange = np.fromiter((not _is_prompt(prompt) for prompt in prompts), bool, len(frame))
     allowed = "a string, or a list of {'role': ..., 'content': ...} messages"
     _refuse(frame, strange, "responses", "prompt", allowed, "fill in the prompt")
     for column in ("prompt", "response"):
@@ -328,7 +328,10 @@ def require_text(argument: str, value: object) -> None:
 
 
 def _refuse_broken(frame: pd.DataFrame, table: str, column: str) -> None:
-    if frame[column].dtype == "str" and not any(map(cells.is_broken, keys.coded(frame[column]).values)):
+    dtype = frame[column].dtype
+    if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
+        return  # Arrow holds UTF-8 only
+    if dtype == "str" and not any(map(cells.is_broken, keys.coded(frame[column]).values)):
         return  # few names, many rows
     allowed = "text that UTF-8 can hold"
     remedy = "it holds half of a surrogate pair, as a text cut inside an emoji does, or endless digits: repair it"

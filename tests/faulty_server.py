@@ -101,7 +101,8 @@ class FaultyServer:
         content = value if isinstance(value, bytes) else json.dumps(value).encode()
         if fault == "garbage":
             content = content[: len(content) // 2]
-        lines = {"content-type": "application/json", "content-length": len(content)} | extra
+        length = {} if "transfer-encoding" in extra else {"content-length": len(content)}
+        lines = {"content-type": "application/json"} | length | extra
         top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
         write(top.encode() + content[: len(content) // 2 if fault == "cut" else None])
         return fault != "cut" and extra.get("connection") != "close"

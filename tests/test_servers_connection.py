@@ -65,10 +65,12 @@ def test_a_connection_is_kept_and_opened_again_where_the_server_closed_it(ask):
         ({}, b"whole", b"whole"),
         ({"transfer-encoding": "chunked"}, b"2\r\nin\r\n5;x=y\r\nparts\r\n0\r\n\r\n", b"inparts"),
         ({"content-length": 0}, b"", b""),
-        ({"content-length": 9}, b"cut", "3 bytes read, 6 more"),
-        ({"transfer-encoding": "chunked"}, b"7\r\nin", "IncompleteRead"),
-        ({"transfer-encoding": "chunked"}, b"no number\r\n", "IncompleteRead"),
-        ({"x": "y" * 70_000}, b"", "header line"),
+        ({"content-length": 9}, b"cut", "after 3 bytes of 9, before the reply was whole"),
+        ({"content-length": 3}, b"whole", b"who"),
+        ({"content-length": 3, "transfer-encoding": "chunked"}, b"0\r\n\r\n", "can't be present"),
+        ({"transfer-encoding": "chunked"}, b"7\r\nin", "after 2 bytes, before"),
+        ({"transfer-encoding": "chunked"}, b"no number\r\n", "Invalid character in chunk size"),
+        ({"x": "y" * 200_000}, b"", "65536 bytes of headers"),
     ],
 )
 def test_a_reply_comes_whole_or_not_at_all(ask, headers, sent, content):
@@ -79,6 +81,50 @@ def test_a_reply_comes_whole_or_not_at_all(ask, headers, sent, content):
             else:
                 with pytest.raises(Broken, match=content):
                     ask(server.url)
+
+
+def raw(reply, ask, *, closes):
+    """What `ask` makes of the bytes that a server sends to each of two requests."""
+    found = []
+
+    def answer(listening):
+        for _ in range(1 if not closes else 2):
+            with listening.accept()[0] as one:
+                for _ in range(1 if closes else 2):
+                    one.recv(65536)
+                    one.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        answering = threading.Thread(target=answer, args=[listening])
+        answering.start()
+        for _ in range(2):
+            found.append(ask(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+        answering.join(60)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "content", "closes"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", 200, b"ok", False),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok", 201, b"ok", False),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", False),
+        (b"HTTP/1.0 200 OK\r\n\r\nto the end", 200, b"to the end", True),
+        (b"HTTP/1.1 200 OK\r\n\r\nto the end", 200, b"to the end", True),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok and more", 200, b"ok", True),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\nx: y\r\n\r\n", 200, b"ok", True),
+    ],
+)
+def test_replies_byte_by_byte(ask, reply, status, content, closes):
+    for found in raw(reply, ask, closes=closes):
+        assert (found.status, found.content) == (status, content)
+        assert "x" not in found.headers
+
+
+def test_a_header_holds_one_line(ask):
+    with FaultyServer(lambda *_: {}) as server, pytest.raises(Broken, match="no header can carry"):
+        ask(server.url, **{"x-note": "one\r\nx-two: two"})
+    assert not server.log
 
 
 def test_no_more_is_read_than_a_reply_may_have(ask, monkeypatch):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
@@ -18,6 +19,7 @@ LETTERS = ascii_uppercase
 MOST = len(LETTERS)
 """Answers that one question can show: one letter each."""
 
+_PLACES = [f"answer_{letter.lower()}" for letter in LETTERS]
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 _SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
@@ -37,18 +39,16 @@ class Template:
 
     def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
         """The messages that show the answers in this order: A, B, C ..."""
-        texts = {f"answer_{letter.lower()}": text for letter, text in zip(LETTERS, answers, strict=False)}
-        blocks = [f"<answer_{a.lower()}>\n{b}\n</answer_{a.lower()}>" for a, b in zip(LETTERS, answers, strict=False)]
-        texts |= {
-            "prompt": conversation(prompt),
-            "answer": answers[0],
-            "answers": "\n\n".join(blocks),
-            "verdicts": _listed([f"[[{letter}]]" for letter in LETTERS[: len(answers)]]),
-        }
+        texts = dict(zip(_PLACES, answers, strict=False)) | {"prompt": conversation(prompt), "answer": answers[0]}
+        # Only lists have these places, and every question is put together twice: for its key, and to be asked.
+        if "{answers}" in self.text or "{verdicts}" in self.text:
+            blocks = [f"<{place}>\n{text}\n</{place}>" for place, text in zip(_PLACES, answers, strict=False)]
+            verdicts = _listed([f"[[{letter}]]" for letter in LETTERS[: len(answers)]])
+            texts |= {"answers": "\n\n".join(blocks), "verdicts": verdicts}
         filled = {role: _fill(text, texts) for role, text in (("system", self.system), ("user", self.user)) if text}
         return [{"role": role, "content": text} for role, text in filled.items()]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All of it, for what depends on its words."""
         return f"{self.system}\n{self.user}"

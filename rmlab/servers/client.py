@@ -27,9 +27,9 @@ _PARTING = 1.0  # seconds for all threads of a stream to end
 
 def require_http() -> None:
     """Raise ImportError with the command that installs what is missing; loads nothing."""
-    missing = [name for name in ("httpx", "tenacity") if find_spec(name) is None]
+    missing = [name for name in ("httptools", "httpx", "tenacity") if find_spec(name) is None]
     if missing:
-        raise ImportError(f"asking a server needs {' and '.join(missing)}: pip install 'rmlab[judge]'")
+        raise ImportError(f"asking a server needs {', '.join(missing)}: pip install 'rmlab[judge]'")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,10 @@ class Folder:
     def names(self, suffix: str) -> list[str]:
         """As of `Place`."""
         files.require_no_link(self.folder)
-        return sorted(path.name for path in self.folder.glob(f"*{suffix}"))
+        try:
+            return sorted(name for name in os.listdir(self.folder) if name.endswith(suffix))
+        except FileNotFoundError:
+            return []
 
     def news(self, names: Sequence[str]) -> Iterator[Piece]:
         """As of `Place`. The file of a living writer may end in the middle of a line: its rest comes later."""
@@ -136,8 +139,8 @@ class Folder:
 
     def append(self, writer: str, suffix: str, header: bytes, data: bytes, *, wait: bool) -> None:
         """As of `Place`; without `wait` the lines are with the operating system, which keeps them."""
-        self._require()
         if self._file is None:
+            self._require()
             self._file = disk.create(self.folder / f"{writer}{suffix}", header)
         disk.write(self._file, data, wait=wait)
 
