@@ -4,8 +4,8 @@
 
 A server in a process of its own answers every request after `delay` seconds. Ideal is questions x delay / concurrency:
 every slot always busy. Prints CSV and keeps it in results/judges.csv: round, judgements, questions, seconds, ideal,
-share (ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how much
-that grew from a tenth of the time on: before, it is the table and the questions that take room.
+share (ideal / seconds), milliseconds of this process's processor time per question, its largest memory in MiB, and how
+much that grew from a tenth of the time on: before, it is the table and the questions that take room.
 """
 
 import argparse
