@@ -146,6 +146,16 @@ def test_style_gap_takes_both_tables_and_sorts_by_hard(pairs):
         plots.plot_style_gap(pd.DataFrame({"model": ["a"]}))
 
 
+def test_a_model_without_numbers_is_counted_not_an_empty_row(pairs):
+    wide = metrics.rm_bench(pairs)
+    empty = wide.head(1).assign(model="empty", easy=np.nan, normal=np.nan, hard=np.nan)
+    ax = plots.plot_style_gap(pd.concat([wide, empty], ignore_index=True))
+    assert "empty" not in [label.get_text() for label in ax.get_yticklabels()]
+    assert "(1 model without these numbers left out)" in ax.get_xlabel()
+    one = plots.plot_style_gap(pd.concat([wide, empty.assign(hard=0.5)], ignore_index=True))
+    assert "empty" in [label.get_text() for label in one.get_yticklabels()]
+
+
 def test_ties_and_baselines_can_be_seen_in_the_style_gap(pairs):
     blind = pairs[pairs["model"] == "b"].assign(model="constant", margin=0.0, outcome="tie")
     both = tables.check_pairs(pd.concat([pairs[pairs["model"] == "a"], blind], ignore_index=True))

@@ -70,6 +70,10 @@ def test_curves_are_the_tables_numbers_and_chance_is_one_over_n(scores):
         lines = {line.get_label(): line for line in ax.lines}
         for model in ("a", "b"):
             np.testing.assert_allclose(lines[model].get_ydata(), here[here["model"] == model]["accuracy"])
+            np.testing.assert_allclose(lines[model].get_xdata(), here[here["model"] == model]["n"], atol=0.25)
+        assert lines["a"].get_xdata()[0] < lines["b"].get_xdata()[0], "intervals do not lie on each other"
+        spans = np.array([segment[:, 1] for line in ax.collections for segment in line.get_segments()])
+        np.testing.assert_allclose(spans, here.sort_values(["model", "n"])[["low", "high"]])
         np.testing.assert_allclose(lines["chance"].get_ydata(), [1 / 2, 1 / 3, 1 / 4])
 
 

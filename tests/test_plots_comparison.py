@@ -162,7 +162,10 @@ def test_calibration_draws_the_bins_and_the_error(tables_of):
     error, low, high = good[["ece_debiased", "ece_low", "ece_high"]].iloc[0]
     legend = ax.get_legend().get_texts()[-1].get_text()
     assert legend == f"good\nECE {max(error, 0):.3f} ({low:.3f} to {high:.3f})"
-    counts = [text.get_text() for text in ax.texts if text.get_text() != "n in bin"]
+    below = [text.get_text() for text in ax.texts if text.get_text() != "n in bin"]
+    marks = [text for text in below if not text.isdigit()]
+    assert marks == ["●", "■", "◆"][: table["model"].nunique()], "behind each mark, its numbers"
+    counts = [text for text in below if text.isdigit()]
     assert counts == [str(n) for n in table[table["n_pairs"] > 0]["n_pairs"]]
     with pytest.raises(DataError, match=r"pass the table of rmlab\.stats\.calibration"):
         margin.plot_calibration(tables_of["ranks"])

@@ -94,6 +94,15 @@ def test_another_table_is_refused():
         plot_preference(frame)
 
 
+def test_the_number_of_an_arrow_stands_above_its_interval():
+    rates = pd.DataFrame({"model": ["a"], "term": "step", "rate": [4.62], "low": [2.7], "high": [6.4], "reason": ""})
+    ax = plot_effects(rates)
+    ax.figure.canvas.draw()
+    number = next(text for text in ax.texts if text.get_text() == "4.62").get_window_extent()
+    line = ax.transData.transform((0, 0))[1]
+    assert number.y0 > line
+
+
 def test_a_rate_beyond_the_axis_is_an_arrow_with_its_number(scores):
     table = exchange_rate(scores[scores["model"] != "flat"], terms=["correct", "step"])
     table.loc[0, ["rate", "low", "high"]] = [-46.6, -980.0, -24.0]

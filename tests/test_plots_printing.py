@@ -10,6 +10,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from rmlab import bias, metrics, plots, stats
+from rmlab.papers import results
 from rmlab.plots.printing import SMALLEST, WIDTHS, printed
 from rmlab.report import leaderboard
 from rmlab.tables import DataError, check_scores
@@ -42,6 +43,8 @@ def figures():
         "tie points": lambda: plots.plot_ties(metrics.ties_detail(four)),
         "scatter": lambda: plots.plot_scatter(metrics.summary(pairs), "easy", "hard"),
         "tokens": lambda: plots.plot_token_rewards(pieces()),
+        "few tokens": lambda: plots.plot_token_rewards(pieces(24)),
+        "nothing clear": lambda: plots.plot_significance(contests.assign(p_holm=1.0, p_adjusted=1.0)),
     }
 
 
@@ -69,7 +72,7 @@ def rm_bench_scores(n=12):
 NAMES = (
     "matrix", "ties", "matrices", "style gap", "effects", "preference", "rank", "leaderboard", "significance", "forest",
     "margins", "calibration", "subsets", "best of", "tie points", "scatter",
-    "tokens",
+    "tokens", "few tokens", "nothing clear",
 )  # fmt: skip
 
 
@@ -136,6 +139,24 @@ def test_a_slide_holds_the_figure_and_shrinks_nothing(figures, name, monkeypatch
         boxes = [box_of(text) for text in texts]
         assert all(box.x0 > -2 and box.y0 > -2 and box.x1 < figure.bbox.x1 + 2 for box in boxes)
     assert state(figure, monkeypatch) == before
+
+
+def test_numbers_below_an_axis_are_on_the_page_at_the_dots_of_a_file(monkeypatch):
+    """The last number stands at the end of the axis; with other dots an axis may choose other numbers."""
+    figure = plots.plot_effects(bias.style_effects(results("smollm2-mini"))).get_figure()
+    with printed(figure, "column"):
+        for dots in (100, 150, 300):
+            figure.set_dpi(dots)
+            boxes = {text.get_text(): box_of(text) for text in drawn_texts(figure, monkeypatch)}
+            assert boxes["0.5"].x1 < figure.bbox.x1 + 2
+
+
+def test_squares_stand_in_the_middle_of_the_page(figures):
+    ax = figures["matrix"]()
+    with printed(ax.figure, "text"):
+        ax.figure.draw_without_rendering()
+        drawn = ax.figure.get_tightbbox()
+    assert drawn.x0 == pytest.approx(WIDTHS["text"] - drawn.x1, abs=0.3)
 
 
 def test_every_plot_is_tried(figures):

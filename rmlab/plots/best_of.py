@@ -20,6 +20,7 @@ __all__ = ["plot_best_of", "plot_subsets", "plot_ties", "tie_points"]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#5b3a8e")
 MARKERS = "osD^vPX*"
 HATCHES = ("", "////", "....", "xxxx", "----", "\\\\\\\\", "++++", "oooo")  # of bars, for print without colour
+_BESIDE, _WIDEST = 0.1, 0.5  # of one answer: between the intervals of neighbours, and from the first to the last
 _KINDS = {"clear": (COLOURS[0], "o"), "right": (COLOURS[5], "D"), "wrong": (COLOURS[1], "X")}
 _KIND_WORDS = {
     "clear": "clear: gap above spread",
@@ -64,7 +65,8 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
 def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     """Accuracy of picking the right answer among n, one panel per subset, as `best_of_curve` returns it; the Figure.
 
-    One line per model with its 95 % interval; the dotted line is chance, 1/n. At most eight models.
+    One line per model with its 95 % intervals, a little beside those of the others; the dotted line is chance, 1/n.
+    At most eight models.
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
     _require(curve, needed, "rmlab.metrics.best_of_curve(scores)")
@@ -74,10 +76,9 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
         here = curve[curve["domain"] == domain]
         for number, model in enumerate(models):
             rows = here[here["model"] == model].sort_values("n")
-            ax.fill_between(rows["n"], rows["low"], rows["high"], color=COLOURS[number], alpha=0.15, lw=0)
-            ax.plot(
-                rows["n"], rows["accuracy"], color=COLOURS[number], marker=MARKERS[number], ms=5, label=short(model)
-            )
+            x = rows["n"] + (number - (len(models) - 1) / 2) * min(_BESIDE, _WIDEST / len(models))
+            ax.vlines(x, rows["low"], rows["high"], color=COLOURS[number], lw=1)
+            ax.plot(x, rows["accuracy"], color=COLOURS[number], marker=MARKERS[number], ms=5, label=short(model))
         chance = here.groupby("n")["chance"].first()
         ax.plot(chance.index, chance, color="black", ls=":", lw=1.2, label="chance")
         ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.02))

@@ -136,7 +136,7 @@ def short(model: object, most: int = 40) -> str:
     if len(name) > most:
         name = name.split("/", 1)[-1]
     if len(name) > most:
-        first = re.split(r"[-_ ]", name)[0][:_FIRST]
+        first = re.split(r"[-_ …]", name)[0][:_FIRST]
         last = name[1 + len(first) - most :]
         whole = re.search(r"[-_ ](?=.{8})", last)  # begins with a word, where enough is left of the name
         name = f"{first}…{last[whole.end() :] if whole else last}"

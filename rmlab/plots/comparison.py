@@ -129,13 +129,13 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     ax = canvas(ax, (9.5, 8.5) if many else (0.42 * len(square) + beside, 0.42 * len(square) + 1.4))
     if fresh and (whole := ax.get_figure(root=True)) is not None:
         whole.set_layout_engine("compressed")  # made for squares: the names stay inside
-    largest = np.nanmax(np.abs(square.to_numpy()), initial=1e-9)
+    largest = np.nanmax(np.abs(square.to_numpy()), initial=0.0)
     heat = partial(
         sns.heatmap, square=True, linewidths=0 if many else 0.5, linecolor="white", ax=ax,
-        xticklabels=False, yticklabels=False, vmin=-largest, vmax=largest,
+        xticklabels=False, yticklabels=False, vmin=-(largest or 1.0), vmax=largest or 1.0,
     )  # fmt: skip
     bar = {"label": "difference in score: row minus column", "location": "top", "shrink": 0.7}
-    heat(square.where(upper), cmap=_shades(), cbar_kws=bar)
+    heat(square.where(upper), cmap=_shades(), cbar=largest > 0, cbar_kws=bar)
     if len(square) <= _MOST_NUMBERS:
         written = square.where(upper).to_numpy()
         write_cells(ax, np.array([["" if np.isnan(x) else _decimals(x) for x in row] for row in written]), size="small")
@@ -145,9 +145,10 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     ax.set(xlabel="", ylabel="")
     _number_models(ax, list(square.index))
     hatched = "hatched: the row is worse\n" if worse.any() else ""
+    below = "below the diagonal: the\nsame, with the other sign" if largest > 0 else "below the diagonal: the same"
     ax.text(
-        0.02, 0.02, f"{hatched}grey: not clearly different\n(adjusted p at least {alpha:g})\nbelow the diagonal: the "
-        "same\ndifferences with the other sign", transform=ax.transAxes, fontsize="small", va="bottom",
+        0.02, 0.02, f"{hatched}grey: not clearly different\n(adjusted p at least {alpha:g})\n{below}",
+        transform=ax.transAxes, fontsize="small", va="bottom",
     )  # fmt: skip
     return ax
 

@@ -126,7 +126,9 @@ def _draw(ax: "Axes", y: int, row: pd.Series, value: str, colour: str) -> None:
         return
     edge, marker, side = (left, "<", "left") if at < left else (right, ">", "right")
     ax.plot(edge, y, marker, color=colour, ms=6, zorder=3, clip_on=False)
-    ax.text(edge, y, f"   {at:.3g}   ", va="center", ha=side, fontsize="x-small", color=colour)
+    # Above the line: the interval may reach under it.
+    ax.annotate(f"{at:.3g}", (edge, y), (0, 0.25), textcoords="offset fontsize", va="bottom", ha=side,
+                fontsize="x-small", color=colour)  # fmt: skip
 
 
 def _limits(table: pd.DataFrame, value: str) -> tuple[float, float]:

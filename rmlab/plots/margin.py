@@ -18,6 +18,7 @@ __all__ = ["plot_calibration", "plot_margins"]
 
 _COLOURS = ("#2166ac", "#b2182b", "#4d9221", "#762a83", "#b35806", "#35978f", "#666666", "#c51b7d")
 _MARKS = "osD^vP*X"
+_SHAPES = "●■◆▲▼✚★✖"  # the marks as letters, for the rows of numbers below the axis
 _LINES = ("-", "--", "-.", ":")
 _COUNTS_BELOW = -7.2  # below the axis, where its label ends, in heights of the text
 _BINS = (12, 60)  # few enough that an outline shows more than noise
@@ -75,8 +76,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 
     `table`: what `calibration` returned, or pairs, of which it is then made. On the diagonal a model is as often right
     as its margins promise; below it, it is too sure. Points are as large as their bin is full, whiskers are intervals
-    clustered by prompt. The numbers below are the comparisons of each bin, a row per model in the legend's order. The
-    legend has the expected calibration error without the part that chance makes, and its interval. Returns the Axes.
+    clustered by prompt. The numbers below are the comparisons of each bin, a row per model behind its mark. The legend
+    has the expected calibration error without the part that chance makes, and its interval. Returns the Axes.
     """
     table = stats.calibration(table) if is_pairs(table) else table
     absent = [
@@ -113,6 +114,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 def _write_counts(ax: "Axes", part: pd.DataFrame, row: int, colour: str) -> None:
     """The comparisons of each bin of one model, in a row of its own below the axis."""
     down = _COUNTS_BELOW - 1.3 * row
+    ax.annotate(_SHAPES[row % len(_SHAPES)], (0, 0), (0, down), "axes fraction", "offset fontsize", ha="right",
+                va="center", fontsize="small", color=colour)  # fmt: skip
     for left, right, n in part[["left", "right", "n_pairs"]].itertuples(index=False):
         where = ("data", "axes fraction")
         ax.annotate(f"{n}", ((left + right) / 2, 0), (0, down), where, "offset fontsize", ha="center", va="center",

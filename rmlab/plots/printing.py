@@ -64,12 +64,16 @@ def _lay_out(figure: "Figure", width: Width, undo: ExitStack) -> None:
     if width == "column":
         _shorten_names(figure, undo)
     _resize(figure, WIDTHS[width], undo)
+    _join_squares(figure, undo)
     figure.draw_without_rendering()
     for ax in figure.axes:
         _keep_label_inside(ax, undo)
         _stagger_names(ax, undo)
         _thin_pieces(ax, undo)
         _thin_cells(ax, undo)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        _keep_ticks(ax, undo)
 
 
 def _shrink_texts(figure: "Figure", undo: ExitStack) -> None:
@@ -123,6 +127,14 @@ def _shortened(names: list[str]) -> list[str]:
     return next(made for made in (cut, without, names) if len(set(made)) == len(set(names)))
 
 
+def _join_squares(figure: "Figure", undo: ExitStack) -> None:
+    """Squares keep together in the middle: what a wider page adds is not between them, nor on one side."""
+    engine = figure.get_layout_engine()
+    if engine is not None and any(ax.get_aspect() != "auto" for ax in figure.axes):
+        undo.callback(figure.set_layout_engine, engine)
+        figure.set_layout_engine("compressed")
+
+
 def _resize(figure: "Figure", width: float, undo: ExitStack) -> None:
     before = tuple(figure.get_size_inches())
     undo.callback(figure.set_size_inches, *before)
@@ -133,8 +145,10 @@ def _resize(figure: "Figure", width: float, undo: ExitStack) -> None:
     if fitting < across:
         _rearrange(axes, across, fitting, undo)
     down = -(-len(axes) // fitting) if fitting < across else rows
-    figure.set_size_inches(width, _SCALE * before[1] * down / rows)
-    if any(ax.get_aspect() != "auto" for ax in axes):
+    squares = any(ax.get_aspect() != "auto" for ax in axes)
+    scale = 1.0 if squares and len(axes) > 1 else _SCALE  # panels of a grid of squares fill the width; see below
+    figure.set_size_inches(width, scale * before[1] * down / rows)
+    if squares:
         figure.draw_without_rendering()
         figure.set_size_inches(width, figure.get_size_inches()[1] - down * _room_above_squares(axes[0]) + _PAD)
 
@@ -173,12 +187,24 @@ def _keep_label_inside(ax: "Axes", undo: ExitStack) -> None:
 def _stagger_names(ax: "Axes", undo: ExitStack) -> None:
     """Set every second name below the axis a line lower, where neighbours would run into each other."""
     labels = [label for label in ax.get_xticklabels() if label.get_text()]
+    if any(label.get_rotation() for label in labels):
+        return  # a line lower would be beside: on the next name
     boxes = [label.get_window_extent() for label in labels]
     named = not all(re.fullmatch(r"[\d.,−-]+", label.get_text()) for label in labels)
     if named and any(one.x1 + 2 > other.x0 for one, other in pairwise(boxes)):
         names = [label.get_text() for label in ax.get_xticklabels()]
         undo.callback(ax.set_xticklabels, names)
         ax.set_xticklabels(["\n" * (place % 2) + name for place, name in enumerate(names)])
+
+
+def _keep_ticks(ax: "Axes", undo: ExitStack) -> None:
+    """Keep the numbers below the axis: with other ones the axis would need other room, and so again other numbers."""
+    from matplotlib.ticker import AutoLocator, FixedLocator
+
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, AutoLocator):
+        undo.callback(ax.xaxis.set_major_locator, locator)
+        ax.xaxis.set_major_locator(FixedLocator(ax.get_xticks().tolist()))
 
 
 def _thin_pieces(ax: "Axes", undo: ExitStack) -> None:

@@ -32,23 +32,26 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
     level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`, made from pairs if these are given),
     which adds intervals, or what `style_gap` returned (easy and hard only). The longer the bar, the more style decides;
     a hard point left of `chance` means that style beats substance. Sorted by hard. Baselines are grey. Where a model
-    has ties their number stands at the right, and a level that is mostly ties is drawn hollow.
+    has ties their number stands at the right, and a level that is mostly ties is drawn hollow. Models without any of
+    these numbers are left out, and counted below the axis.
     """
     if is_pairs(table):
         table = metrics.accuracy(tables.check_pairs(table), by=["model", "level"])
     if table.empty:
         raise DataError("table: no rows, so there is nothing to draw; look at what the rows were selected by")
     wide = _wide(table)
+    levels = [level for level in LEVELS if level in wide]
+    unknown = int(wide[levels].isna().all(axis=1).sum())
+    wide = wide.dropna(subset=levels, how="all")
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
     ax = canvas(ax, (6.4, 0.42 * len(wide) + 1.3))
     rows = np.arange(len(wide), dtype=float)
-    levels = [level for level in LEVELS if level in wide]
     ax.hlines(rows, wide[levels].min(axis=1), wide[levels].max(axis=1), color="#dddddd", lw=4, zorder=1)
     for place, level in enumerate(levels):
         _draw_level(ax, wide, rows + _APART * ((len(levels) - 1) / 2 - place), level)
     mark_chance(ax, chance)
-    ax.set(xlim=(-0.02, 1.02), xlabel="share of comparisons won")
+    ax.set(xlim=(-0.02, 1.02), xlabel="share of comparisons won" + _left_out(unknown))
     ax.set_yticks(rows, [short(name) for name in wide.index])
     for label, name in zip(ax.get_yticklabels(), wide.index, strict=True):
         if is_baseline(name):
@@ -60,6 +63,10 @@ def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = Tru
         loc="lower right", bbox_to_anchor=(1.05, 1.04), ncols=3, frameon=False, fontsize="small", handletextpad=0.2
     )
     return ax
+
+
+def _left_out(count: int) -> str:
+    return f"\n({count} {'model' if count == 1 else 'models'} without these numbers left out)" if count else ""
 
 
 def _draw_level(ax: "Axes", wide: pd.DataFrame, rows: NDArray[np.float64], level: str) -> None:
