@@ -101,6 +101,24 @@ def test_ranks_stand_best_on_top_with_their_letters(tables_of):
         comparison.plot_rank(tables_of["contests"])
 
 
+def test_every_difference_can_be_read_on_its_colour():
+    from rmlab.plots.cells import contrast
+
+    names = [f"m{i:02}" for i in range(14)]
+    rows = [
+        (a, b, ((7 * i + 5 * j) % 91 - 45) / 100) for i, a in enumerate(names) for j, b in enumerate(names) if i < j
+    ]
+    ax = comparison.plot_significance(
+        pd.DataFrame(rows, columns=["model_a", "model_b", "difference"]).assign(p_holm=0.0)
+    )
+    colours = ax.collections[0].get_facecolors().reshape(14, 14, 4)
+    numbers = [text for text in ax.texts if text.get_gid() == "cell"]
+    assert len(numbers) == 14 * 13 / 2
+    for text in numbers:
+        column, row = (int(at) for at in text.get_position())
+        assert contrast(mpl.colors.to_rgb(text.get_color()), colours[row, column]) >= 4.5
+
+
 def test_cells_that_do_not_survive_holm_are_blank(tables_of):
     contests = tables_of["contests"]
     square = comparison.differences(contests)

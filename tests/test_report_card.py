@@ -138,17 +138,3 @@ def test_the_command_writes_the_same_card(written, scored, tmp_path):
     done = CliRunner().invoke(cli.app, ["card", str(scored), NAME, "-o", str(tmp_path / "c")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "c" / "README.md").read_bytes() == written[0][0].read_bytes()
-
-
-def test_our_export_passes_the_validator_of_every_eval_ever(tmp_path):
-    """Needs the package every-eval-ever, which asks for Python 3.12."""
-    validator = pytest.importorskip("every_eval_ever.validator", reason="pip install every-eval-ever (Python 3.12)")
-    from rmlab import benchmarks, scoring
-
-    mini = benchmarks.load("mini")
-    pairs = metrics.pairs(scoring.score(mini, ["longest", "constant"], progress=False))
-    for model in ("longest", "constant"):
-        path = tmp_path / f"{model}_samples.jsonl"
-        n = io.export_every_eval_ever(pairs[pairs["model"] == model], mini, path)
-        found = validator.validate_file(path)
-        assert (found.valid, found.errors, found.line_count) == (True, [], n)

@@ -14,14 +14,14 @@ from rmlab.tables import DataError
 
 __all__ = ["export_every_eval_ever"]
 
-SCHEMA = "instance_level_eval_0.2.1"
+SCHEMA = "instance_level_eval_0.3.0"
 _CREDIT = {"win": 1.0, "tie": 0.5, "loss": 0.0}
 
 
 def export_every_eval_ever(
     pairs: pd.DataFrame, responses: pd.DataFrame, path: str | PathLike[str], *, evaluation_id: str | None = None
 ) -> int:
-    """Write one JSON line per comparison in the instance-level schema 0.2.1; returns the number of lines.
+    """Write one JSON line per comparison in the instance-level schema 0.3.0; returns the number of lines.
 
     A line holds the prompt as input, the chosen answer as reference, both answers as choices, the answer the model
     preferred as output (none where it tied), and 1, 0.5 or 0 as score; a tie is not correct. Styles, level, margin
