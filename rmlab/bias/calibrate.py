@@ -69,10 +69,12 @@ def debias(
         raise DataError("scores: no rows, so there is nothing to calibrate; look at what the rows were selected by")
     x = _regressors(scores, features, on)
     removed = np.zeros(len(scores))
+    # Model by model: scores of different models have no scale in common.
     for rows in groups_of(scores, ["model"]):
         own = scores.iloc[rows]
         fold = _deal(own, folds, seed)
         if own["score"].notna().any():
+            # Without a score there is nothing to fit and nothing to take off.
             removed[rows] = _effect_of(own, x[rows], fold, on, method if method == "linear" else frac, within)
     return scores.assign(model=scores["model"] + suffix, score=_less(scores, removed), removed=removed)
 
@@ -87,11 +89,13 @@ def _effect_of(
     y = np.ldexp(y, -power)  # so that the squares of the largest floats are floats
     for number in np.unique(fold):
         away, here = (fold != number) & ~np.isnan(y), fold == number
+        # Numbered anew for the other folds; without levels of their own all texts are one prompt.
         index = np.unique(prompt[away], return_inverse=True)[1] if within else np.zeros(away.sum(), np.intp)
         _check_varies(demean(x[away], index), on, own["model"].iloc[0])
         if method == "linear":
             effect[here] = x[here] @ _slopes(y[away], x[away], index)
         else:
+            # A text longer than all of the other folds gets the end of their curve, not a line drawn on beyond it.
             effect[here] = np.interp(x[here][:, 0], *_curve(y[away], x[away][:, 0], index, float(method)))
     with np.errstate(over="ignore"):
         scaled: Floats = np.ldexp(effect, power)
@@ -132,6 +136,7 @@ def debias_change(
     old = metrics.pairs(before)
     new = metrics.pairs(after.assign(model=after["model"].astype("str").str.removesuffix(suffix)))
     both = old.merge(new[[*PAIR_KEY, "outcome"]], on=PAIR_KEY, how="left", suffixes=("", "_after"), indicator="side")
+    # The join shows what only `before` has; the two lengths show what only `after` has.
     strange = int((both.pop("side") != "both").sum())
     if strange or len(new) != len(old):
         raise DataError(
@@ -140,6 +145,7 @@ def debias_change(
         )
     renamed = both.drop(columns="outcome").rename(columns={"outcome_after": "outcome"})
     values = metrics.credit(both, ties=ties), metrics.credit(renamed, ties=ties)
+    # A missing outcome flips nothing.
     flipped = (both["outcome"] != both["outcome_after"]).to_numpy(dtype=float, na_value=0.0)
     rows = []
     by = columns_of(both, by, "pairs")
@@ -199,7 +205,7 @@ def _regressors(scores: pd.DataFrame, features: pd.DataFrame | None, on: list[st
 
 def _deal(scores: pd.DataFrame, folds: int, seed: int) -> NDArray[np.intp]:
     """Fold of each row: prompts in the order of their keys, shuffled by the seed, dealt round."""
-    number = scores.groupby(PROMPT, sort=True).ngroup().to_numpy()
+    number = scores.groupby(PROMPT, sort=True).ngroup().to_numpy()  # by key, so that the order of rows decides nothing
     n_prompts = int(number.max()) + 1
     if n_prompts < max(folds, MIN_PROMPTS):
         model = scores["model"].iloc[0]
@@ -208,12 +214,14 @@ def _deal(scores: pd.DataFrame, folds: int, seed: int) -> NDArray[np.intp]:
             f"(folds={folds}): score more prompts"
         )
     dealt = np.empty(n_prompts, np.intp)
+    # Folds of equal size, but for one prompt.
     dealt[np.random.default_rng(seed).permutation(n_prompts)] = np.arange(n_prompts) % folds
     fold: NDArray[np.intp] = dealt[number]
     return fold
 
 
 def _check_varies(x: Floats, on: list[str], model: str) -> None:
+    # Doublings and steps are of the order of 1, so what is left below this is rounding.
     flat = np.abs(x).max(axis=0, initial=0.0) <= 1e-9
     if flat.any():
         raise DataError(
@@ -232,11 +240,14 @@ def _curve(y: Floats, x: Floats, prompt: NDArray[np.intp], frac: float) -> tuple
     """Grid and curve of score = level of the prompt + curve(x): smoothing and levels in turns (backfitting)."""
     from statsmodels.nonparametric.smoothers_lowess import lowess
 
+    # At quantiles the curve is known where the texts are; where lengths repeat, so do quantiles.
     grid = np.unique(np.quantile(x, np.linspace(0, 1, _GRID)))
     curve: Floats = np.zeros(len(grid))
     size = np.bincount(prompt)
+    # Hastie, Tibshirani and Friedman (2009), section 9.1.1, with the prompts' levels as the second term.
     for _ in range(_ROUNDS):
         level = np.bincount(prompt, y - np.interp(x, grid, curve)) / size
+        # it=0: no rounds that weigh outliers down; the linear method has none either.
         smooth = lowess(y - level[prompt], x, frac=frac, it=0, xvals=grid)
         # The levels hold the constant: left in both, it could wander between them from turn to turn.
         before, curve = curve, (smooth - smooth.mean()).astype(np.float64)

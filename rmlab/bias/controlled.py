@@ -64,6 +64,7 @@ def length_controlled(
     pairs, by, value = _checked(pairs, by, ties, penalty)
     chosen, rejected = (side[:, 0] for side in _sides(pairs, features, [measure]))
     rows = []
+    # A row counts all its comparisons; the fit has only those that earn something known.
     for index in groups_of(pairs, by):
         counted = index[~np.isnan(value[index])]
         design = length_design(chosen[counted], rejected[counted], form, _rarer(pairs, value, counted), measure)
@@ -107,7 +108,7 @@ def style_controlled(
     rows = []
     for index in groups_of(pairs, by):
         counted = index[~np.isnan(value[index])]
-        freedom = _rarer(pairs, value, counted) // len(controls)
+        freedom = _rarer(pairs, value, counted) // len(controls)  # shared out among the controls
         design = style_design(relative[counted], total[counted], form, freedom, controls)
         result = _fitted(pairs.iloc[counted], value[counted], design, penalty, confidence)
         effects = {f"effect_{name}": float(e) for name, e in zip(controls, result.effects[0], strict=True)}
@@ -136,6 +137,7 @@ class _Result(NamedTuple):
 def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Penalty, confidence: float) -> _Result:
     """Logistic fit of one group; the intercept is the log-odds at zero difference."""
     prompt = prompt_index(pairs)
+    # First what leaves nothing to fit, then what has no maximum; only what is left is tested for its form.
     n_prompts = int(prompt.max(initial=-1)) + 1
     found, fit_p, caveat, trouble = None, np.nan, "", ""
     if not len(y):
@@ -146,6 +148,7 @@ def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Pe
         trouble = design.outside
     elif design.columns.shape[1] and logistic.separated(y, _with_intercept(design.plain)):
         trouble = "perfect separation: the differences alone decide every comparison; penalised estimate, no interval"
+        # No maximum to find, so the fewest columns that still say which way.
         design = design._replace(columns=design.plain, steps=design.plain_steps)
         found = logistic.fit(y, _with_intercept(design.plain), prompt, _SEPARATED)
     else:
@@ -155,7 +158,7 @@ def _fitted(pairs: pd.DataFrame, y: Floats, design: Design, penalty: logistic.Pe
         caveat = f"the form does not fit (p = {fit_p:.1g})" if fit_p < _DOUBTFUL else ""
     few = too_few(n_prompts) if len(y) else ""
     reason = "; ".join(text for text in (trouble, *design.reasons, few) if text)
-    quantile = np.nan if trouble else t_quantile(confidence, n_prompts)
+    quantile = np.nan if trouble else t_quantile(confidence, n_prompts)  # NaN makes all limits below NaN
     at_zero, se, low, high = _at_zero(found, quantile)
     accuracy = float(y.mean()) if len(y) else np.nan
     used = found.penalty if found else np.nan
@@ -171,9 +174,11 @@ def _at_zero(found: "logistic.Logistic | None", quantile: float) -> tuple[float,
 
     if found is None:
         return (np.nan,) * 4
+    # All other columns are zero where the answers do not differ, so the intercept is the log-odds there.
     odds, error = float(found.estimate[0]), float(np.sqrt(max(found.covariance[0, 0], 0.0)))
     share = float(expit(odds))
     # By the delta method. The limits are those of the odds instead, which keeps them between 0 and 1.
+    # NaN is not equal to itself: without an interval there is no error either.
     se = share * (1 - share) * error if quantile == quantile else np.nan
     return share, se, float(expit(odds - quantile * error)), float(expit(odds + quantile * error))
 
@@ -183,8 +188,8 @@ def _effects(found: "logistic.Logistic | None", design: Design, quantile: float)
     steps = design.steps
     if found is None or not steps.shape[1]:
         return (np.full(len(steps), np.nan),) * 3
-    effect = steps @ found.estimate[1:]
-    variance = np.einsum("ei,ij,ej->e", steps, found.covariance[1:, 1:], steps)
+    effect = steps @ found.estimate[1:]  # (effects,): what the columns at each reported difference add
+    variance = np.einsum("ei,ij,ej->e", steps, found.covariance[1:, 1:], steps)  # s' V s of each row s of `steps`
     half = quantile * np.sqrt(np.maximum(variance, 0.0))
     return effect, effect - half, effect + half
 
@@ -214,13 +219,14 @@ def _checked(
 def _rarer(pairs: pd.DataFrame, value: Floats, rows: NDArray[np.intp]) -> int:
     """Degrees of freedom that the outcomes can bear: prompts of the rarer ending over six."""
     prompt = prompt_index(pairs.iloc[rows])
+    # Prompts, as comparisons of one prompt are not independent; a prompt with both endings counts on both sides.
     won, lost = (len(np.unique(prompt[side])) for side in (value[rows] > 0, value[rows] < 1))
     return min(won, lost) // _OUTCOMES_PER_COLUMN
 
 
 def _far_apart(pairs: pd.DataFrame, chosen: Floats, rejected: Floats) -> str:
     """A caveat where hardly a prompt has answers of nearly equal length: the curve is then read off far from data."""
-    alike = np.abs(np.log((chosen + 1) / (rejected + 1))) <= _ALIKE
+    alike = np.abs(np.log((chosen + 1) / (rejected + 1))) <= _ALIKE  # + 1: a count of tokens or marks may be 0
     n = pairs.loc[alike, PROMPT].drop_duplicates().shape[0]
     if n >= _MIN_ALIKE or not len(pairs):
         return ""
@@ -241,17 +247,19 @@ def _relative(pairs: pd.DataFrame, features: pd.DataFrame | None, controls: list
     for name in controls:
         if name == "style":
             chosen, rejected = (_steps(pairs, f"{label}_style") for label in ("chosen", "rejected"))
-            columns[name] = chosen - rejected, chosen + rejected
+            columns[name] = chosen - rejected, chosen + rejected  # steps are no counts: no ratio
             continue
         if features is None:
             raise DataError(f"features: None, but {name!r} is asked for; pass rmlab.styles.features(responses)")
         chosen, rejected = (side[:, 0] for side in _sides(pairs, features, [name]))
+        # With 1 in the denominator, two answers without a heading differ by 0, not by 0 / 0. The sum tells the test of
+        # fit whether an effect changes with the size.
         columns[name] = (chosen - rejected) / (chosen + rejected + 1), np.log1p(chosen + rejected)
     return np.column_stack([columns[c][0] for c in controls]), np.column_stack([columns[c][1] for c in controls])
 
 
 def _steps(pairs: pd.DataFrame, column: str) -> Floats:
-    steps: Floats = pd.Categorical(pairs[column], dtype=STYLE).codes.astype(np.float64)
+    steps: Floats = pd.Categorical(pairs[column], dtype=STYLE).codes.astype(np.float64)  # missing is -1
     if steps.min(initial=0) < 0:
         raise DataError("controls: 'style' needs styles, but some are missing in pairs; leave it out")
     return steps

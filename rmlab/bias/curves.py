@@ -42,10 +42,12 @@ def _natural(knots: Floats) -> Curve:
 
     def columns(x: Floats) -> Floats:
         last = knots[-1]
+        # Equations 5.4 and 5.5 of Hastie, Tibshirani and Friedman (2009): cubic between the knots, straight beyond
+        # them.
         powers = [(np.maximum(x - knot, 0) ** 3 - np.maximum(x - last, 0) ** 3) / (last - knot) for knot in knots[:-1]]
         return np.stack([x, *(power - powers[-1] for power in powers[:-1])], axis=1)
 
-    return lambda x: columns(x) - columns(np.zeros(1))
+    return lambda x: columns(x) - columns(np.zeros(1))  # so that equal answers get no effect
 
 
 def _through(values: Floats) -> Curve:
@@ -65,6 +67,7 @@ def _scaled(columns: Curve, values: Floats) -> Curve:
     So that one penalty weighs on all of them alike; columns that repeat others go.
     """
     made = columns(values)
+    # Centred to find the directions only: the columns themselves keep their zero at a difference of zero.
     made = made - made.mean(axis=0)
     unit = np.where(made.std(axis=0) > 0, made.std(axis=0), 1.0)
     _, size, rows = np.linalg.svd(made / unit, full_matrices=False)

@@ -32,6 +32,7 @@ def length_design(chosen: Floats, rejected: Floats, form: str, freedom: int, mea
     difference, ratio = chosen - rejected, np.log((chosen + 1) / (rejected + 1))
     size = np.log(chosen + rejected + 2)
     centre, spread = (float(size.mean()), float(difference.std()) or 1.0) if len(size) else (0.0, 1.0)
+    # tanh(d / sd) and log((c + 1) / (r + 1)) are both 0 at equal length, which is all that is read off.
     bent, size = np.tanh(difference / spread), size - centre
     outside = _outside(difference, measure)
     # One answer twice as long as the other, at the typical sum of both: the difference is then a third of the sum.

@@ -17,7 +17,7 @@ __all__ = ["exchange_rate", "style_effects"]
 Floats = NDArray[np.float64]
 
 _USUAL = ("characters", "markdown")
-_LENGTHS = ("characters", "tokens", "words", "sentences")
+_LENGTHS = ("characters", "tokens", "words", "sentences")  # in the order in which they are looked for
 _OWN = ("correct", "step", "step_plain", "step_markdown")
 
 
@@ -101,14 +101,18 @@ def _fits(
     by = columns_of(scores, by, "scores")
     terms = _chosen_terms(scores, features, terms)
     design = _design(scores, features, terms)
+    # `inside`: a model's scores of a prompt, which share a level. `cluster`: the prompt, whose scores by several models
+    # in one row are not independent.
     score, inside, cluster = scores["score"].to_numpy(), prompt_index(scores, ["model", *PROMPT]), prompt_index(scores)
     y = np.full(len(scores), np.nan)
     for rows in groups_of(scores, ["model"]):
+        # One unit for each model, whatever `by` is: its rows can then be compared with one another.
         y[rows] = unit_scores(score[rows], inside[rows])
     right, length = (scores["label"] == "chosen").to_numpy().astype(float), _length(scores, features, terms)
     fits = []
     for rows in groups_of(scores, by):
         fit = _fit(y[rows], design[rows], inside[rows], cluster[rows], terms, scores[by].iloc[rows[0]].to_dict())
+        # Where right and wrong answers differ in length, and no length is among the terms, its price goes to "correct".
         if "correct" in terms and not set(terms) & set(_LENGTHS):
             own = None if length is None else length[rows]
             fit = fit._replace(caveat=_length_by_label(own, right[rows], inside[rows], cluster[rows]))
@@ -126,6 +130,7 @@ def _length_by_label(length: Floats | None, right: Floats, inside: NDArray[np.in
     """Why "correct" may hold the price of length: empty where lengths do not differ between right and wrong answers."""
     if length is None:
         return "length is not in the fit: 'correct' holds what it is worth where right and wrong answers differ in it"
+    # The same regression with log2 of the length in place of the score: how many doublings longer a right answer is.
     fit = _fit(length, right[:, None], inside, cluster, ["correct"], {})
     doubled, se = float(fit.effect[0]), float(np.sqrt(fit.covariance[0, 0]))
     if not abs(doubled) > t_quantile(0.95, fit.n_prompts) * se:
@@ -147,6 +152,7 @@ def _fit(
     there = ~np.isnan(y)
     missing = int((~there).sum())
     inside = np.unique(inside, return_inverse=True)[1]
+    # Numbered anew after rows have gone, here and below: `demean` and the clusters count up to the largest number.
     there &= np.bincount(inside, there)[inside] > 1  # a lone score says nothing about differences
     cluster = np.unique(cluster[there], return_inverse=True)[1]
     inside = np.unique(inside[there], return_inverse=True)[1]
@@ -157,7 +163,9 @@ def _fit(
         return _Fit(group, terms, effect, covariance, ["no prompt with two scores"] * len(terms), *counts)
     if not spread(y, inside):
         return _Fit(group, terms, effect, covariance, ["scores do not vary within a prompt"] * len(terms), *counts)
+    # Without the prompts' means the intercept of each prompt is out of the regression (Frisch, Waugh and Lovell).
     x = demean(design, inside)
+    # Measured by the column before its means went off: what varies only between prompts leaves rounding behind.
     reasons = repeats(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
     kept = np.array([i for i, reason in enumerate(reasons) if not reason], dtype=np.intp)
     if len(kept):
@@ -170,6 +178,7 @@ def _least_squares(y: Floats, x: Floats, cluster: NDArray[np.intp]) -> tuple[Flo
 
     if cluster.max(initial=0) < 1:  # one prompt says nothing of the spread between prompts
         return sm.OLS(y, x).fit().params, np.full((x.shape[1], x.shape[1]), np.nan)
+    # CR1: the sandwich times G / (G - 1) * (n - 1) / (n - k).
     found = sm.OLS(y, x).fit(cov_type="cluster", cov_kwds={"groups": cluster, "use_correction": True}, use_t=True)
     return found.params, found.cov_params()
 
@@ -197,6 +206,7 @@ def _design(scores: pd.DataFrame, features: pd.DataFrame | None, terms: list[str
     own = {
         "correct": (scores["label"] == "chosen").to_numpy(dtype=float),
         "step": steps,
+        # One step each, not one style each: Markdown has taken both, so that "step_markdown" is what it adds to plain.
         "step_plain": (steps >= 1).astype(float),
         "step_markdown": (steps >= 2).astype(float),
     }
@@ -227,7 +237,7 @@ def _effect_rows(fit: _Fit, quantile: float) -> Iterator[tuple[dict[str, object]
     for i, (term, effect) in enumerate(zip(fit.terms, fit.effect, strict=True)):
         # A variance that is nothing but rounding may come out below zero.
         se = np.nan if few else float(np.sqrt(np.maximum(fit.covariance[i, i], 0.0)))
-        p = 2 * t.sf(abs(effect) / se, fit.n_prompts - 1) if se > 0 else np.nan
+        p = 2 * t.sf(abs(effect) / se, fit.n_prompts - 1) if se > 0 else np.nan  # no spread, no test
         limits = {"low": effect - quantile * se, "high": effect + quantile * se}
         caveat = fit.caveat if term == "correct" else ""
         yield {"term": term, "effect": effect, "se": se} | limits | {"p": p}, caveat, fit.reasons[i] or few
@@ -252,14 +262,17 @@ def fieller(estimates: Floats, covariance: Floats, quantile: float) -> tuple[flo
 
     Returns low, high and the reason why they are not bounded: empty where they are.
     """
+    # a r^2 - 2 b r + c <= 0, a parabola in the ratio r.
     below, above = (float(e) for e in estimates)
     square = quantile**2
     a = below**2 - square * covariance[0, 0]
     b = below * above - square * covariance[0, 1]
     c = above**2 - square * covariance[1, 1]
+    # a > 0: the denominator differs from zero, the parabola opens upwards, and all ratios between its zeros belong.
+    # Else it opens downwards: all ratios but those between its zeros, or all there are.
     root = b**2 - a * c
     if a > 0:
-        half = np.sqrt(max(root, 0.0)) / a
+        half = np.sqrt(max(root, 0.0)) / a  # below 0 only by rounding where a > 0
         return b / a - half, b / a + half, ""
     reason = "unbounded: the effect of correctness may be zero"
     if a < 0 < root:

@@ -56,6 +56,7 @@ def style_gap(
 
 def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> Part:
     gap = easy.value - hard.value
+    # By prompt, each with both its sides: what makes a whole prompt hard moves easy and hard alike, and drops out here.
     variance = ((easy.influence - hard.influence) ** 2).sum(axis=1)
     reason = [one or other for one, other in zip(easy.reason, hard.reason, strict=True)]
     blank = np.where([r == "" for r in reason], 0.0, np.nan)
@@ -77,12 +78,15 @@ def _mover(gap: Floats, easy: Estimate, hard: Estimate) -> tuple[Floats, Floats]
     """Limits of easy - hard from the limits of each, and the correlation of their errors."""
     scale = np.sqrt((easy.influence**2).sum(axis=1) * (hard.influence**2).sum(axis=1))
     together = (easy.influence * hard.influence).sum(axis=1)
+    # Without spread on one side (all right, all wrong) there is no correlation to allow for.
     correlation = np.divide(together, scale, out=np.zeros_like(scale), where=scale > _FLAT)
 
     def reach(a: Floats, b: Floats) -> Floats:
+        # Their equation for dependent estimates; with equal reaches and a correlation of 1 only rounding is below zero.
         half: Floats = np.sqrt(np.maximum(a**2 + b**2 - 2 * correlation * a * b, 0))
         return half
 
+    # The gap is low where easy is as low as it may be and hard as high, so each side lends the limit on that side.
     low = gap - reach(easy.value - easy.low, hard.high - hard.value)
     high = gap + reach(easy.high - easy.value, hard.value - hard.low)
     return np.maximum(low, -1), np.minimum(high, 1)

@@ -44,6 +44,7 @@ def fit(y: Floats, x: Floats, cluster: Codes, penalty: Penalty = 0.0) -> Logisti
     """
     chosen = _cross_validated(y, x, cluster) if penalty == "cv" else float(penalty)
     estimate = _maximum(y, x, chosen)
+    # At the maximum: the information's inverse is the bread of the sandwich.
     inverse, residual = _curvature(y, x, estimate, chosen)
     n_clusters = int(cluster.max()) + 1
     if n_clusters < 2:
@@ -64,6 +65,7 @@ def misfit(y: Floats, x: Floats, other: Floats, cluster: Codes, found: Logistic)
     if not other.shape[1]:
         return float("nan")
     p = _sigmoid(x @ found.estimate)
+    # Weighted by the root of the variance of a win, the score test is a regression on what the fit leaves over.
     root = np.sqrt(p * (1 - p))[:, None]
     # What the fitted columns already explain is not evidence against the fit: remove it, and drop columns that vanish.
     known, wanted = np.linalg.qr(root * x)[0], root * other
@@ -102,6 +104,7 @@ def separated(y: Floats, x: Floats) -> bool:
         b_ub=np.zeros(len(signed)),
         A_eq=tied if len(tied) else None,
         b_eq=np.zeros(len(tied)) if len(tied) else None,
+        # Any direction can be made longer: bounded, so that a maximum exists; above zero, some direction separates.
         bounds=(-1, 1),
     )
     return bool(found.status == 0 and found.fun is not None and -found.fun > 1e-6)
@@ -138,6 +141,7 @@ def _maximum(y: Floats, x: Floats, penalty: float) -> Floats:
         inverse, residual = _curvature(y, x, estimate, penalty)
         step = inverse @ (x.T @ residual - weights * estimate)
         step = step * min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-300))
+        # The loss is convex: a step that makes it worse was too long, never the wrong way.
         while (there := loss(estimate + step)) > here and np.abs(step).max() > _SETTLED:
             step = step / 2
         estimate, here = estimate + step, there
@@ -158,6 +162,7 @@ def _cross_validated(y: Floats, x: Floats, cluster: Codes) -> float:
     """The penalty of the grid with the best log-likelihood on clusters left out; the largest where several are best."""
     n = int(cluster.max()) + 1
     fold = np.empty(n, np.intp)
+    # Whole clusters: comparisons of one prompt on both sides would let the fit recognise it.
     fold[np.random.default_rng(0).permutation(n)] = np.arange(n) % _FOLDS
     losses = []
     for penalty in _GRID:
@@ -167,6 +172,7 @@ def _cross_validated(y: Floats, x: Floats, cluster: Codes) -> float:
             odds = x[away] @ _maximum(y[~away], x[~away], penalty)
             loss += float(np.logaddexp(0, odds).sum() - y[away] @ odds)
         losses.append(loss)
+    # Argmin takes the first: of the reversed list the largest.
     return _GRID[len(_GRID) - 1 - int(np.argmin(losses[::-1]))]
 
 

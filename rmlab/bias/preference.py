@@ -41,7 +41,7 @@ def style_preference(
         raise DataError("scores: style is missing in every row; this benchmark has no styles to compare")
     rows = _comparisons(scores)
     by = columns_of(rows, by, "the comparisons")
-    group, first = number(rows, by)
+    group, first = number(rows, by)  # number of each row's group, and its first row
     found = clustered_mean(credit(rows, ties=ties), group, number(rows, PROMPT)[0], len(first))
     low, high = share_interval(found, confidence=confidence)
     n_groups = len(first)
@@ -54,6 +54,7 @@ def style_preference(
             se=found.se,
             low=low,
             high=high,
+            # Only the mean is wanted, so it does not matter what the clusters are.
             difference=clustered_mean(rows["standardised"].to_numpy(), group, group, n_groups).mean,
             n_pairs=found.n_items,
             n_prompts=found.n_clusters,
@@ -69,12 +70,15 @@ def _comparisons(scores: pd.DataFrame) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
     join = ["model", *PROMPT, "label"]
     scores = scores.assign(unit=np.nan)
+    # Differences in units of the model's own spread; wins and losses below are of the scores as they are.
     for _, own in scores.groupby("model"):
         scores.loc[own.index, "unit"] = unit_scores(own["score"].to_numpy(), prompt_index(own))
+    # Units of a model without spread are all 0: a difference of 0 there would be a number that nobody measured.
     flat = scores.groupby("model")["unit"].transform(lambda unit: not unit.any()).astype(bool)
     sides = {style: scores.loc[scores["style"] == style, [*join, "subset", "score", "unit"]] for style in STYLES}
     found = []
     for plainer, fancier in _STEPS:
+        # On the label too: right meets right and wrong meets wrong, so correctness cannot decide.
         both = sides[plainer].merge(sides[fancier].drop(columns="subset"), on=join, suffixes=("_plainer", "_fancier"))
         found.append(both.assign(plainer=plainer, fancier=fancier))
     rows = pd.concat(found, ignore_index=True)

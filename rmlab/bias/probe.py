@@ -44,7 +44,7 @@ def probe(
     """
     changes = probe_changes(responses, scorer, transforms, steps=steps)
     by = columns_of(changes, by, "the changes")
-    unit = changes.attrs["spread"]
+    unit = changes.attrs["spread"]  # one unit for all rows: the spread before any change
     rows = [_row(changes.iloc[group], by, confidence) for group in groups_of(changes, by)]
     table = pd.DataFrame(rows)
     table["standardised"] = table["change"] / unit if unit > 0 else np.nan
@@ -77,14 +77,17 @@ def probe_changes(
         raise DataError(f"transforms: {[made.name for made in chosen]} repeats a name; leave one of them out")
     texts = [_changed(made, list(responses["response"]), steps) for made in chosen]
     before, *after = _scored(scorer, list(responses["prompt"]), [list(responses["response"]), *texts])
+    # Without the texts, which every transform would repeat.
     kept = responses.drop(columns=["prompt", "response"])[[*tables.KEY, "subset", "style"]]
     frames = []
     for made, changed, scores in zip(chosen, texts, after, strict=True):
+        # A change that found nothing to do says nothing about the scorer, so it is no change of zero.
         altered = np.array([new != old for new, old in zip(changed, responses["response"], strict=True)])
         frame = kept.assign(transform=made.name, null=made.null, before=before, after=scores)
         frames.append(frame.assign(change=np.where(altered, scores - before, np.nan)))
     table = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
     table = table[["transform", "null", *kept.columns, "before", "after", "change"]]
+    # Numbers of the whole table, not of a row.
     table.attrs = {"model": name_of(scorer), "spread": spread(before, prompt_index(responses))}
     return table
 
@@ -99,7 +102,9 @@ def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, obje
     mean, se = found.mean, found.se
     low, high = mean_interval(found, confidence=confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike the error is 0 and p with it.
         t = np.where((se == 0) & (mean == 0), 0.0, np.abs(mean) / se)
+    # Too few prompts have no degrees of freedom: any number serves, as their error is NaN and p with it.
     p = 2 * stdtr(np.nan_to_num(found.freedom, nan=1.0), -t)
     values = {"change": mean, "se": se, "low": low, "high": high, "p": p}
     return {
@@ -115,6 +120,7 @@ def _row(rows: pd.DataFrame, by: list[str], confidence: float) -> dict[str, obje
 
 def _holm(table: pd.DataFrame) -> Floats:
     adjusted = np.full(len(table), np.nan)
+    # Controls are no hypotheses: what they show is read, not tested for.
     real = (~table["null"] & table["p"].notna()).to_numpy()
     if real.any():
         adjusted[real] = holm(table.loc[real, "p"].to_numpy(float))
@@ -147,14 +153,15 @@ def _scored(scorer: PlainScorer, prompts: list[Prompt], versions: list[list[str]
     """Scores of every version of the texts, each different text scored once."""
     number: dict[tuple[str, str], int] = {}
     asked: list[tuple[Prompt, str]] = []
-    wanted = np.empty((len(versions), len(prompts)), np.intp)
+    wanted = np.empty((len(versions), len(prompts)), np.intp)  # number of the distinct text, by version and answer
     for row, texts in enumerate(versions):
         for column, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            key = (repr(prompt), text)
+            key = (repr(prompt), text)  # a prompt may be a list of messages
             if key not in number:
                 number[key] = len(asked)
                 asked.append((prompt, text))
             wanted[row, column] = number[key]
+    # One call with all texts: a scorer that shares beginnings then forwards each prompt once for all versions.
     scores = np.asarray(scorer([prompt for prompt, _ in asked], [text for _, text in asked]), float)
     if scores.shape != (len(asked),):
         raise DataError(f"scorer: {len(asked)} texts gave an array of shape {scores.shape}; one score each is needed")

@@ -63,7 +63,7 @@ def prompt_index(frame: pd.DataFrame, columns: Sequence[str] = PROMPT) -> NDArra
 def groups_of(frame: pd.DataFrame, by: Sequence[str]) -> Iterator[NDArray[np.intp]]:
     """Row numbers of each group, in order of first appearance."""
     number = frame.groupby(list(by), sort=False, observed=True, dropna=False).ngroup().to_numpy()
-    order = np.argsort(number, kind="stable").astype(np.intp)
+    order = np.argsort(number, kind="stable").astype(np.intp)  # stable: rows of a group keep their order
     return iter(np.split(order, np.flatnonzero(np.diff(number[order])) + 1) if len(order) else [])
 
 
@@ -71,7 +71,7 @@ def demean(values: Floats, prompt: NDArray[np.intp]) -> Floats:
     """Values (rows, or rows x columns) minus the mean of their prompt."""
     size = np.bincount(prompt)
     table = values.reshape(len(values), -1)
-    means = np.stack([np.bincount(prompt, column) / size for column in table.T], axis=1)
+    means = np.stack([np.bincount(prompt, column) / size for column in table.T], axis=1)  # (prompts, columns)
     result: Floats = (table - means[prompt]).reshape(values.shape)
     return result
 
@@ -85,12 +85,13 @@ def spread(score: Floats, prompt: NDArray[np.intp]) -> float:
     """
     there = ~np.isnan(score)
     score, prompt = score[there], np.unique(prompt[there], return_inverse=True)[1]
-    freedom = len(score) - (prompt.max(initial=-1) + 1)
+    freedom = len(score) - (prompt.max(initial=-1) + 1)  # one mean is taken off for each prompt
     if freedom == 0:
         return float("nan")
     power = exponent(score)
     score = np.ldexp(score, -power)
     squares = float((demean(score, prompt) ** 2).sum())
+    # Means of equal scores may miss them by a last digit: that is no spread.
     rounding = (1e-12 * np.abs(score).max()) ** 2 * len(score)
     return float(np.ldexp(np.sqrt(squares / freedom), power)) if squares > rounding else 0.0
 

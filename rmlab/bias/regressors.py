@@ -44,12 +44,13 @@ def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], t
     for column in columns:
         if column not in counts_of(features):
             raise DataError(f"features: no counts {column!r}; {nearest(column, counts_of(features))}")
+    # Labels as strings: the two tables may have categories of their own.
     known = pd.MultiIndex.from_frame(features[KEY].astype({"label": "str"}))
     if known.has_duplicates:
         remedy = unique_remedy(features, [*KEY], counts_of(features))
         raise DataError(f"features: {int(known.duplicated().sum())} rows repeat a key {KEY}; {remedy}")
     asked = pd.MultiIndex.from_frame(keys[KEY].astype({"label": "str"}))
-    row = known.get_indexer(asked)
+    row = known.get_indexer(asked)  # -1 where a text has no features
     if (row < 0).any():
         first = keys[KEY].astype({"label": "str"}).iloc[[int((row < 0).argmax())]].to_dict("records")[0]
         raise DataError(
@@ -73,5 +74,6 @@ def counts_of(features: pd.DataFrame) -> list[str]:
 
 def doublings(count: Floats) -> Floats:
     """log2 of counts, log2(1 + count) where a count can be 0."""
+    # One rule for the whole column: with 0 in it every count gets 1 more, or equal counts would differ.
     result: Floats = np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)
     return result

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Call", "calls_made", "path_attention", "paths"]
 
 _NAME = "rmlab_paths"
+# What layers hand over and path attention need not act on: positions are in the keys already, nothing is cached, and
+# which rows are seen is the layout's to say.
 _UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
 
 
@@ -64,6 +66,7 @@ class _State:
     calls: list[Call] = field(default_factory=list)
 
 
+# A context variable, as transformers gives attention functions no argument of ours to carry it in.
 _running: ContextVar[_State] = ContextVar("rmlab_paths")
 
 
@@ -80,6 +83,7 @@ def paths(
     left, and where this one leaves what the next needs. Yields the list of attention calls, filled as the layers run.
     """
     register()
+    # transformers looks the function up by this name in every call of a layer, so setting it for the pass is enough.
     config = backbone.config
     own = config._attn_implementation
     state = _State(layout, kernels(backbone), sent or {}, kept or Kept())
@@ -111,8 +115,9 @@ def path_attention(
     **kwargs: object,
 ) -> "tuple[torch.Tensor, None]":
     """Attention of transformers' interface: (1, heads, rows, size) in, (1, rows, heads, size) out, along the paths."""
+    # No default: outside of `paths` nothing asks for the name, and a model left with it would fail here, loudly.
     state = _running.get()
-    view = View(sliding_window, _causal(module, kwargs))
+    view = View(sliding_window, _causal(module, kwargs))  # of this layer: models may alternate
     state.calls.append(Call(view, tuple(_refused(attention_mask, dropout, kwargs))))
     # Layers come to their attention in the same order in every pass: the number of the call tells which one this is.
     key, value = state.kept.joined(len(state.calls), state.layout, key, value)
@@ -120,12 +125,15 @@ def path_attention(
     out = None
     if state.kernels.usable and serves(query.device):
         out = state.kernels.attend(kind, query, key, value, _tables(state, view, query.device))
+    # The second part would be attention weights, which no caller reads.
     return runs.attend(state.layout, kind, query, key, value) if out is None else out, None
 
 
 def _tables(state: _State, view: View, device: "torch.device") -> "flex.Tables[torch.Tensor]":
     """The layout's tables on the device of this layer; a model may be spread over several."""
+    # Made once for the pass: all layers of a kind and device look at the same tables.
     if (view, device) not in state.tables:
+        # A view that was not known before the pass, as in the first trial of a model.
         if (view, "ends") not in state.sent:
             state.sent = {**state.sent, **upload(flex.tables(state.layout, view), device)}
         made = flex.tables_of(state.sent, view)
@@ -143,6 +151,7 @@ def register() -> None:
 
 def _causal(module: "torch.nn.Module", kwargs: dict[str, object]) -> bool:
     """Does a row see only the rows before it?"""
+    # The call's word goes over the module's, and causal is the default, as in transformers' own attention functions.
     asked = kwargs.get("is_causal")
     return bool(getattr(module, "is_causal", True) if asked is None else asked)
 
@@ -154,5 +163,6 @@ def _refused(mask: "torch.Tensor | None", dropout: float, kwargs: dict[str, obje
     if dropout:
         yield "dropout"
     for name, value in kwargs.items():
+        # None and False switch things off, whatever they belong to.
         if value is not None and value is not False and name not in _UNDERSTOOD:
             yield name

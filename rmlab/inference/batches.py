@@ -37,11 +37,13 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padde
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     sizes = np.asarray(lengths, np.intp)
+    # Longest first: if memory runs out, it does so at once.
     order = np.argsort(-sizes, kind="stable")
     parts: list[Padded] = []
     begin, real = 0, 0
     for k, size in enumerate(sizes[order].tolist()):
-        padded = int(sizes[order[begin]]) * (k + 1 - begin)
+        padded = int(sizes[order[begin]]) * (k + 1 - begin)  # the first is the longest of its batch
+        # A batch holds one text at least, however long it is.
         if k > begin and (padded > budget or padded - real - size > waste * padded):
             parts.append(_padded(order[begin:k], sizes))
             begin, real = k, 0

@@ -47,7 +47,7 @@ def default_budget(
     if device.type == "cpu":
         return CPU_BUDGET
     most = _FETCHED if offloaded else _BUSY
-    room = most if free is None else _SHARE * free / activation_bytes(config, dtype)
+    room = most if free is None else _SHARE * free / activation_bytes(config, dtype)  # tokens
     return max(size for size in SIZES if size <= max(min(room, most), SIZES[0]))
 
 
@@ -58,6 +58,7 @@ def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     other, so that one is counted.
     """
     text = config.get_text_config()
+    # Four times the hidden size is the usual width where a configuration does not say (Vaswani and others 2017).
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
 
@@ -70,7 +71,7 @@ def kept_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return float(2 * text.num_hidden_layers * heads * size * dtype.itemsize)
+    return float(2 * text.num_hidden_layers * heads * size * dtype.itemsize)  # 2: keys and values
 
 
 def free_memory(device: "torch.device") -> float | None:
@@ -78,6 +79,7 @@ def free_memory(device: "torch.device") -> float | None:
     import torch
 
     if device.type == "cuda":
+        # What torch's allocator has taken from the GPU and does not use at the moment counts as free to us.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + kept)
     if device.type == "mps":

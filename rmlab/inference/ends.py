@@ -63,6 +63,7 @@ def decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool
 
 def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_special_tokens: bool) -> "BatchEncoding":
     """The tokenizer's own call without padding, truncation or warnings; its stored settings come back afterwards."""
+    # Fast tokenizers keep truncation and padding in their Rust part; a call without them switches them off for good.
     core = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
     try:
@@ -82,9 +83,10 @@ def one_bos(bos: int | None, habit: bool, text: Text) -> Text:
     """Exactly one beginning token where the tokenizer writes one before plain text, or the template does."""
     if bos is None:
         return text
-    leading = int((text.ids != bos).argmax())
+    leading = int((text.ids != bos).argmax())  # beginning tokens that the template wrote
     wanted = int(habit or leading > 0)
     ids = np.concatenate([np.full(wanted, bos, np.int32), text.ids[leading:]])
+    # The response moves with the tokens before it.
     return replace(text, ids=ids, start=text.start + wanted - leading, opening=wanted)
 
 
@@ -100,10 +102,12 @@ def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
 
     What a decoder's tokenizer would write behind a text is left out: where an answer ends is the template's to say.
     """
+    # Any text shows what is put around it; what the tokenizer adds is whatever stands around the bare ids.
     whole, bare = (call(tokenizer, "a", add_special_tokens=added)["input_ids"] for added in (True, False))
     start = next(i for i in range(len(whole) + 1) if whole[i : i + len(bare)] == bare or i == len(whole))
     opening, closing = tuple(whole[:start]), tuple(whole[start + len(bare) :])
     classes, separator = tokenizer.cls_token_id, tokenizer.sep_token_id
+    # An encoder's, by the tokens that only encoders write: [CLS] at either end and [SEP] at the close.
     if None not in (classes, separator) and classes in opening + closing and separator in closing:
         return SpecialTokens(opening, closing)
     return SpecialTokens(opening[:1] if opening[:1] == (tokenizer.bos_token_id,) else (), ())
@@ -113,8 +117,9 @@ def enclose(text: Text, around: SpecialTokens) -> Text:
     """The text between the tokenizer's special tokens, each of them once even where the template writes them too."""
     inside = ~np.isin(text.ids, [*around.opening, *around.closing])
     first = int(inside.argmax())
-    last = len(inside) - int(inside[::-1].argmax())
+    last = len(inside) - int(inside[::-1].argmax())  # one behind the last token that is not special
     ids = np.concatenate([np.array(around.opening), text.ids[first:last], np.array(around.closing)]).astype(np.int32)
+    # Special tokens that go from the front, and those that come, move the response along.
     start = max(text.start - first, 0) + len(around.opening)
     return replace(text, ids=ids, start=start, opening=len(around.opening), closing=len(around.closing))
 
@@ -126,6 +131,7 @@ def with_end(tokenizer: "PreTrainedTokenizerBase", text: Text, eos: bool | None)
     end = tokenizer.eos_token_id
     if end is None:
         raise DataError(f"eos={eos}, but the tokenizer has no end token; set tokenizer.eos_token or leave eos=None")
+    # All end tokens at the end, as some templates write one and some tokenizers add another.
     trailing = int((text.ids[::-1] != end).argmax())
     bare = text.ids[: len(text.ids) - trailing]
     return replace(text, ids=np.concatenate([bare, np.full(int(eos), end, np.int32)]))
@@ -151,6 +157,7 @@ def _cut_left(text: Text, length: int) -> Text:
     keep = text.opening
     gone = len(text.ids) - length
     ids = np.concatenate([text.ids[:keep], text.ids[keep + gone :]])
+    # Where even the answer is cut, what is left of it begins behind the special tokens.
     return replace(text, ids=ids, start=max(text.start - gone, keep), cut=True)
 
 

@@ -22,6 +22,7 @@ __all__ = ["BLOCK", "SIZES", "Tables", "View", "filled", "mask_mod", "tables", "
 BLOCK = 128
 """Rows and columns of one block: what flex attention's kernels expect."""
 
+# Powers of four, from 1,024.
 SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
 """Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
@@ -67,15 +68,18 @@ def filled(rows: int) -> int:
 
 def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[np.generic]]:
     """The view of the layout as arrays to upload, by name; `tables_of` finds them again on the device."""
+    # Tables must have the size that the kernel is compiled for.
     layout = layout.filled(filled(layout.forwarded))
     some, full = (_below if view.causal else _beside)(layout, view.window)
     ends, positions = _ends(layout).astype(np.int32), _kept_last(layout, layout.positions)
+    # A block of keys stands in one of the two lists: in those met in full the kernel does not ask the rule.
     made: Tables[NDArray[np.generic]] = Tables(ends, positions, *_block_lists(some & ~full), *_block_lists(full))
     return {(view, name): values for name, values in made._asdict().items()}
 
 
 def _ends(layout: Layout) -> Ints:
     """Of each key the first forwarded row behind it that does not see it; nobody sees what fills up the kept rows."""
+    # Counted among forwarded rows, as the kernel counts its queries.
     return _kept_last(layout, layout.ends - layout.kept)
 
 
@@ -102,19 +106,21 @@ def mask_mod(
     reach, forwarded = 0 if window is None else window, 0 if rows is None else rows
 
     def on_path(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        # Depth first, an earlier row is on the path of all rows up to the end of its subtree, and of no other.
         return (k <= q) & (q < ends[k])
 
     def in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < reach)
 
     def from_kept(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        # Kept rows stand behind the others and come before all of them.
         return ((k <= q) | (k >= forwarded)) & (q < ends[k])
 
     def from_kept_in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         return ((k <= q) | (k >= forwarded)) & (q < ends[k]) & (positions[q] - positions[k] < reach)
 
     def in_text(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        return ends[q] == ends[k]
+        return ends[q] == ends[k]  # texts of an encoder share no rows: one end, one text
 
     def in_band(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         return (ends[q] == ends[k]) & (q - k < reach) & (k - q < reach)
@@ -136,10 +142,13 @@ def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     keys = np.arange(0, len(ends), BLOCK)
     starts = np.arange(0, layout.forwarded, BLOCK)
     last = starts + BLOCK - 1
+    # Of each block of keys, where its last subtree ends and where its first one does.
     farthest = np.maximum.reduceat(ends, keys)
     nearest = np.minimum.reduceat(ends, keys)
     earlier = (keys[None, :] < starts[:, None]) | (keys[None, :] >= layout.forwarded)
+    # The block on the diagonal is always met in part: half of it lies above.
     some = (keys[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
+    # Full where even its shortest subtree outlasts the last of the queries.
     return some, earlier & (nearest[None, :] > last[:, None]) & (window is None)
 
 
@@ -148,12 +157,13 @@ def _beside(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
     ends = layout.ends
     starts = np.arange(0, len(ends), BLOCK)
     last = starts + BLOCK - 1
-    begins = np.arange(len(ends)) - layout.positions
+    begins = np.arange(len(ends)) - layout.positions  # of each row the first one of its text
     first, behind = begins[starts], ends[last]
+    # Two blocks meet where the texts that begin in the one reach into the other.
     some = (starts[None, :] < behind[:, None]) & (first[:, None] <= last[None, :])
     if window is not None:
         return some & (np.abs(starts[:, None] - starts[None, :]) < window + BLOCK - 1), np.zeros_like(some)
-    one = first == begins[last]
+    one = first == begins[last]  # blocks that hold rows of one text alone
     return some, one[:, None] & one[None, :] & (first[:, None] == first[None, :])
 
 
@@ -163,4 +173,5 @@ def _block_lists(wanted: Blocks) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     queries, keys = np.nonzero(wanted)
     numbers = np.zeros(wanted.shape, np.int32)
     numbers[queries, np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)] = keys
+    # (1, 1, blocks of queries) and (1, 1, blocks of queries, blocks of keys); numbers behind the counts are not read.
     return counts[None, None], numbers[None, None]

@@ -35,8 +35,10 @@ Named = dict[str, object] | None
 _LAYERS = 4
 """Layers of the stand-ins: a layer's tensors are freed before the next one's come, so that more layers hold no more."""
 
+# Small enough to try in a moment, with heads that divide the width.
 _NARROW = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16, "vocab_size": 64}
 _IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+# What architectures raise that cannot be made this small, or that ask shapes for their numbers.
 _ERRORS = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError, NotImplementedError)
 
 
@@ -70,8 +72,9 @@ def footprint(
     packing = _packing(config, causal)
     made = plan(sequences, groups, budget=budget, fill=fill, packing=packing)
     kept = made.kept * kept_bytes(config, dtype)
+    # The largest part decides what is held: parts go through one after the other.
     part = max(made.parts, key=lambda one: one.tokens)
-    own = [copies[0] for copies in made.copies]
+    own = [copies[0] for copies in made.copies]  # parts hold numbers of distinct sequences; these are their texts
     # Masks are kept between passes: those with numbers would not be counted, those without must not stay.
     runs.forget()
     try:
@@ -92,6 +95,7 @@ class Tensors:
 
     def made(self, tensor: "torch.Tensor") -> None:
         """A tensor has come: its storage counts until the last tensor on it has gone."""
+        # Views share the storage of what they look at: it is counted once, by its identity.
         storage = tensor.untyped_storage()
         uses = self._uses.setdefault(storage._cdata, [0, storage.nbytes()])
         if not uses[0]:
@@ -122,6 +126,7 @@ def tensors() -> Iterator[Tensors]:
         def __torch_dispatch__(
             self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: Named = None
         ) -> object:
+            # Every operation comes through here, with and without numbers; what it gives out is a tree of tensors.
             found = func(*args, **(kwargs or {}))
             for one in tree_leaves(found):
                 if isinstance(one, torch.Tensor):
@@ -153,6 +158,7 @@ def _held(
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    # On "meta" weights take no memory while the model is made; as fake tensors on "cpu" they then go a CPU's way.
     with torch.device("meta"):
         # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
         made = _model(_few_layers(config))
@@ -192,6 +198,7 @@ def _model(config: "PreTrainedConfig") -> "PreTrainedModel":
 def _few_layers(config: "PreTrainedConfig") -> "PreTrainedConfig":
     made = copy.deepcopy(config)
     text = made.get_text_config()
+    # Settings by layer must be as many as the layers.
     text.num_hidden_layers = min(text.num_hidden_layers, _LAYERS)
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[: text.num_hidden_layers]
@@ -202,6 +209,7 @@ def _narrow(config: "PreTrainedConfig") -> "PreTrainedConfig":
     """The architecture with few layers of little width, which takes a moment to try."""
     made = _few_layers(config)
     text = made.get_text_config()
+    # Heads that share keys stay heads that share keys: it is the way through the model that is tried.
     grouped = getattr(text, "num_key_value_heads", None) not in (None, text.num_attention_heads)
     for name, value in _NARROW.items():
         if getattr(text, name, None) is not None:

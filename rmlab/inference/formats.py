@@ -11,6 +11,7 @@ _SYSTEM = (
 
 def _lines(user: str, assistant: str, after: str, *, between: str = "", start: str = "{{ system }}") -> str:
     """A format that writes `role between content after` for every turn, behind `start`."""
+    # "\\n" is a line break to Jinja, which reads it inside a string of its own.
     return (
         _SYSTEM + start + "{% for m in turns %}"
         "{{ ('" + user + "' if m['role'] == 'user' else '" + assistant + "') + '" + between + "' + m['content']"
@@ -21,6 +22,7 @@ def _lines(user: str, assistant: str, after: str, *, between: str = "", start: s
 def _brackets(opening: str, closing: str) -> str:
     """A format of [INST] and [/INST]; `opening`: what the first turn opens with where there is a system message."""
     return (
+        # The system message stands inside the first user's turn.
         _SYSTEM + "{% for m in turns %}{% if loop.first %}"
         "{{ (" + opening + " if system else '[INST] ') + m['content'] + ' ' }}"
         "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' ' }}"

@@ -45,6 +45,7 @@ class Batch(NamedTuple):
 
     def stacked(self) -> "torch.Tensor":
         """The states of texts that want equally many positions, (texts, positions, hidden)."""
+        # The usual case, one state a text: looking at the rows another way copies nothing.
         if self._in_order:
             states: torch.Tensor = self.rows.unflatten(0, (len(self.where), -1))
             return states
@@ -54,6 +55,7 @@ class Batch(NamedTuple):
         """The mean state of each text, (texts, hidden)."""
         import torch
 
+        # embedding_bag averages stretches of different lengths in one kernel, without a table filled up to the longest.
         flat = np.concatenate(self.where)
         starts = np.cumsum([0, *(len(positions) for positions in self.where[:-1])])
         sent = upload({"flat": flat, "starts": starts}, self.rows.device)
@@ -92,7 +94,7 @@ def _by_scale(
 ) -> Iterator[Batch]:
     """Texts that the model gives the same position scale go together."""
     packing = packing_support(backbone)
-    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
+    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))  # 0 for all texts of most models
     for scale in np.unique(scales):
         texts = np.flatnonzero(scales == scale)
         part = [sequences[i] for i in texts.tolist()], [reads[i] for i in texts.tolist()], groups[texts]
@@ -117,11 +119,13 @@ class _Run:
         self.backbone, self.reads = backbone, reads
         self.fill = FILL.get(backbone.device.type)
         made = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
+        # Tried only now that a prompt needs it, as it takes passes of its own.
         if made.kept and not goes_on(backbone):
             packing = replace(packing, keeps=False)
             made = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
         self.packing = packing
         self.parts, self.copies = made.parts, made.copies
+        # From here on texts are numbers of distinct sequences; `copies` leads back to the caller's.
         first = [copies[0] for copies in made.copies]
         self.sequences, self.groups = [np.asarray(sequences[text]) for text in first], groups[first]
         self.waiting = np.ones(len(first), bool)
@@ -140,14 +144,16 @@ class _Run:
         """Launch one part; what it gives out is read later."""
         copies = [self.copies[n] for n in part.finished]
         texts = np.concatenate([np.zeros(0, np.intp), *copies])
+        # Copies read at positions of their own, from the rows of one forwarded sequence.
         number = np.repeat(np.arange(len(copies)), [len(same) for same in copies])
         wanted = [self.reads[text] for text in texts.tolist()]
         counts = [len(positions) for positions in wanted]
-        owner = np.repeat(number, counts)
+        owner = np.repeat(number, counts)  # (positions wanted,): which finished text each belongs to
         positions = np.concatenate([np.zeros(0, np.intp), *wanted]).astype(np.intp, copy=False)
         if isinstance(part, Pack):
             rows, where = self._packed(part, owner, positions)
         else:
+            # A cell of the padded batch as one number: text times its width plus position.
             longest = part.tokens // len(part.texts)
             cells, where = _distinct(owner * longest + positions)
             sequences = [self.sequences[n] for n in part.texts]
@@ -161,16 +167,18 @@ class _Run:
         cells, where = _distinct(layout.rows(owner, positions))
         if not part.kept and not part.keep:
             return packed_rows(self.backbone, layout, cells, self.packing.shape)[0], where
+        # The first pack of a prompt: what another prompt has left is of no use.
         if not part.kept:
             self.kept = Kept()
         later = self._read_later(part)
+        # Positions that later packs read lie on the path that they go on from, that of the last text.
         carried = layout.path(len(part.texts) - 1)[later]
         needed = np.union1d(cells, carried)
         states = self._states(layout, needed)
         # Only now: a pack that did not fit into memory has finished nothing.
         self.waiting[part.finished] = False
         self.kept.positions, self.kept.states = later, states[_index(states, np.searchsorted(needed, carried))]
-        if not part.keep:
+        if not part.keep:  # the prompt is done: its keys and values are freed
             self.kept = Kept()
         return states, np.searchsorted(needed, cells)[where]
 
@@ -178,6 +186,7 @@ class _Run:
         """States of the `needed` rows of a pack, ascending: those of kept rows are there, the others are forwarded."""
         import torch
 
+        # Rows below `kept` were forwarded before: an ascending list has them first.
         kept, known = self.kept, needed[needed < layout.kept]
         # A pack that nothing is read of is narrowed all the same: to its last row.
         new = needed[len(known) :] if len(known) < len(needed) else np.array([len(layout.ids) - 1])
@@ -202,6 +211,7 @@ def _index(owner: "torch.Tensor", rows: Ints) -> "torch.Tensor":
 
 def _distinct(cells: Ints) -> tuple[Ints, Ints]:
     """All cells, each once, and where each stands among those; in their own order where they are different anyway."""
+    # Sorting costs a copy on the device later (`Batch.stacked`), so cells that are all different stay as they came.
     unique, where = np.unique(cells, return_inverse=True)
     return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
 

@@ -41,6 +41,7 @@ class Kept:
         """
         import torch
 
+        # Dimension 2 are the rows. Taken out, not looked at: so the old keys are freed layer by layer as new ones come.
         if layout.kept:
             before = self.layers.pop(layer)
             key, value = (torch.cat([old, new], 2) for old, new in zip(before, (key, value), strict=True))
@@ -53,4 +54,5 @@ def _carried(layout: Layout, states: "torch.Tensor") -> "torch.Tensor":
     """The rows that the next pack goes on from, as memory of their own: the pack's is freed."""
     import torch
 
+    # A slice would hold on to all of it.
     return torch.cat([states[:, :, start:stop] for start, stop in layout.carried], 2)

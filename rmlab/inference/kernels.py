@@ -44,6 +44,7 @@ class _Shape(NamedTuple):
     key_heads: int
     size: int
     value_size: int
+    # Part of what a kernel is made for: with conditions left unchecked, another layout in memory would be misread.
     strides: tuple[tuple[int, ...], ...]
     dtype: "torch.dtype"
     device: "torch.device"
@@ -73,6 +74,7 @@ class Kernels:
         """Which way attention goes, and why not the usual one."""
         if self._level == 0:
             return "flex attention"
+        # Some shape could not be had at a higher level; kernels that were made before that are still used.
         small = self._level < len(OPTIONS)
         way = "flex attention in small blocks" if small else "run by run" if not self.made else "run by run in part"
         return f"{way} ({self.trouble})"
@@ -110,6 +112,7 @@ class Kernels:
                     raise
                 self._step_down(shape, error)
             else:
+                # Without the rows that fill up, and as transformers wants it: rows before heads.
                 return (out if rows == shape.rows else out[:, :, :rows]).transpose(1, 2)
         return None
 
@@ -136,6 +139,7 @@ class Kernels:
     def _step_down(self, shape: _Shape, error: Exception) -> None:
         """Forget the kernel; the next one has smaller blocks, unless this one was only compiled too often."""
         kernel = self.made.pop(shape)
+        # torch's own limit on compilations says nothing about the blocks: once more with the same ones.
         if _compiled_too_often(error) and shape not in self._recompiled:
             self._recompiled.add(shape)
             return
@@ -174,6 +178,7 @@ def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -
     import torch
     from torch._C._dynamo.eval_frame import reset_code
 
+    # A code object of its own for every kernel, as torch keys what it has compiled by code.
     whole: Any = attention(kind, rows, options, kept)
     own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
     finalize(own, reset_code, own.__code__)
@@ -213,6 +218,7 @@ def attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) 
         full_counts: "torch.Tensor", full_blocks: "torch.Tensor",
     ) -> "torch.Tensor":  # fmt: skip
         mask = BlockMask.from_kv_blocks(
+            # Made inside from the tables, as these change from pack to pack and the compiled function does not.
             counts, blocks, full_counts, full_blocks,
             BLOCK_SIZE=BLOCK, mask_mod=mask_mod(view, ends, positions, forwarded), seq_lengths=(rows, rows + kept),
             **only_forward,
@@ -251,12 +257,14 @@ def _fitted(query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor") -
 
     rows, kept = query.shape[2], key.shape[2] - query.shape[2]
     if kept:
+        # Each part filled up to a size of its own, so that a kernel serves every prompt of about that length.
         key, value = (
             torch.cat([_filled(states[:, :, kept:], filled(rows)), _filled(states[:, :, :kept], filled(kept))], 2)
             for states in (key, value)
         )
     query, key, value = (_filled(states, max(filled(rows), states.shape[2])) for states in (query, key, value))
-    shared = query.shape[1] // key.shape[1]
+    shared = query.shape[1] // key.shape[1]  # queries' heads to each head of keys
+    # No power of two: kernels cannot share keys among, say, seven heads, so each gets its own copy.
     if shared & (shared - 1):
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
     return query, key, value
@@ -269,6 +277,7 @@ def _filled(states: "torch.Tensor", rows: int) -> "torch.Tensor":
     """
     from torch.nn.functional import pad
 
+    # Padding goes on the dimension of rows with heads behind it, which gives the row-by-row layout in memory.
     empty = rows - states.shape[2]
     return pad(states.transpose(1, 2), (0, 0, 0, 0, 0, empty)).transpose(1, 2) if empty else states
 

@@ -44,11 +44,12 @@ def rows_out(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[
     """
     rows = read
     made: list[Ints] = []
-    for window in reversed(windows):
+    for window in reversed(windows):  # from the last layer down
+        # Choosing rows and putting them back has its price: at least half of them must be able to rest.
         if not 0 < 2 * len(rows) <= layout.forwarded:
             break
         made.append(rows)
-        if window is None:
+        if window is None:  # the rows that go on look at all of their texts: nothing rests below
             break
         rows = _seen(layout, rows, window)
     return made[::-1]
@@ -59,6 +60,7 @@ def layers(backbone: "PreTrainedModel") -> "list[torch.nn.Module] | None":
     import torch
 
     n = backbone.config.get_text_config().num_hidden_layers
+    # By their number, as names of layers differ from model to model.
     lists = (module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList))
     return next((list(modules) for modules in lists if len(modules) == n), None)
 
@@ -83,10 +85,11 @@ def _narrow(module: "torch.nn.Module", kept: "torch.Tensor") -> "Iterator[Remova
     """Hooks that hand a module only the rows `kept` of its inputs (1, rows, width), and put what comes out in place."""
     import torch
 
-    whole: list[int] = []
+    whole: list[int] = []  # rows that went in, for the hook that puts them back
 
     def choose(_: object, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         whole.append(given[0].shape[1])
+        # A model may be spread over devices: the index follows the states.
         return tuple(states.index_select(1, kept.to(states.device)) for states in given)
 
     def put_back(_: object, given: object, out: torch.Tensor) -> torch.Tensor:
@@ -101,6 +104,7 @@ def _seen(layout: Layout, rows: Ints, window: int) -> Ints:
     """Each text's beginning, as far as the rows that go on see; texts share no rows."""
     parts = []
     for run in layout.runs:
+        # The last row of the text that goes on decides how far it looks; all before it is kept, as one stretch.
         at = int(np.searchsorted(rows, run.stop))
         last = int(rows[at - 1]) if at and rows[at - 1] >= run.start else run.start
         parts.append(np.arange(run.start, min(last + window, run.stop)))
@@ -117,7 +121,7 @@ class Recorder:
     def __init__(self, layers: "Sequence[torch.nn.Module]", rows: int, calls: Callable[[], int]) -> None:
         self._rows, self._calls = rows, calls
         self._seen: list[list[str]] = [[] for _ in layers]
-        self._entered: list[bool] = []
+        self._entered: list[bool] = []  # a stack: modules call modules
         self._handles = [
             handle
             for number, layer in enumerate(layers)
@@ -137,6 +141,7 @@ class Recorder:
 
     def _watch(self, number: int, name: str, module: "torch.nn.Module") -> "Iterator[RemovableHandle]":
         def enter(_: object, given: tuple[object, ...], named: dict[str, object]) -> None:
+            # This layer has come to its attention, the next one has not.
             behind = self._calls() == number + 1
             self._entered.append(behind and not named and bool(given) and all(map(self._whole, given)))
 
@@ -150,4 +155,5 @@ class Recorder:
     def _whole(self, value: object) -> bool:
         import torch
 
+        # States of all rows, (1, rows, width): anything else might mix rows.
         return isinstance(value, torch.Tensor) and value.ndim == 3 and value.shape[:2] == (1, self._rows)

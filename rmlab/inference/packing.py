@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packing", "cached_packing", "goes_on", "how_packed", "packing_support"]
 
-_LAYERS = {"full_attention", "sliding_attention"}
+_LAYERS = {"full_attention", "sliding_attention"}  # kinds that path attention knows
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Packing:
         return f"none: {self.refused}" + ("" if self.pads else "; texts of one length go together")
 
 
+# By model, so that answers go with it; by device and dtype, as a model that is moved meets other kernels and noise.
 _cached: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Packing]]" = WeakKeyDictionary()
 _goes_on: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], bool]]" = WeakKeyDictionary()
 
@@ -70,6 +71,7 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
     if found is None:
         refused, before = next(_settings(backbone), None), remember(backbone)
         found = Packing(refused) if refused else _tried(backbone)
+        # Refused by trial on a GPU: it may be the kernels that are wrong, not the packs.
         if found.refused and not refused and _has_kernels(backbone):
             found = _without_kernels(backbone, found.refused) or found
         found = found if found.packed else replace(found, pads=not changes(backbone) and _pads(backbone))
@@ -121,6 +123,7 @@ def _settings(backbone: "PreTrainedModel") -> Iterator[str]:
         yield "its attention does not go through transformers' attention interface"
     if not accepts(backbone, "position_ids"):
         yield "its forward pass takes no position_ids"
+    # Layers with a state that runs along the row (Mamba, linear attention) would carry it from text to text.
     strange = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS)
     if getattr(config, "attn_temperature_tuning", False):
         # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
@@ -137,15 +140,17 @@ def _tried(backbone: "PreTrainedModel") -> Packing:
     trial = Trial(backbone, learned - 8, causal=True)
     refused, calls = trial.run()
     if calls and not any(call.causal for call in calls):
+        # Texts several windows long, so that what lies outside of a window shows.
         nearest = min((call.window for call in calls if call.window), default=0)
         trial = Trial(backbone, max(learned - 8, 6 * nearest), causal=False)
         refused, calls = trial.run()
     if refused:
         return Packing(refused)
-    half, kernel = backbone.dtype.itemsize < 4, _has_kernels(backbone)
+    half, kernel = backbone.dtype.itemsize < 4, _has_kernels(backbone)  # below four bytes: bfloat16 and float16
     # Run by run, half precision is rounded as in the text alone, if no layer but the last is left out.
     windows = tuple(None if trial.causal or (half and not kernel) else call.window for call in calls)
     whole = Shape(frozenset(call.view for call in calls))
+    # Narrowing must pass a trial of its own; else all rows go through all layers, which is only slower.
     narrow = replace(whole, windows=windows, behind=trial.behind)
     shape = narrow if all(trial.behind) and trial.run(narrow)[0] is None else whole
     return Packing(None, trial.causal, shape, half_differs=half and kernel)
@@ -172,7 +177,7 @@ def _pads(backbone: "PreTrainedModel") -> bool:
     import torch
 
     ids = some_ids(backbone, 16)
-    texts = [ids[:9], ids[9:]]
+    texts = [ids[:9], ids[9:]]  # nine tokens and seven: the second is padded
     ends = [np.array([0, len(text) - 1]) for text in texts]
     try:
         single = torch.cat([alone(backbone, text, at) for text, at in zip(texts, ends, strict=True)])

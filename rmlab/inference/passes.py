@@ -33,7 +33,7 @@ FILLING = 0.01
 """Where a pack needs at most this share of further rows to fill a kernel's size, they go through the whole model: that
 costs less than filling up queries, keys and values in every layer."""
 
-_turns: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
+_turns: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()  # one lock for each model
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ def packed_rows(
     Everything goes up in one copy, and nothing comes back before the states are asked for.
     """
     layout = _fill(backbone, layout)
-    rows = rows - layout.kept
+    rows = rows - layout.kept  # what goes up is counted from the first forwarded row
     last_rows = rows_out(layout, np.unique(rows), shape.windows) if shape.windows else []
+    # A cache of keys and values would cost memory, and nothing is generated from it.
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
     with _resting(backbone, layout.positions.max() + 1):
         # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
@@ -79,8 +80,10 @@ def packed_rows(
         last = [sent["last", number] for number in range(len(last_rows))]
         with paths(backbone, layout, sent, kept) as calls, narrowed(layers(backbone) or (), shape.behind, last):
             found = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
+        # A model that drops or adds rows would be read at the wrong ones.
         if len(found) != layout.forwarded:
             raise ValueError(f"{len(found)} rows came out of a pack of {layout.forwarded}")
+        # Only the wanted rows become float32: heads compute in it, whatever the model's dtype is.
         return found[sent["rows"].to(found.device)].float(), calls
 
 
@@ -109,7 +112,7 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
     Without padding no mask is passed, so that the model may take its fastest way.
     """
     lengths = np.array([len(ids) for ids in sequences])
-    real = np.arange(lengths.max())[None, :] < lengths[:, None]
+    real = np.arange(lengths.max())[None, :] < lengths[:, None]  # (texts, longest): False is padding
     ids = np.full(real.shape, _pad_id(backbone), np.int64)
     ids[real] = np.concatenate(list(sequences))
     options: dict[str, torch.Tensor | bool] = (
@@ -125,6 +128,7 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
 
 def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
     """Does the model's forward method name this argument?"""
+    # Of the function behind the bound method: the same for all models of a class, and the cache holds on to no model.
     return argument in _arguments(getattr(backbone.forward, "__func__", backbone.forward))
 
 
@@ -150,6 +154,7 @@ def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
     # Settings per kind of layer are None for layers without rotary embeddings.
     for kind in [rope] if "rope_type" in rope else filter(None, rope.values()):
         if kind["rope_type"] == "longrope":
+            # transformers takes the long factors for a whole pass as soon as one of its positions lies beyond this.
             window = kind.get("original_max_position_embeddings") or config.max_position_embeddings
             scales = np.maximum(scales, lengths > window)
         elif kind["rope_type"] == "dynamic":

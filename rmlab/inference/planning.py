@@ -55,10 +55,11 @@ def plan(
     (42, 42, [[0, 2], [1]])
     """
     first, which = distinct(sequences)
-    order = np.argsort(which, kind="stable")
+    order = np.argsort(which, kind="stable")  # copies of a sequence side by side, in the order of texts
     copies = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(order) else []
     kept, group = [sequences[text] for text in first], np.asarray(groups)[first]
     parts = cut(kept, group, np.arange(len(first)), budget, fill, packing)
+    # Encoders share no rows, so the distinct texts are what they need at least.
     minimum = trie_size(kept, group) if packing.packed and packing.causal else sum(map(len, kept))
     most = max((part.keep for part in parts if isinstance(part, Pack)), default=0)
     return Plan(parts, copies, sum(part.tokens for part in parts), minimum, most)

@@ -42,6 +42,7 @@ def read_template(template: str | Path | None) -> str | None:
     """
     if template is None or template in FORMATS:
         return None if template is None else str(template)
+    # What holds no braces is a path; a template without any would write the same for every conversation.
     text = str(template)
     if isinstance(template, Path) or not ("{{" in text or "{%" in text):
         text = _file(template)
@@ -103,6 +104,7 @@ def render(
         )
         return cast(str, text)  # `tokenize=False` gives this one of the kinds that its annotation names
 
+    # One by one, not as a batch: a refusal then names its conversation.
     rendered: list[str] = []
     for number, conversation in enumerate(conversations):
         with _limited():
@@ -129,6 +131,7 @@ def _clock() -> str:
     part plain text.
     """
     day = datetime.strptime(DATE, "%d %b %Y")
+    # "-" leaves out the leading zero ("%-d"); the machine's C library says which letters mean something.
     codes = [flag + letter for flag in ("", "-") for letter in ascii_letters]
     written = {code: day.strftime("%" + code) for code in codes}
     written["s"] = str(timegm(day.timetuple()))  # strftime would count from where this machine stands
@@ -182,6 +185,7 @@ def _limited() -> Iterator[None]:
     """
     left, before = _STEPS, sys.gettrace()
 
+    # Lines, not seconds: the same conversation is refused on every machine or on none.
     def count(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
         left -= 1
@@ -190,10 +194,11 @@ def _limited() -> Iterator[None]:
         return count
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:
+        # The name that Jinja compiles templates under.
         return count if frame.f_code.co_filename == "<template>" else None
 
     sys.settrace(enter)
     try:
         yield
     finally:
-        sys.settrace(before)
+        sys.settrace(before)  # a debugger or coverage may have been tracing

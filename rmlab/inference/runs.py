@@ -49,6 +49,7 @@ def attend(
 
     `query`: of the forwarded rows; `key`, `value`: of all rows of the layout, kept ones first.
     """
+    # Segments are seen as a whole, so not with a window; and a kernel that gives its sums knows no cap.
     if kind.causal and not kind.softcap and _sees_all(layout, kind) and segments.serves(query, value):
         return segments.attend(layout, kind.scaling, query, key, value)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
@@ -70,8 +71,9 @@ def _along_paths(
     layout: Layout, kind: Kind, query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor"
 ) -> "Iterator[tuple[Run, torch.Tensor]]":
     """Attention of each run's rows to the rows before them on their path."""
-    exact = query.dtype.itemsize < 4 and not kind.softcap
+    exact = query.dtype.itemsize < 4 and not kind.softcap  # half precision: sums in the same order as alone
     longest = _longest(layout)
+    # Rounded up to whole groups of keys, so that texts of nearly equal length find the same mask in the cache.
     mask = _mask(-(-longest // KEYS) * KEYS, KEYS if exact else ROWS, kind.window, query.dtype, query.device)
     some = _as_alone if exact else _in_blocks
     for run in layout.runs:
@@ -88,7 +90,7 @@ def _both_ways(
     longest = _longest(layout)
     for run in layout.runs:
         q, k, v = (states[:, :, run.start : run.stop] for states in (query, key, value))
-        if kind.window is None or q.shape[2] <= kind.window:
+        if kind.window is None or q.shape[2] <= kind.window:  # all of the text is seen: no mask
             yield run, _attention(kind, q, k, v, None)
         elif query.dtype.itemsize < 4:
             # All keys at once, as in the text alone.
@@ -124,6 +126,7 @@ def _in_band(
     """Attention of a text's rows to those around them, in blocks of `rows` that get the keys `reach` to either side."""
     import torch
 
+    # The band is cut to the keys that there are: at a text's ends it has fewer to one side.
     band, length = _band(window, rows, reach, query.dtype, query.device), query.shape[2]
     blocks = []
     for start, stop in _cut(0, length, rows):
@@ -145,7 +148,9 @@ def _as_alone(
     if not asked.kept and 6 * offset < length and (kind.window is None or length <= kind.window):
         return _attention(kind, asked.part(0, length), keys, values, None)[:, :, offset:]
     blocks = []
+    # Cut where torch groups the keys: the last block's keys are then grouped as in the text alone.
     for start, stop in _cut(offset, length, KEYS):
+        # Some rows are computed once more, so that torch takes the kernel that it takes for the whole text.
         begin = max(min(start, stop - MIN_QUERIES), asked.kept)
         rows, seen = asked.part(begin, stop), _seen(mask, begin, stop, 0)
         block = _attention(kind, rows, keys[:, :, :stop], values[:, :, :stop], seen)
@@ -161,6 +166,7 @@ def _in_blocks(
 
     blocks = []
     for start, stop in _cut(offset, keys.shape[2], ROWS):
+        # The first of the block's rows looks back farthest: window - 1 keys before itself.
         first = 0 if kind.window is None else max(start - kind.window + 1, 0)
         rows, seen = asked.part(start, stop), _seen(mask, start, stop, first)
         blocks.append(_attention(kind, rows, keys[:, :, first:stop], values[:, :, first:stop], seen))
@@ -169,6 +175,7 @@ def _in_blocks(
 
 def _cut(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
     """The range from start to stop, cut at the multiples of `step`."""
+    # At multiples, not from `start`: blocks then lie the same way whatever stands before the run.
     return pairwise([start, *range(start // step * step + step, stop, step), stop])
 
 
@@ -199,6 +206,7 @@ def _mask(longest: int, rows: int, window: int | None, dtype: "torch.dtype", dev
     """
     import torch
 
+    # (rows, longest + rows): how far a key lies before a query.
     back = longest + torch.arange(rows)[:, None] - torch.arange(longest + rows)[None, :]
     seen = back >= 0 if window is None else (back >= 0) & (back < window)
     return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf).to(device)
@@ -215,6 +223,7 @@ def _band(window: int, rows: int, reach: int, dtype: "torch.dtype", device: "tor
 
 def _seen(mask: "torch.Tensor", start: int, stop: int, first: int) -> "torch.Tensor":
     """The mask of a text's tokens `start` to `stop` against its tokens `first` to `stop`."""
+    # Column `longest` of the mask is the block's own first token.
     shift = mask.shape[1] - mask.shape[0] - start
     return mask[: stop - start, shift + first : shift + stop]
 
@@ -240,9 +249,10 @@ def _capped(
     """Attention whose logits are bent into -softcap..softcap (Gemma 2, arXiv 2408.00118); softmax in float32."""
     import torch
 
-    grouped = q.unflatten(1, (k.shape[1], -1))
+    grouped = q.unflatten(1, (k.shape[1], -1))  # (1, heads of keys, queries to each, rows, size)
     scores = grouped @ k[:, :, None].transpose(3, 4) * (q.shape[3] ** -0.5 if scaling is None else scaling)
     scores = torch.tanh(scores / softcap) * softcap
     scores = scores if mask is None else scores + mask
+    # torch's fused attention knows no cap, and transformers too takes the softmax in float32 here.
     weights = scores.softmax(-1, dtype=torch.float32).to(q.dtype)
     return (weights @ v[:, :, None]).flatten(1, 2)

@@ -30,8 +30,9 @@ def attend(
     """Attention along paths: queries of the forwarded rows, keys and values of all, (1, heads, rows, size) each."""
     import torch
 
+    # Rows that only fill up stay 0: they are read by nobody, but must hold numbers.
     out = query.new_zeros(1, query.shape[2], query.shape[1], query.shape[3]).transpose(1, 2)
-    sums = query.new_empty(query.shape[:3])
+    sums = query.new_empty(query.shape[:3])  # (1, heads, rows): logarithm of what weights were divided by
     for start, stop, _ in layout.runs:
         if stop > start:
             rows = slice(start - layout.kept, stop - layout.kept)
@@ -42,6 +43,7 @@ def attend(
         more, logs = _attention(
             query[:, :, rows], key[:, :, start:stop], value[:, :, start:stop], scaling, causal=False
         )
+        # out = (out e^before + more e^logs) / (e^before + e^logs), the rescaling of FlashAttention, section 3.1.
         before = sums[:, :, rows]
         # The sigmoid of the logarithms' difference is the new keys' part of both sums: no exponential can overflow.
         out[:, :, rows].lerp_(more, torch.sigmoid(logs - before)[..., None])

@@ -32,6 +32,7 @@ def keep_state(backbone: "PreTrainedModel") -> list[str]:
 
     before = remember(backbone)
     size = int(backbone.config.get_text_config().vocab_size)
+    # Eight tokens: few enough for BigBird to leave its sparse attention.
     ids = torch.arange(5, 13, device=backbone.device)[None] % size
     with torch.no_grad():
         backbone(input_ids=ids)
@@ -61,6 +62,7 @@ def put_back(state: State) -> list[str]:
         now = _attributes(owner)
         names = [name for name in before.keys() | now.keys() if not _same(before.get(name), now.get(name))]
         for name in names:
+            # "_modules/head" is an entry of such a dictionary, a plain name an attribute.
             part, _, key = name.rpartition("/")
             target = owner.__dict__[part] if part else owner.__dict__
             if name in before:

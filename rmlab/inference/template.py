@@ -91,11 +91,12 @@ def encode(
     return Encoded(
         ids=[text.ids for text in texts],
         response_start=start,
-        prompt_end=np.maximum(start - 1, 0),
+        prompt_end=np.maximum(start - 1, 0),  # without a prompt token, as in "raw": the first one
         groups=np.array(groups, np.intp),
         keys=[hashlib.blake2b(text.ids.tobytes(), digest_size=16).hexdigest() for text in texts],
         truncated=np.array([text.cut for text in texts], bool),
         source=source,
+        # Both decide which tokens come out, so scores made otherwise must not pass for the same.
         template_hash=hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest(),
         date=pinned_date(jinja),
     )
@@ -157,6 +158,7 @@ class _How:
 def _texts(how: _How, messages: list[list[dict[str, str]]], groups: list[int], responses: Sequence[str]) -> list[Text]:
     """Ids of each response behind the messages of its group."""
     tokenizer, write = how.tokenizer, partial(render, how.tokenizer, how.jinja)
+    # Once per prompt, not per response; whole conversations are rendered one for each response.
     bare = write(messages, header=False)
     if how.pairs:
         return [with_end(tokenizer, text, how.eos) for text in _pairs(tokenizer, [bare[g] for g in groups], responses)]
@@ -183,8 +185,10 @@ def _boundary(text: str, header: str, bare: str, response: str) -> int:
 
     Where a template writes the header of an answered turn in another way, the response itself is looked for.
     """
+    # The generation prompt, written again at the head of an answered turn, is where the response begins.
     if header and text.startswith(header) and len(text) > len(header):
         return len(header)
+    # Behind the prompt, which may quote the response; stripped, as templates often trim what they are given.
     found = text.find(response.strip(), len(bare) if text.startswith(bare) else 0)
     if found < 0:
         raise DataError(f"the chat template does not write the response {response[:60]!r}; it cannot be scored")
@@ -203,6 +207,8 @@ def _tokenise(
             _token_at(coded, i, start, len(text)) for i, (start, text) in enumerate(zip(starts, texts, strict=True))
         ]
     else:
+        # A slow tokenizer cannot say where a token stands; the ids of text and beginning part where the response
+        # begins.
         prompts = call(
             tokenizer,
             [text[:start] for text, start in zip(texts, starts, strict=True)],
@@ -213,6 +219,7 @@ def _tokenise(
 
 
 def _token_at(coded: "BatchEncoding", text: int, start: int, stop: int) -> int:
+    # White space before a word may belong to no token of its own.
     for character in range(start, stop):
         token = coded.char_to_token(text, character)
         if token is not None:
@@ -236,6 +243,7 @@ def _pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: 
     around = special_tokens(tokenizer)
     opening, closing = len(around.opening), len(around.closing)
     return [
+        # Segment 1 is the response.
         Text(np.array(ids, np.int32), coded.sequence_ids(i).index(1), opening=opening, closing=closing)
         for i, ids in enumerate(coded["input_ids"])
     ]
@@ -259,6 +267,7 @@ def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str
     alone, whole = (call(tokenizer, part, add_special_tokens=False)["input_ids"] for part in (prompts, joined))
     made = []
     for prompt, ids in zip(alone, whole, strict=True):
+        # The runner's own rule: where the last token of the prompt merges with the answer, it counts as the answer's.
         start = len(prompt) if prompt == ids[: len(prompt)] else len(prompt) - 1
         made.append(Text(np.array([bos, *ids, eos], np.int32), start + 1, opening=1))
     return made

@@ -35,9 +35,11 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
 
     if device.type == "cpu":
         return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+    # Rounded up to where the next array may begin.
     starts = np.cumsum([0, *(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]).tolist()
     buffer = np.empty(starts[-1], np.uint8)
     for start, values in zip(starts, arrays.values(), strict=False):
+        # All arrays as bytes in one buffer, of which the tensors on the device are views.
         buffer[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     sent = _sent(torch.from_numpy(buffer), device)
     return {
@@ -57,6 +59,8 @@ def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[
         for key, tensor in launched:
             started = Download(tensor)
             waiting.append((key, started))
+            # One pack may be on its way while the next is launched; without background copies nothing is gained by
+            # holding it back.
             while len(waiting) > (1 if started.overlaps else 0):
                 first, download = waiting.popleft()
                 yield first, download.read()
@@ -81,6 +85,7 @@ class Download:
         self.event = None
         if self.overlaps:
             self.event = torch.cuda.Event()
+            # Behind the copy on the same stream: when the event has come, so have the numbers.
             self.event.record(torch.cuda.current_stream(tensor.device))
 
     def read(self) -> NDArray[np.float64]:

@@ -38,14 +38,18 @@ class Trial:
         self.backbone, self.causal = backbone, causal
         self.behind: tuple[tuple[str, ...], ...] = ()
         ids = some_ids(backbone, 80 + min(max(longest, 16), 1024))
+        # The second text leaves the first after 28 tokens, the third leaves the second six tokens later: a branch in a
+        # branch.
         self.sharing = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]]]
         texts = [*self.sharing, ids[65:80], ids[80:]]
+        # Five groups: an encoder's texts share nothing.
         part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
         self.layout = lay_out(part, texts)
         self.alone: list[torch.Tensor] = []
         self.entered: list[torch.Tensor] = []
         self.texts = part.texts
         for text, run in zip(part.texts, self.layout.runs, strict=True):
+            # The first row after what is shared, and the last: where a wrong path or position shows.
             ends = np.array([run.offset, len(texts[text]) - 1])
             with _entering(backbone, len(texts[text])) as entered:
                 self.alone.append(alone(backbone, texts[text], ends))
@@ -58,7 +62,7 @@ class Trial:
         """
         import torch
 
-        end = 1 if self.causal else 0
+        end = 1 if self.causal else 0  # heads of decoders read the end, of encoders the beginning
         read = slice(end, end + 1) if shape.windows else slice(2)
         rows = np.concatenate([[run.start, run.stop - 1][read] for run in self.layout.runs])
         recorder = Recorder([] if shape.windows else layers(self.backbone) or [], len(self.layout.ids), calls_made)
@@ -103,6 +107,7 @@ class Trial:
             yield (
                 "it attends in both directions" if self.causal else "only some of its layers attend in both directions"
             )
+        # Before any attention: a model that adds positions of its own to the embeddings is found out here.
         for path, one in zip(self.layout.paths, self.entered if entered else (), strict=False):
             # Rounded once or twice by now, so that another position is plain in any dtype.
             if not distance(entered[0][:, path], one) <= min(noise(self.backbone), 0.02):
@@ -137,6 +142,7 @@ def _complaints(config: "PreTrainedConfig", calls: list[Call]) -> Iterator[str]:
     for call in calls:
         for name in call.refused:
             yield f"its attention asks for {name}"
+    # A window that a layer does not hand over would be missing in path attention.
     kinds = getattr(config, "layer_types", None)
     if kinds:
         windows = sum(kind == "sliding_attention" for kind in kinds)
@@ -156,9 +162,12 @@ def some_ids(backbone: "PreTrainedModel", n: int) -> NDArray[np.intp]:
 
 def noise(backbone: "PreTrainedModel") -> float:
     """The relative distance up to which states count as equal."""
+    # Wrong rows are off by about their own length, 1. Rounding is far below that in float32, and may come to hundredths
+    # in half precision.
     return 1e-3 if backbone.dtype.itemsize >= 4 else 0.1
 
 
 def distance(left: "torch.Tensor", right: "torch.Tensor") -> float:
     """The largest relative distance of a row from what it should be."""
+    # NaN is not below any bound, so it counts as different.
     return float(((left - right).norm(dim=-1) / right.norm(dim=-1).clamp_min(1e-6)).max())

@@ -94,11 +94,14 @@ class Layout:
     def segments(self) -> list[Segment]:
         """What rows see of runs before their own."""
         found = []
+        # Rows whose subtrees end at one row are seen by the same later rows: a stretch between two edges is one
+        # segment.
         edges = np.flatnonzero(np.diff(self.ends)) + 1
-        own = [(0, self.kept), *((run.start, run.stop) for run in self.runs)]
+        own = [(0, self.kept), *((run.start, run.stop) for run in self.runs)]  # kept rows are looked at like a run
         for begin, behind in own:
             inside = edges[np.searchsorted(edges, begin, "right") : np.searchsorted(edges, behind, "left")].tolist()
             for start, stop in pairwise([begin, *inside, behind]):
+                # From the end of the run to the end of the subtree: rows inside the run are its own, causal part.
                 end = int(self.ends[start]) if stop > start else 0
                 if end > behind:
                     found.append(Segment(start, stop, behind, end))
@@ -112,7 +115,7 @@ class Layout:
         for first, last in (*before, (start, stop)):
             if left > 0:
                 slices.append((first, min(last, first + left)))
-            left -= last - first
+            left -= last - first  # the path's slices in order, until `keep` tokens are there
         return slices
 
     def path(self, text: int) -> Ints:
@@ -128,6 +131,7 @@ class Layout:
     def rows(self, texts: Ints, positions: Ints) -> Ints:
         """The row of each position of a text, given as two arrays of one length."""
         offsets = np.array([run.offset for run in self.runs])[texts]
+        # Right for positions in the text's own run.
         rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
         # Most heads read behind what texts share, where no path need be written out.
         shared = positions < offsets
@@ -142,6 +146,7 @@ class Layout:
             return self
         more = np.zeros(rows - self.forwarded, np.intp)
         ids, positions = (np.concatenate([values, more]) for values in (self.ids, self.positions))
+        # Each filling row ends behind itself.
         ends = np.concatenate([self.ends, np.arange(len(self.ids), len(ids)) + 1])
         return replace(self, ids=ids, positions=positions, ends=ends)
 
@@ -153,6 +158,7 @@ def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
     >>> first.tolist(), which.tolist()
     ([0, 1], [0, 1, 0])
     """
+    # By their bytes, all as int32: lists of ids of different dtypes are equal where their numbers are.
     seen: dict[bytes, int] = {}
     which = [seen.setdefault(np.asarray(ids, np.int32).tobytes(), len(seen)) for ids in sequences]
     _, first = np.unique(which, return_index=True)
@@ -202,15 +208,17 @@ def pack(
         if len(pieces) == 1:
             whole += pieces
         else:
+            # Packs that go on from one another keep their order; pieces that do not begin with the largest.
             turns.append(pieces if keeps else sorted(pieces, key=_size, reverse=True))
     turns += [[_joined(bin_)] for bin_ in _bins(whole, fill)]
+    # The largest first, so that a budget that is too large shows at once; a prompt's packs stay together.
     return [part for turn in sorted(turns, key=lambda turn: -turn[0].tokens) for part in turn]
 
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
     kept, rows = part.kept, part.kept + part.tokens
-    ends = np.full(rows, rows, np.intp)
+    ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
     runs: list[Run] = []
     path = [(0, kept)] if kept else []
     start = kept
@@ -221,6 +229,7 @@ def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
         _cut_path(path, shared, ends, start)
         stop = start + len(piece)
         runs.append(Run(start, stop, tuple(path)))
+        # A run that goes on where the path ends makes that slice longer: few slices, few copies.
         if path and path[-1][1] == start:
             path[-1] = (path[-1][0], stop)
         elif stop > start:
@@ -230,6 +239,7 @@ def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
     ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
     starts = np.array([run.start for run in runs])
     lengths = np.diff(starts, append=start)
+    # A row's position is its distance from the run's start plus what the text shares.
     positions = np.arange(start) - np.concatenate([np.zeros(kept, np.intp), np.repeat(starts - part.shared, lengths)])
     return Layout(ids, positions, runs, ends, kept, part.keep)
 
@@ -237,6 +247,7 @@ def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
 def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) -> None:
     """Cut the path, slices of rows, down to its first `length` rows; those cut off end at `row`."""
     over = sum(stop - start for start, stop in path) - length
+    # From the back: those rows are on no later text's path, so their subtrees end here.
     while over > 0:
         start, stop = path.pop()
         cut = max(stop - over, start)
@@ -280,10 +291,11 @@ def _chain(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[Pa
     shared = shared.copy()
     for k, length in enumerate(lengths.tolist()):
         while used + length - int(shared[k]) > budget:
-            keep = int(shared[k]) + budget - used
+            keep = int(shared[k]) + budget - used  # of the text: what it shares, and what still fits
             # A pack that is full already where the text begins does not hold it.
             cut = used < budget
             yield Pack(texts[begin : k + cut], shared[begin : k + cut].copy(), budget, kept, keep, cut)
+            # The next pack begins with the rest of this text, and finds its first `keep` tokens kept.
             begin, kept, used = k, keep, 0
             shared[k] = keep
         used += length - int(shared[k])
@@ -298,7 +310,7 @@ def _pieces(texts: Ints, lengths: Ints, shared: Ints, budget: int) -> Iterator[P
         if k > begin and used + length - common > budget:
             yield Pack(texts[begin:k], shared[begin:k], used)
             begin, used, common = k, 0, 0
-            shared[k] = 0
+            shared[k] = 0  # the first text of a piece shares with nobody
         used += length - common
     yield Pack(texts[begin:], shared[begin:], used)
 

@@ -40,6 +40,8 @@ def compare_best(
     one = estimate(reading.items, overall(reading), confidence=confidence)
     names = reading.items.models
     ranked = np.array([not is_baseline(name) for name in names])
+    # Without an error (too few prompts, a part that is missing) a model can neither be held against others nor be a
+    # candidate for the best: its columns stay missing.
     sure = np.flatnonzero(ranked & ~np.isnan(one.se))
     size = len(names)
     at_least, at_most, p = (np.full(size, np.nan) for _ in range(3))
@@ -49,10 +51,12 @@ def compare_best(
         {
             "model": pd.Series(names, dtype="str"),
             "value": one.value,
+            # `initial` only serves a table of baselines alone, whose rows are all left out below.
             "behind": np.max(one.value[ranked], initial=-np.inf, where=~np.isnan(one.value[ranked])) - one.value,
             "at_least": at_least,
             "at_most": at_most,
             "p": p,
+            # Missing, not False, where there is no p.
             "best": pd.Series(p >= 1 - confidence).astype("boolean").where(~np.isnan(p)),
             "n_prompts": one.n_prompts,
             "n_ties": one.n_ties,
@@ -70,12 +74,16 @@ def compare_best(
 def _against_all(one: Estimate, models: Codes, confidence: float) -> tuple[Floats, Floats, Floats]:
     """Bounds of how far each model is behind the best, and p of "nobody is better"."""
     size, chance = len(models), chance_of(one.influence[models])
+    # Each of the four comes out as (models, models): the row is led, the column leads.
     found = [_leads(one, models, model, chance, confidence) for model in range(size)]
     leads, raw, low, high = (np.stack(part) for part in zip(*found, strict=True))  # rows: the model that is led
+    # Transposed: `best_p` has the model that is ahead in the row.
     p = best_p(chance, raw, signed_z(leads, raw).T)
     out = p < 1 - confidence
     # Above zero exactly where somebody is clearly better: the bound and the p come from one quantile.
     at_least = np.where(out, np.maximum(low.max(axis=1), 0.0), 0.0)
+    # The best is whoever leads most, so the farthest of the upper bounds bounds the distance; nobody is ahead of the
+    # best.
     return at_least, np.maximum(high.max(axis=1), 0.0), p
 
 
@@ -88,9 +96,12 @@ def _leads(
     size = len(models)
     first, second = models, np.full(size, models[model])
     # `differences` is two-sided: at 2 level - 1 each of its limits holds by itself with `level`.
+    # The quantile of the largest lead, a z, as the level of a single interval: exact and t tests then turn it into
+    # limits each in their own way.
     level = float(ndtr(lead_quantile(chance, model, level=confidence))) if size > 1 else confidence
     # The truly best model is one of them: its own upper bound is enough, so this side needs no adjustment.
     own = differences(one, first, second, confidence=2 * confidence - 1)
     least = differences(one, first, second, confidence=2 * level - 1)
+    # Against itself there is no difference to test: never apart, zero behind.
     own.p[model], least.low[model], own.high[model] = 1.0, 0.0, 0.0
     return own.value, own.p, least.low, own.high

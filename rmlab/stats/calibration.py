@@ -36,16 +36,18 @@ def calibration(
     """
     told = _promises(pairs, bins, temperature)
     size = len(told.models) * bins
-    group = told.model * bins + told.bin
+    group = told.model * bins + told.bin  # (comparisons,): each model's bins have numbers of their own
     found = clustered_mean(told.right, group, told.prompt, size)
     low, high = share_interval(found, confidence=confidence)
     n = np.bincount(group, minlength=size)
+    # 0 / 0 in a bin without comparisons is the NaN that is promised.
     with np.errstate(invalid="ignore"):
         predicted = np.bincount(group, told.chance, size) / n
     number = np.tile(np.arange(bins), len(told.models))
     errors = np.repeat(_errors(told, bins, confidence), bins, axis=0)
     return pd.DataFrame({"model": pd.Series(np.repeat(np.array(told.models, object), bins), dtype="str")}).assign(
         bin=number,
+        # The bins share out 0.5 to 1: an answer is preferred because its probability is the larger one.
         left=0.5 + number / (2 * bins),
         right=0.5 + (number + 1) / (2 * bins),
         predicted=predicted,
@@ -82,6 +84,7 @@ def calibration_error(
     n = np.bincount(told.model, minlength=size)
     n_prompts = np.zeros(size, np.intp)
     columns = dict(zip(("ece", "ece_debiased", "ece_low", "ece_high"), _errors(told, bins, confidence).T, strict=True))
+    # The square of both outcomes, weighed by `right`: of a tie half of each.
     happened = (told.right * (1 - told.chance) ** 2 + (1 - told.right) * told.chance**2, told.loss)
     for name, value in zip(("brier", "log_loss"), happened, strict=True):
         mean, low, high, clusters = _skewed(value, told.model, told.prompt, size, confidence)
@@ -120,10 +123,14 @@ def _promises(pairs: pd.DataFrame, bins: int, temperature: float) -> _Promises:
     margin = margin[known]
     with np.errstate(over="ignore"):  # a margin beyond the floats promises certainty, as the largest float does
         odds = margin / temperature
+    # Of the preferred answer, hence the absolute value; so the exponential cannot overflow either.
     chance = 1 / (1 + np.exp(-np.abs(odds)))
+    # Certainty, a probability of 1, is the upper edge of the last bin and belongs to it.
     place = np.minimum((2 * bins * (chance - 0.5)).astype(np.intp), bins - 1)
     prompt = pairs.loc[known].groupby(PROMPT, sort=False).ngroup().to_numpy().astype(np.intp)
     missing = np.bincount(model[~known], minlength=len(names))
+    # A positive margin prefers the chosen answer, which is the right one. logaddexp(0, -x) is log(1 + exp(-x)) without
+    # overflow.
     right, loss = 0.5 + 0.5 * np.sign(margin), np.logaddexp(0, -odds)
     return _Promises(list(names), model[known].astype(np.intp), prompt, place, chance, right, loss, missing)
 
@@ -135,11 +142,12 @@ def _errors(told: _Promises, bins: int, confidence: float) -> Floats:
         own = told.model == number
         if not own.any():
             continue
+        # Numbered anew for this model: `binned_error` makes a row for every number up to the largest.
         prompt = np.unique(told.prompt[own], return_inverse=True)[1]
         residual = told.right[own] - told.chance[own]
         errors[number] = binned_error(residual, told.bin[own], prompt, bins, confidence=confidence)
         if prompt.max() + 1 < clustered.MIN_PROMPTS:
-            errors[number, 2:] = np.nan
+            errors[number, 2:] = np.nan  # the errors stand, their interval needs prompts
     return errors
 
 
@@ -163,6 +171,8 @@ def margins(pairs: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
         rows.append({"model": model, by: value} | counts | _describe(margin))
     frame = pd.DataFrame(rows)
     frame = frame.assign(**{by: frame[by].astype(pairs[by].dtype), "model": frame["model"].astype("str")})
+    # Models in the order of the table; the values of `by` in theirs only if they have one (levels), else as they
+    # appear.
     place = {name: i for i, name in enumerate(pairs["model"].unique())}
     ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     keys = ["model", by] if ordered else ["model"]
@@ -185,6 +195,7 @@ def _skewed(
     """Mean of each group, its limits and its number of clusters; the limits follow the skewness of the clusters."""
     from scipy.special import stdtrit
 
+    # Pair of group and prompt as one whole number: the clusters, sorted by group.
     number, index = np.unique(group * (prompt.max(initial=0) + 1) + prompt, return_inverse=True)
     owner = number // (prompt.max(initial=0) + 1)
     sums = np.bincount(index, value, len(number)).astype(np.float64)
@@ -193,10 +204,14 @@ def _skewed(
     mean, se, n = found.mean, found.se, found.n_clusters
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Hall's cubic takes the skewness out of the t statistic; the limits below come from its inverse.
+        # (clusters,): what each prompt adds to the error of the mean, a ratio of two sums, to first order.
         off = sums - mean[owner] * counts
-        second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))
+        second, third = (np.bincount(owner, off**k, size) / n for k in (2, 3))  # central moments of those
+        # Of the mean, so over the root of n. Without any spread there is none.
         skew = np.where(second > 0, third / second**1.5 / np.sqrt(n), 0.0)
         skew = np.where(np.abs(skew) > 1e-6, skew, 1e-6)  # at none the formula is 0 / 0, and its limit is t itself
+        # Hall (1992): g(t) = t + skew t^2 / 3 + skew^2 t^3 / 27 + skew / 6 is nearly symmetric, and, unlike the plain
+        # correction in t^2, rises everywhere. So its inverse at the two ends of Student's t is a cubic root.
         t = stdtrit(np.maximum(n - 1, 1), 0.5 + confidence / 2)
         down, up = (3 / skew * (np.cbrt(1 + skew * (side - skew / 6)) - 1) for side in (t, -t))
         return mean, mean - down * se, mean - up * se, n.astype(np.float64)

@@ -52,7 +52,7 @@ def compare(
     two = _chosen(table, [a, b])
     # `common` means the items of all models, as in `rank` and `summary`, though only two are compared.
     reading = read_models(table if common else two, average, ties, common, options)
-    first, second = (np.array([reading.items.models.index(name)]) for name in (a, b))
+    first, second = (np.array([reading.items.models.index(name)]) for name in (a, b))  # one pair, as arrays
     rows = []
     for key, counted, need in grouped(reading, columns):
         number = reading.number(counted, need)
@@ -63,6 +63,7 @@ def compare(
     dtypes: dict[str, pd.CategoricalDtype | str] = {c: tables.CLOSED.get(c, "str") for c in columns}
     frame = frame.astype(dtypes).assign(p_holm=holm(frame["p"].to_numpy(float)))
     if not columns:
+        # With `by` the rows are that way out already.
         frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(d) else r for r, d in frame[["reason", "difference"]].values]
     return tables.made_from(table, _ordered(frame, columns))
 
@@ -102,6 +103,7 @@ def _adjusted(models: list[str], one: Estimate, found: Difference, first: Codes,
     blind = np.array([is_baseline(name) for name in models])
     if blind.any():
         ranked = np.flatnonzero(~blind[first] & ~blind[second])
+        # Models against models are a family of their own: drawn anew without the baselines, and numbered without them.
         own = chance_of(one.influence[~blind])
         place = np.cumsum(~blind) - 1
         adjusted[ranked] = adjusted_p(
@@ -125,7 +127,9 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
         pairs.loc[pairs["model"] == name, [*ITEM, *describing, "outcome", "margin"]].dropna(subset=["outcome"])
         for name in (a, b)
     )
+    # ITEM is the key of a comparison, so within one model each stands once; a repeated one must not multiply rows.
     both = one.merge(other.drop(columns=describing), on=ITEM, suffixes=("_a", "_b"), validate="one_to_one")
+    # As strings: categorical columns compare only where their categories are the same.
     differ = both["outcome_a"].astype("str") != both["outcome_b"].astype("str")
     order = [*ITEM, *describing, "outcome_a", "outcome_b", "margin_a", "margin_b"]
     return both.loc[differ, order].reset_index(drop=True)
@@ -142,6 +146,7 @@ def read_models(
             f"table: {len(models)} model {models}; a comparison needs {fewest}: "
             "add another model's rows with pd.concat([table, others])"
         )
+    # Items that weigh nothing for a model, such as prior sets that it was not run on, may be missing there.
     require_same_items(reading.items, weighs(reading.items, reading.weighting))
     return reading
 
@@ -181,15 +186,16 @@ def _row(
 
 def _tallies(items: Items, number: Number, one: Estimate, first: Codes, second: Codes) -> dict[str, object]:
     """How often both say the same, and what was counted: from the outcomes of all models by matrix products."""
-    outcome = items.outcome[:, number.pool >= 0]
+    outcome = items.outcome[:, number.pool >= 0]  # (models, items that count here)
     answered = (outcome > MISSING).astype(np.float32)  # single precision counts exactly up to 16 million items
     same = sum(np.asarray(own @ own.T) for own in ((outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)))
-    both = answered @ answered.T
+    both = answered @ answered.T  # (models, models): comparisons that both answered
     with np.errstate(invalid="ignore"):
         agreement = (same / both)[first, second].astype(np.float64)
     n_pairs = both[first, second].astype(np.intp)
     return {
         "agreement": agreement,
+        # Each model has its own where answers are missing: the smaller of the two numbers is no exaggeration.
         "n_prompts": np.minimum(one.n_prompts[first], one.n_prompts[second]),
         "n_pairs": n_pairs,
         "n_ties_a": one.n_ties[first],

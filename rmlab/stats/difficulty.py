@@ -36,6 +36,7 @@ def item_difficulty(
     keys = [*ITEM, "level", "subset"]
     frame = table.frame[keys]
     if unit == "prompt":
+        # Items stand sorted by their keys, so a prompt's lie together.
         first = np.concatenate([[0], np.flatnonzero(np.diff(table.prompt)) + 1])
         credit = _by_prompt(credit, table, first)
         frame = frame.iloc[first][[*PROMPT, "subset"]]
@@ -49,10 +50,11 @@ def item_difficulty(
         missing=len(table.models) - n,
         difficulty=1 - easiness,
         discrimination=_item_rest(credit),
+        # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
         none_right=easiness == 0,
         all_right=easiness == 1,
     )
-    return described.iloc[np.argsort(appearance, kind="stable")].reset_index(drop=True)
+    return described.iloc[np.argsort(appearance, kind="stable")].reset_index(drop=True)  # sorted by key so far
 
 
 def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
@@ -72,6 +74,7 @@ def several(pairs: pd.DataFrame, ties: Ties, common: bool) -> Items:
 def _by_prompt(credit: Floats, table: Items, first: np.ndarray) -> Floats:
     answered = ~np.isnan(credit)
     with np.errstate(invalid="ignore"):
+        # (models, prompts); 0 / 0, so NaN, where a model answered none of a prompt's comparisons.
         mean: Floats = np.add.reduceat(np.where(answered, credit, 0.0), first, axis=1) / np.add.reduceat(
             answered.astype(float), first, axis=1
         )
@@ -84,9 +87,13 @@ def _item_rest(credit: Floats) -> Floats:
     filled = np.where(answered, credit, 0.0)
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # Of the other items: with the item itself among them, even noise would correlate with the total, most on short
+        # lists.
         rest = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)
         rest = np.where(answered, rest, 0.0)
+        # Both centred per item over the models that answered it: (models, items).
         x = np.where(answered, filled - filled.sum(axis=0) / n, 0.0)
         y = np.where(answered, rest - rest.sum(axis=0) / n, 0.0)
         spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
+        # All models earn the same: no correlation.
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)

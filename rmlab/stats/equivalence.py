@@ -37,8 +37,10 @@ def equivalence(
         raise ValueError(f"margin: {margin!r}; allowed: a difference of scores between 0 and 1, for example 0.02")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha: {alpha!r}; allowed: between 0 and 0.5, for example 0.05")
+    # Both one-sided tests reject at alpha exactly where the two-sided interval at 1 - 2 alpha lies inside the margin
+    # (Schuirmann 1987), and an interval that agrees with its own test is there already.
     found = compare(table, a, b, by=by, average=average, ties=ties, common=common, confidence=1 - 2 * alpha, **options)
-    reach = np.maximum(-found["low"], found["high"])
+    reach = np.maximum(-found["low"], found["high"])  # the end farther from zero
     inside = pd.Series(reach < margin).astype("boolean").where(found["low"].notna())
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
     found = found.assign(margin=margin, equivalent=inside, smallest_margin=reach)

@@ -13,9 +13,11 @@ from rmlab.stats.difficulty import several
 
 __all__ = ["error_clusters", "error_correlation"]
 
+# `both_below` divides by the cosine of the angle, which is zero at a correlation of 1.
 _CLOSEST = 0.9999  # correlations lie between -this and this
 _HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
 _FARTHEST_SHARED = 0.99  # of the correlation with the other models: at 1 nothing would be left to correlate
+# Of three expected, none is seen by chance one time in twenty: exp(-3).
 _TELLING = 3.0  # comparisons expected of independent models, from which on an outcome never seen is telling
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)  # right to 1e-9 even where correlations are at their limit
 _SPLITS = 5  # of the prompts into halves
@@ -84,6 +86,7 @@ def error_clusters(
 
 def _described(alike: Floats, label: NDArray[np.intp], models: list[str], stability: float) -> pd.DataFrame:
     same = (label[:, None] == label) & ~np.eye(len(label), dtype=bool)
+    # A model is not its own nearest; a correlation that is unknown counts as none.
     others = np.where(np.eye(len(alike), dtype=bool), -np.inf, np.nan_to_num(alike))
     nearest = others.argmax(axis=1)
     size = same.sum(axis=1)
@@ -112,6 +115,7 @@ def _stability(credit: Floats, table: Items, numbers: list[int]) -> dict[int, fl
         first = np.random.default_rng(seed).permutation(n_prompts) < n_prompts // 2
         halves = [_residual(_tetrachoric(credit[:, side[table.prompt]])) for side in (first, ~first)]
         for k in numbers:
+            # One group comes back trivially.
             found[k].append(rand_index(*(_cut(half, k)[0] for half in halves)) if k > 1 else np.nan)
     return {k: float(np.mean(values)) for k, values in found.items()}
 
@@ -121,9 +125,12 @@ def _cut(alike: Floats, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
     from scipy.spatial.distance import squareform
 
+    # Correlations of 1 to -1 are distances of 0 to 2, but for rounding, which the clip takes off.
     distance = 1 - np.nan_to_num(alike)
     np.fill_diagonal(distance, 0.0)
+    # The optimal order of leaves makes the rows readable and nothing else; it is slow for many models.
     tree = linkage(squareform(np.clip(distance, 0, 2), checks=False), "average", optimal_ordering=len(alike) <= 500)
+    # fcluster numbers clusters by the tree; people expect number 1 to be the largest.
     raw = pd.Series(fcluster(tree, n, "maxclust"))
     place = {cluster: i + 1 for i, cluster in enumerate(raw.value_counts(sort=True).index)}
     return raw.map(place).to_numpy(np.intp), leaves_list(tree).astype(np.intp)
@@ -133,6 +140,7 @@ def rand_index(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
     """Adjusted Rand index of two groupings."""
     table = np.zeros((one.max() + 1, other.max() + 1))
     np.add.at(table, (one, other), 1)
+    # Pairs of models that are together in both groupings, in the one, in the other (Hubert and Arabie 1985).
     together, first, second = ((n * (n - 1) / 2).sum() for n in (table, table.sum(axis=1), table.sum(axis=0)))
     chance = first * second / (len(one) * (len(one) - 1) / 2)
     most = (first + second) / 2
@@ -146,6 +154,7 @@ def _tetrachoric(credit: Floats) -> Floats:
     upper = np.triu_indices(len(credit), 1)
     known = (~np.isnan(credit)).astype(float)
     filled = np.nan_to_num(credit)
+    # For each pair of models, over what both answered: both right, the one right, the other right, and how many.
     both, one, other, n = (
         square[upper] for square in (filled @ filled.T, filled @ known.T, known @ filled.T, known @ known.T)
     )
@@ -155,11 +164,14 @@ def _tetrachoric(credit: Floats) -> Floats:
     cells = np.stack([both, one - both, other - both, n - one - other + both])
     expected = np.stack([one * other, one * (n - other), (n - one) * other, (n - one) * (n - other)]) / n
     cells = np.where(flat, 1.0, cells + 0.5 * (cells <= 0) * (expected < _TELLING))
+    # Shares: both right, only the one, only the other. The cuts are where a standard normal has each one's accuracy
+    # below.
     a, b, c, _ = cells / cells.sum(axis=0)
     cuts = ndtri(a + b), ndtri(a + c)
     low, high = np.full(len(a), -_CLOSEST), np.full(len(a), _CLOSEST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
+        # The share that both win rises with the correlation.
         more = both_below(*cuts, middle) < a
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     square = np.zeros((len(credit), len(credit)))
@@ -174,6 +186,8 @@ def both_below(h: Floats, k: Floats, correlation: Floats) -> Floats:
     """P(x <= h, y <= k) of two normal variables: an integral over the angle whose sine is the correlation."""
     from scipy.special import ndtr
 
+    # The density at (h, k) is the derivative by the correlation (Plackett 1954); with its sine as variable the
+    # integrand is smooth, so that few nodes do (Drezner and Wesolowsky 1990).
     half = np.arcsin(correlation)[:, None] / 2
     angle = half * (_NODES + 1)
     exponent = (h**2 + k**2)[:, None] - 2 * (h * k)[:, None] * np.sin(angle)
@@ -186,11 +200,13 @@ def _residual(square: Floats) -> Floats:
     """Partial correlation of each two models given the sum of all others; 0 is taken off where there are no others."""
     r = np.nan_to_num(square)
     off = r - np.diag(np.diag(r))
-    total = off.sum(axis=1)
+    total = off.sum(axis=1)  # covariance of each model with the sum of all others
     spread = r.sum() - np.diag(r)[:, None] - np.diag(r) - 2 * (total[:, None] + total - off)  # of the sum of the others
     with np.errstate(invalid="ignore", divide="ignore"):
         shared = np.where(spread > 1e-9, (total[:, None] - off) / np.sqrt(np.maximum(spread, 1e-9)), 0.0)
         shared = np.clip(shared, -_FARTHEST_SHARED, _FARTHEST_SHARED)
+        # shared[i, j] is the correlation of model i with the sum of all but i and j; the rest is the usual partial
+        # correlation.
         partial = (r - shared * shared.T) / np.sqrt((1 - shared**2) * (1 - shared.T**2))
     partial = np.where(np.isnan(square), np.nan, np.clip(partial, -1.0, 1.0))
     np.fill_diagonal(partial, np.diag(square))

@@ -82,6 +82,7 @@ def judge_report(
 
 def _of_model(model: str, table: pd.DataFrame, confidence: float, alpha: float, power: float) -> pd.DataFrame:
     asked = _Asked(table)
+    # `detectable` is planned at the first and hardest step of Holm's adjustment over the probes.
     rows = [_row(make(asked), confidence, alpha / len(_PROBES), power) for make in _PROBES.values()]
     frame = pd.DataFrame(rows)
     frame = frame.assign(p_holm=holm(frame["p"].to_numpy(float)), model=model, probe=list(_PROBES))
@@ -97,6 +98,7 @@ class _Asked:
             "silent"
         ]
         key = [table[column] for column in PROMPT]
+        # Votes are 1 for the left answer, -1 for the right one, 0 for a draw; one per key, so "first" chooses nothing.
         wide = table.pivot_table(
             index=PROMPT, columns=["condition", "order", "sample"], values="vote", aggfunc="first", dropna=False,
             observed=True, sort=False,
@@ -119,6 +121,7 @@ class _Asked:
         """Mean vote of a condition in one order, or over both; missing where either has none."""
         if order is None:
             every = [self.mean(condition, one) for one in self.orders]
+            # A sum, not a mean that skips: over both orders only where both have a vote.
             return sum(every[1:], start=every[0]) / len(every)
         found = self.each(condition, order)
         if not found:
@@ -134,7 +137,7 @@ class _Asked:
 
 def _against(one: pd.Series, other: pd.Series) -> pd.Series:
     """1 where two votes name different winners, 0 where they do not, missing where either is."""
-    return (one * other < 0).astype(float).where(one.notna() & other.notna())
+    return (one * other < 0).astype(float).where(one.notna() & other.notna())  # a draw contradicts nothing
 
 
 _NO_ORDER = "does not apply: answers are rated one by one, and none is shown first"
@@ -154,9 +157,12 @@ def _swap(asked: _Asked) -> _Effect:
     pairs = [(a, b) for a in asked.each("as is", "first") for b in asked.each("as is", "second")]
     if not pairs:
         return _nothing(asked, "not asked")
+    # (prompts, pairs of samples): the winner went with the place.
     to_first = pd.concat([((a > 0) & (b < 0)).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1)
     to_second = pd.concat([((a < 0) & (b > 0)).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1)
     first, second = to_first.mean(axis=1), to_second.mean(axis=1)
+    # A lean to one place makes only changes towards it. What goes the other way must be chance, and of chance half goes
+    # each way: half of the contradictions between samples is the baseline.
     rarer = second if first.mean() >= second.mean() else first
     return _Effect(rarer, asked.noise() / 2, float((first + second).mean()))
 
@@ -165,7 +171,7 @@ def _samples(asked: _Asked) -> _Effect:
     if len(asked.each("as is", asked.orders[0])) < 2:
         return _nothing(asked, "each question was answered once; ask with samples=2 or more")
     noise = asked.noise()
-    return _Effect(noise, noise * 0, float(noise.mean()))
+    return _Effect(noise, noise * 0, float(noise.mean()))  # a baseline of 0, missing where the value is
 
 
 def _cycles(asked: _Asked) -> _Effect:
@@ -179,6 +185,7 @@ def _cycles(asked: _Asked) -> _Effect:
         signs = pd.concat(every, axis=1)
         # A verdict that changes with the order or from sample to sample is not a preference, so it closes no circle.
         edges.append(signs.iloc[:, 0].where(signs.nunique(axis=1, dropna=False).eq(1) & signs.iloc[:, 0].ne(0)))
+    # 1 over 2, 2 over 3, 3 over 1, or all three the other way round.
     total = sum(edges[1:], start=edges[0])
     cyclic = (total.abs() == 3).astype(float).where(total.notna())
     return _Effect(cyclic, cyclic * 0, float(cyclic.mean()))
@@ -186,6 +193,7 @@ def _cycles(asked: _Asked) -> _Effect:
 
 def _moved(name: str) -> Callable[[_Asked], _Effect]:
     def effect(asked: _Asked) -> _Effect:
+        # The left answer with the change, then the right one; what is wanted is how much its own side gains.
         left, right = (_credit(asked.mean(f"{name}, {side}")) for side in ("left", "right"))
         return _Effect(left, right, float((left - right).mean()))
 
@@ -207,6 +215,7 @@ def _wording(asked: _Asked) -> _Effect:
 
 def _unreadable(asked: _Asked) -> _Effect:
     silent = asked.status.mean().reindex(asked.prompts)
+    # Over answers, as people quote it; the effect is the mean over prompts, which are what is independent.
     total = asked.status.sum().sum() / max(asked.status.count().sum(), 1)
     return _Effect(silent, silent * 0, float(total))
 
@@ -243,6 +252,7 @@ def _row(effect: _Effect, confidence: float, alpha: float, power: float) -> dict
     value, baseline = effect.value.to_numpy(float)[known], effect.baseline.to_numpy(float)[known]
     credit = np.concatenate([value, baseline])
     prompts = effect.value.index[known].to_frame(index=False)
+    # Two models of one item a prompt, so that errors and test are those of `compare` and not a second set of formulas.
     rows = pd.concat([prompts.assign(model="with"), prompts.assign(model="without")], ignore_index=True)
     outcome = np.where(credit >= 1, WIN, np.where(credit <= 0, LOSS, TIE)).astype(np.int8)
     items = spread(rows, key=PROMPT, outcome=outcome, credit=credit)
@@ -268,6 +278,7 @@ def _detectable(apart: Floats, alpha: float, power: float) -> float:
     n, differing = len(apart), float(apart.mean())
 
     def enough(effect: float) -> bool:
+        # An effect cannot be larger than the share of prompts that differ, so more must differ for a large one.
         return exact_power(n, effect, 1 - max(differing, effect), alpha) >= power
 
     low, high = 0.0, 1.0 - 1e-9

@@ -20,8 +20,9 @@ __all__ = ["plan", "power"]
 
 Adjust = Literal["none", "holm", "all pairs"]
 
+# Of five differing prompts McNemar's p is 2 / 2^5 = 0.06 at best: from so few the test rejects nothing.
 _MIN_CLUSTERS, _MIN_DIFFERING = 30, 6
-_STEPS = 4
+_STEPS = 4  # of the search for `detectable`
 _SHORT = 0.03  # of the power asked for: about three Monte-Carlo errors at 80 % and 2,000 draws
 _COLUMNS = [
     "model_a", "model_b", "difference", "agreement", "n_prompts", "detectable", "detectable_low", "detectable_high",
@@ -120,14 +121,17 @@ def exact_power(n: int, difference: float, agreement: float, alpha: float) -> fl
     """Probability that McNemar's exact test rejects, for n prompts: the sum over how many of them differ."""
     from scipy.stats import binom
 
-    apart = 1 - agreement
+    apart = 1 - agreement  # share of prompts that one of the two wins alone
     m = np.arange(n + 1)
     chance = binom.pmf(m, n, apart)
     kept = chance > 1e-12  # what this leaves out sums to n * 1e-12 at most
     m, chance = m[kept], chance[kept]
     edge = binom.ppf(alpha / 2, m, 0.5)  # the smaller count must not be above: the largest whose tail is small enough
+    # ppf gives the first count whose tail reaches alpha / 2; the test asks for less than alpha, so one less may be
+    # right. -1: of so few differing prompts no outcome is significant.
     edge = np.where(2 * binom.cdf(edge, m, 0.5) < alpha, edge, edge - 1)
-    share = (apart + difference) / 2 / apart
+    share = (apart + difference) / 2 / apart  # of differing prompts, those that the better model wins
+    # Two-sided: a significant difference the wrong way is a rejection too.
     found = binom.cdf(edge, m, share) + binom.cdf(edge, m, 1 - share)
     return float((chance * np.where(edge >= 0, found, 0.0)).sum())
 
@@ -158,18 +162,23 @@ def _detectable(
     reason = _reason(one, first, second, pair, differing)
     if reason:
         return found | nothing | {"reason": reason}
+    # Tables like this one without a difference tell how large the error is, and how much it varies.
     now = draw(pair, tilt(pair, 0.0), draws=draws, seed=seed)
+    # First guess: a normal test finds z(1 - alpha / 2) + z(power) errors.
     se, reach = float(np.median(now.se)), float(ndtri(1 - alpha / 2) + ndtri(power))
     aim = power if pair.exact else _on_average(power, reach * float(now.se.std() / now.se.mean()))
     delta, share = reach * se, 0.0
     for _ in range(_STEPS):  # the power curve is nearly normal, so one step in z goes most of the way
+        # Short of the largest difference: there draws hold hardly anything but the prompts that gain most.
         delta = min(delta, reachable(pair) * 0.98)
         share = float((draw(pair, tilt(pair, delta), draws=draws, seed=seed).p < alpha).mean())
+        # In units of z; a share of 0 or 1 would be infinitely far.
         delta += float(ndtri(aim) - ndtri(np.clip(share, 1 / draws, 1 - 1 / draws))) * se
     delta = min(delta, reachable(pair) * 0.98)
     share = float((draw(pair, tilt(pair, delta), draws=draws, seed=seed).p < alpha).mean())
     if share < power - _SHORT:
         return found | nothing | {"reason": "no difference that these prompts can show reaches that power"}
+    # `detectable` goes with the error, so its limits are those of the error.
     low, high = (delta * float(q) / se for q in np.quantile(now.se, (0.025, 0.975)))
     numbers = {"detectable": delta, "detectable_low": low, "detectable_high": high, "power": share}
     return found | numbers | {"power_error": float(np.sqrt(share * (1 - share) / draws)), "reason": ""}
@@ -202,7 +211,7 @@ def _level(one: Estimate, alpha: float, adjust: Adjust) -> float:
     from scipy.special import ndtr
 
     known = np.flatnonzero(~np.isnan(one.se))
-    pairs = max(len(known) * (len(known) - 1) // 2, 1)
+    pairs = max(len(known) * (len(known) - 1) // 2, 1)  # models without an error are in no family
     if adjust == "none" or pairs == 1:
         return alpha
     if adjust == "holm":

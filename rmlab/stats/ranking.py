@@ -78,6 +78,7 @@ def rank_columns(
     scored = ~np.isnan(one.value) & ~np.array([is_baseline(name) for name in names])
     sure = scored & ~np.isnan(one.se)
     places = np.full(len(names), 0)
+    # "min": equal values share the better place.
     places[scored] = rankdata(-np.round(one.value[scored], _DECIMALS), method="min")
     low, high, best, group = (
         np.zeros(len(names), int),
@@ -88,7 +89,10 @@ def rank_columns(
     models = np.flatnonzero(sure)
     if len(models):
         found = _decisions(one, models, confidence, family)
+        # The set always holds the rank that is printed, also where values that are equal but for rounding share a
+        # place.
         low[models] = np.minimum(1 + found.better, places[models])
+        # A model without an error can be clearly worse than nobody, so it counts among the possible places of others.
         high[models] = np.maximum(scored.sum() - found.worse, places[models])
         best[models] = found.best
         for model, shown in zip(models, _letters(one.value[models], found.apart), strict=True):
@@ -112,12 +116,13 @@ def letters(names: Sequence[str], differ: Mask) -> list[str]:
     ['a', 'ab', 'b']
     """
     alike = ~np.asarray(differ, bool) & ~np.eye(len(names), dtype=bool)
-    open_ = np.triu(alike)
+    open_ = np.triu(alike)  # pairs that no letter joins yet
     shown = [""] * len(names)
     made = 0
     for i in range(len(names)):
         while not shown[i] or open_[i].any():
             clique = _grow(i, open_, alike)
+            # All pairs of the group are joined now. A name that differs from all others gets a letter alone.
             open_[np.ix_(clique, clique)] = False
             symbol = _SYMBOLS[made % len(_SYMBOLS)] + (str(made // len(_SYMBOLS) + 1) if made >= len(_SYMBOLS) else "")
             for member in clique:
@@ -138,9 +143,11 @@ class _Decisions(NamedTuple):
 def _decisions(one: Estimate, models: Codes, confidence: float, family: Family) -> _Decisions:
     size, alpha = len(models), 1 - confidence
     a, b = np.triu_indices(size, 1)
+    # Only p is wanted here; the limits of thousands of exact tests take most of the time.
     found = differences(one, models[a], models[b], confidence=confidence, limits=False)
     chance = chance_of(one.influence[models])
     z = _square(size, a, b, signed_z(found.value, found.p))  # above 0: the row's model is ahead of the column's
+    # p is the same both ways round, and 1 of a model against itself.
     p = np.abs(_square(size, a, b, found.p)) + np.eye(size)
     best = best_p(chance, p, z) >= alpha
     apart = np.zeros((size, size), bool)
@@ -149,6 +156,7 @@ def _decisions(one: Estimate, models: Codes, confidence: float, family: Family) 
     else:
         apart[a, b] = apart[b, a] = adjusted_p(chance, found.p, found.value, a, b) < alpha
         clear = apart
+    # z < 0: the row's model is behind, so that one is clearly better.
     return _Decisions((clear & (z < 0)).sum(axis=1), (clear & (z > 0)).sum(axis=1), best, apart)
 
 
@@ -160,7 +168,7 @@ def _square(size: int, a: np.ndarray, b: np.ndarray, of: Floats) -> Floats:
 
 
 def _letters(value: Floats, apart: Mask) -> list[str]:
-    order = np.argsort(-value, kind="stable")
+    order = np.argsort(-value, kind="stable")  # from the best down, so that its letter is "a"
     shown = letters([str(i) for i in order], apart[np.ix_(order, order)])
     found = [""] * len(value)
     for place, symbol in zip(order, shown, strict=True):
@@ -171,6 +179,8 @@ def _letters(value: Floats, apart: Mask) -> list[str]:
 def _grow(start: int, open_: Mask, alike: Mask) -> list[int]:
     """A group of names that do not differ and that no further name fits into, around an uncovered pair of `start`."""
     uncovered = np.flatnonzero(open_[start])
+    # The farthest name that is still to be joined, then whatever lies between, the nearest first: long groups, few
+    # letters.
     clique = [start, *uncovered[-1:]] if len(uncovered) else [start]
     fits = alike[clique].all(axis=0)
     while fits.any():

@@ -16,7 +16,7 @@ from rmlab.tables import PROMPT
 
 __all__ = ["sensitivity"]
 
-BF16_NOISE = 0.035
+BF16_NOISE = 0.035  # of the spread of scores; measured, see `sensitivity`
 
 
 def sensitivity(
@@ -46,7 +46,9 @@ def sensitivity(
     models = reading.items.models
     own = _values(reading)
     reported = _ranks(own)
+    # Values are (repeats, models).
     parts = [_variant(models, "as reported", own[None], reported, np.zeros(len(models)))]
+    # Data of one's own has no published rules that others might have chosen.
     for words, choices in reading.benchmark.variants.items() or _OWN_VARIANTS.items():
         if average == "benchmark" or set(choices) == {"ties"}:
             other = _other(table, reading, average, common, choices)
@@ -97,6 +99,7 @@ def _variant(models: list[str], name: str, values: Floats, reported: Floats, fli
     """Rows of one variant from its values (repeats, models)."""
     from scipy.stats import kendalltau
 
+    # Ranks are (repeats, models); the variant's own rank and tau come from the mean over the repeats.
     ranks, whole = _ranks(values), _ranks(values.mean(axis=0))
     both = ~np.isnan(reported) & ~np.isnan(whole)
     tau = kendalltau(reported[both], whole[both]).statistic if both.sum() > 1 else np.nan
@@ -116,6 +119,7 @@ def _variant(models: list[str], name: str, values: Floats, reported: Floats, fli
 def _margins(table: pd.DataFrame, common: bool) -> Floats:
     """Margin of every model on every comparison, in the order of the items."""
     pairs = as_pairs(table)
+    # Laid out like the items, so that margins and credits stand in the same places; `credit` carries the margin here.
     items = spread(
         pairs, key=ITEM, outcome=np.zeros(len(pairs), np.int8), credit=pairs["margin"].to_numpy(float),
         describing=["subset", "chosen_style", "rejected_style"],
@@ -127,8 +131,10 @@ def _noisy(reading: Reading, margin: Floats, noise: float, repeats: int, seed: i
     """Values and flipped comparisons of every model, once per draw of noise on each answer's score."""
     rng = np.random.default_rng(seed)
     items = reading.items
+    # Noise belongs to an answer, so that all comparisons that it stands in move together.
     chosen, rejected = (_answers(items.frame, side) for side in ("chosen_slot", "rejected_slot"))
     scale = noise * np.array([row[~np.isnan(row)].std() if (~np.isnan(row)).any() else 0.0 for row in margin])
+    # A margin is the difference of two scores, and spreads by the root of two more than either.
     scale = scale[:, None] / np.sqrt(2)
     own = np.argsort(np.argsort(items.models))  # a model's noise goes by its name, not by the order of the rows
     number = overall(reading)
@@ -136,6 +142,7 @@ def _noisy(reading: Reading, margin: Floats, noise: float, repeats: int, seed: i
         up = rng.standard_normal((len(items.models), chosen.max() + 1))[own][:, chosen]
         down = rng.standard_normal((len(items.models), rejected.max() + 1))[own][:, rejected]
         moved = margin + scale * (up - down)
+        # Rounding makes few ties and breaks few: those that are there stay, as does what is missing.
         kept = np.isnan(moved) | (items.outcome == TIE) | (items.outcome <= MISSING)
         changed = replace(items, credit=np.where(kept, items.credit, (moved > 0).astype(float)))
         yield estimate(changed, number).value, _changed(items, changed)

@@ -26,6 +26,7 @@ __all__ = [
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
+# A p near 0.05 then has a Monte-Carlo error of half a point.
 DRAWS = 2000
 _BLOCK = 500  # draws whose normals, or whose pairs, are held in memory at once
 _PAIRS = 40_000_000  # numbers held in memory at once
@@ -44,13 +45,14 @@ class Chance(NamedTuple):
 def chance_of(influence: Floats) -> Chance:
     """Draw once for all families; the seed is fixed, so equal tables give equal answers."""
     rng = np.random.default_rng(_SEED)
-    effect = np.ascontiguousarray(influence.T, dtype=np.float32)
+    effect = np.ascontiguousarray(influence.T, dtype=np.float32)  # (clusters, models)
     block = max(1, min(_BLOCK, _PAIRS // max(len(effect), 1)))
     # Single precision: a draw needs three digits, and the products are the whole cost.
     parts = [
         rng.standard_normal((min(block, DRAWS - start), len(effect)), dtype=np.float32) @ effect
         for start in range(0, DRAWS, block)
     ]
+    # The errors in double precision: a small difference of large covariances would be lost in single.
     product = influence @ influence.T
     own = np.diag(product)
     both = own[:, None] + own
@@ -64,6 +66,7 @@ def signed_z(value: Floats, p: Floats) -> Floats:
     """z of each difference from its own p, with the sign of the difference: exact tests keep their exactness."""
     from scipy.special import ndtri
 
+    # Not value / se: small samples and exact tests have fatter tails than the normal, and their p already knows.
     z: Floats = np.sign(value) * -ndtri(np.maximum(p, 1e-300) / 2)  # a p of 0 would be infinitely far
     return np.where(p >= 1, 0.0, z)
 
@@ -85,6 +88,7 @@ def adjusted_p(chance: Chance, p: Floats, value: Floats, first: Codes, second: C
     block = max(1, min(_BLOCK, _PAIRS // len(known)))
     for start in range(0, DRAWS, block):
         drawn = chance.drawn[start : start + block]
+        # (draws, pairs), pairs in ascending order.
         largest = np.maximum.accumulate(np.abs(drawn[:, a] - drawn[:, b]) / se, axis=1)
         exceed += (largest >= reached).sum(axis=0)
     result[known[order]] = _stepped(exceed, p[known][order])
@@ -122,6 +126,7 @@ def best_p(chance: Chance, p: Floats, z: Floats) -> Floats:
         leader = others[z[others, model].argmax()]
         if z[leader, model] <= 0:
             continue
+        # Signed, not absolute: only a lead over this model speaks against its being the best.
         lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
         share = (1 + (lead >= np.float32(z[leader, model])).sum()) / (1 + DRAWS)
         result[model] = max(share, p[leader, model])
@@ -134,6 +139,8 @@ def lead_quantile(chance: Chance, model: int, *, level: float) -> float:
 
     others = np.delete(np.arange(len(chance.se)), model)
     lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
+    # "higher": a quantile that a draw has, on the safe side. At least that of one comparison alone, so that what is
+    # clear here is significant in `compare`.
     return max(float(np.quantile(lead, level, method="higher")), float(ndtri(level)))
 
 
