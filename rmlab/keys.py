@@ -104,13 +104,17 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[Codes, Codes]:
     (array([0, 0, 1, 0]), array([0, 2]))
     """
     code = _combined(frame, columns)[0]
-    # Rows of a prompt mostly stand together: one number per run of rows.
     start = starts_of(code)
-    of_run = pd.factorize(code[start])[0]
-    first = start[np.diff(np.maximum.accumulate(of_run), prepend=-1) > 0]
-    if len(start) < len(code):
-        of_run = np.repeat(of_run, np.diff(start, append=len(code)))
-    return of_run.astype(np.intp, copy=False), first.astype(np.intp, copy=False)
+    if len(start) == len(code):
+        del start
+        numbers = pd.factorize(code)[0]
+        first = np.flatnonzero(_highest(numbers))
+    else:
+        # Rows of a prompt mostly stand together: one number per run of rows.
+        of_run = pd.factorize(code[start])[0]
+        first = start[_highest(of_run)]
+        numbers = np.repeat(of_run, np.diff(start, append=len(code)))
+    return numbers.astype(np.intp, copy=False), first.astype(np.intp, copy=False)
 
 
 def starts_of(codes: NDArray[np.integer]) -> Codes:
@@ -118,6 +122,15 @@ def starts_of(codes: NDArray[np.integer]) -> Codes:
     new = np.ones(len(codes), np.bool_)
     np.not_equal(codes[1:], codes[:-1], out=new[1:])
     return np.flatnonzero(new)
+
+
+def _highest(codes: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Whether each code is above all before it: numbers given in order of appearance are, where they first stand."""
+    # Tens of millions of rows: a difference of neighbours would hold two more arrays of their length.
+    so_far = np.maximum.accumulate(codes)
+    above = np.ones(len(codes), np.bool_)
+    np.greater(so_far[1:], so_far[:-1], out=above[1:])
+    return above
 
 
 def has_repeats(frame: pd.DataFrame, columns: Sequence[str]) -> bool:

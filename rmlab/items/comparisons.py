@@ -70,11 +70,11 @@ def comparison_items(
     """
     compared = _compared(tables.check_scores(table, allow_missing=True)) if _has_scores(table) else as_pairs(table)
     _refuse_empty(compared)
-    outcome = codes(compared, "outcome", tables.OUTCOME, allow_missing=True)
+    outcome = codes(compared, "outcome", tables.OUTCOME, allow_missing=True).astype(np.int8)
     return spread(
         compared,
         key=ITEM,
-        outcome=outcome.astype(np.int8),
+        outcome=outcome,
         credit=_earned(credit)[outcome],
         cluster=cluster,
         describing=[*_DESCRIBING, *describing],

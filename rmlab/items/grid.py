@@ -74,15 +74,18 @@ def spread(
     `key` are the columns that name an item, `describing` further ones that an item has, `cluster` those that items of
     one cluster share; `outcome` and `credit` are (rows,). Raises DataError where a model has two rows for one item.
     """
+    # Items before models: numbering them takes the most memory, while nothing else is held.
+    item, first = number(rows, list(key))
     model, seen = number(rows, ["model"])
     names = rows["model"].iloc[seen].tolist()
-    item, first = number(rows, list(key))
     shape = (len(names), len(first))
     order, frame = _sorted(_plain(rows[[*dict.fromkeys([*key, *describing])]].iloc[first]), key)
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     where = place[item]
-    where += model * len(first)
+    model *= len(first)
+    where += model
+    del item, model
     _refuse_repeats(rows, where, [*key], {"outcome": outcome, "credit": credit})
     outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
     # `ravel` of a fresh array is a view, so these two lines fill the squares themselves.

@@ -15,7 +15,7 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.items.grid import Items
 from rmlab.tables import LABELS, LEVELS, PROMPT, STYLES
 
-__all__ = ["Browsing", "Column", "Json", "browsing", "embedded"]
+__all__ = ["Browsing", "Column", "Json", "browsing", "embedded", "has_styles"]
 
 Json = Mapping[str, "Json"] | list["Json"] | list[int] | list[str] | list[float | None] | str | float | bool | None
 Column = list[int]
@@ -47,6 +47,7 @@ def browsing(
     sample of the prompts, as many of each domain as its share.
     """
     benchmark = benchmark_of(table)
+    cells = _cells(table) if has_styles(table) else None  # first: it reads the table anew, while nothing else is held
     items = benchmark.items(table)
     names = items.frame[["domain", "id"]].drop_duplicates(ignore_index=True)
     prompts = _Prompts(names)
@@ -62,11 +63,17 @@ def browsing(
         "score": _scores(table, items, answers),
         "margin": _margins(table, items),
         "where": where,
-        "cells": _cells(table) if items.styled else None,
+        "cells": cells,
     }
     chosen, said = _sample(answers, texts and responses is not None, limit, seed, names)
     data["texts"] = None if chosen is None else _texts(answers, chosen)
     return Browsing(data, list(where), said)
+
+
+def has_styles(table: pd.DataFrame) -> bool:
+    """Whether every answer of a table of scores or pairs has a style."""
+    column = "style" if "style" in table.columns else "chosen_style"
+    return bool(table[column].notna().all())
 
 
 def embedded(data: "Mapping[str, Json]") -> str:
@@ -151,9 +158,7 @@ def _scores(table: pd.DataFrame, items: Items, answers: pd.DataFrame) -> Json:
     if "score" not in table.columns:
         return None
     keys = [*PROMPT, "label", "slot"]
-    wide = table.assign(label=table["label"].astype("str")).pivot(index=keys, columns="model", values="score")
-    rows = wide.reindex(pd.MultiIndex.from_frame(answers[keys]))
-    return [_floats(rows[model].to_numpy(float)) for model in items.models]
+    return _by_model(table.assign(label=table["label"].astype("str")), keys, "score", answers, items.models)
 
 
 def _margins(table: pd.DataFrame, items: Items) -> Json:
@@ -161,9 +166,20 @@ def _margins(table: pd.DataFrame, items: Items) -> Json:
     if "score" in table.columns or "margin" not in table.columns or table["margin"].isna().all():
         return None
     keys = [*PROMPT, "chosen_slot", "rejected_slot"]
-    rows = table.pivot(index=keys, columns="model", values="margin")
-    rows = rows.reindex(pd.MultiIndex.from_frame(items.frame[keys]))
-    return [_floats(rows[model].to_numpy(float)) for model in items.models]
+    return _by_model(table, keys, "margin", items.frame, items.models)
+
+
+def _by_model(table: pd.DataFrame, keys: list[str], value: str, wanted: pd.DataFrame, models: list[str]) -> list[str]:
+    """A column of every model on the rows of `wanted`; NaN where a model has none."""
+    index = pd.MultiIndex.from_frame(wanted[keys])
+    found = []
+    for model in models:  # one by one: a pivot of tens of millions of rows would hold them several times over
+        own = table[(table["model"] == model).to_numpy()]
+        row = np.full(len(index), np.nan)
+        place = index.get_indexer(pd.MultiIndex.from_frame(own[keys]))
+        row[place[place >= 0]] = own[value].to_numpy(float)[place >= 0]
+        found.append(_floats(row))
+    return found
 
 
 def _where(benchmark: Benchmark, items: Items) -> dict[str, Json]:

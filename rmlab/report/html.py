@@ -17,7 +17,7 @@ from rmlab.items.ties import TIES
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_points
 from rmlab.plots.leaderboard import plot_leaderboard
 from rmlab.report import page
-from rmlab.report.browsing import browsing
+from rmlab.report.browsing import browsing, has_styles
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.results import Paths, Results, read_results
 from rmlab.tables import DataError
@@ -80,6 +80,8 @@ def _section(name: str, results: Results, responses: pd.DataFrame | None, limit:
     models = int((board["kind"] == "model").sum())
     said = "1 model" if models == 1 else f"{models} models"
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    # Before the prompts, whose lists stay until the page is written.
+    figures = list(_figures(name, file, whole, board))
     found = browsing(whole, responses, texts=limit > 0, limit=limit, seed=seed)
     parts = [
         f"<p>{said}, {int(board['n_prompts'].max()):,} prompts. {page.download(board, f'{file}-leaderboard')} "
@@ -87,7 +89,7 @@ def _section(name: str, results: Results, responses: pd.DataFrame | None, limit:
         page.board_html(board, name, found.columns),
         _explained(name, whole),
         page.provenance_html(results.provenance.get(name, {})),
-        *_figures(name, file, whole, board),
+        *figures,
         page.browse_html(name, _title(name), found),
     ]
     return _title(name), "".join(parts)
@@ -96,7 +98,7 @@ def _section(name: str, results: Results, responses: pd.DataFrame | None, limit:
 def _explained(name: str, table: pd.DataFrame) -> str:
     """What the columns are, and where the benchmark is."""
     one = benchmark_of(table)
-    parts = [_LEVELS] if _styled(table) else []
+    parts = [_LEVELS] if has_styles(table) else []
     if one.sections:
         parts += [f"{column}: {', '.join(subsets)}." for column, subsets in one.sections.items()]
     at = page.hub_link(one.hub.repo, "datasets/") if one.hub is not None else ""
@@ -119,7 +121,7 @@ def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> 
     blind = [m for m in board["model"] if is_baseline(m)][:1]
     if benchmark_of(whole).needs == "scores":
         yield from _best_of_figures(file, whole[whole["model"].isin([*best, *blind])])
-    elif _styled(whole):
+    elif has_styles(whole):
         shown = [*[m for m in board["model"] if not is_baseline(m)][:_BARS], *filter(is_baseline, board["model"])]
         yield from _style_figures(file, whole, [*best, *blind], shown)
 
@@ -152,11 +154,6 @@ def _style_figures(file: str, table: pd.DataFrame, panels: list[str], bars: list
     cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
     caption = f"Style against substance: the best {_PANELS} models and a baseline."
     yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)
-
-
-def _styled(table: pd.DataFrame) -> bool:
-    column = "style" if "style" in table.columns else "chosen_style"
-    return bool(table[column].notna().all())
 
 
 def _footer(files: list[Path]) -> str:
