@@ -240,7 +240,7 @@ def intervals(
             rows += show(covered(name, world, draws, seed=seed + number))
     for number, (name, advantages) in enumerate(right_by.items()):
         if only in name:
-            rows += show(reward_bench_2(name, advantages, max(draws // 2, 20), seed=seed + 30 + number))
+            rows += show(reward_bench_2(name, advantages, draws, seed=seed + 30 + number))
     return rows
 
 

@@ -125,14 +125,15 @@ def from_designs(draws: int, seed: int) -> list[Row]:
 
     Nothing is tilted or resampled here: the second model's right answers score lower by what makes the true difference
     as large as `detectable`, and new prompts are drawn each time. As two models agree less often the further they are
-    apart, both are sought together. Once at the mean `detectable` of the tables, once at each table's own.
+    apart, both are sought together. Once at the mean `detectable` of the tables, once at each table's own. And how many
+    of the tables have, between `detectable_low` and `detectable_high`, the difference that 80 % of new ones find.
     """
     rng, rows = np.random.default_rng(seed), []
     for name, world in TWO_MODELS.items():
         other = world.design
         for step in range(_ROUNDS):
             last = step == _ROUNDS - 1
-            asked = detectables(world, other, world.tables if last else max(world.tables // 4, 5), rng)
+            asked, low, high = detectables(world, other, world.tables if last else max(world.tables // 4, 5), rng)
             other = lowered(world.design, float(asked.mean()), world.sizes, world.per)
         each = [lowered(world.design, float(delta), world.sizes, world.per) for delta in asked]
         ways = {
@@ -144,16 +145,28 @@ def from_designs(draws: int, seed: int) -> list[Row]:
              "draws": len(p), "share": p.mean()}
             for way, p in ways.items()
         ]  # fmt: skip
+        true = _found_in_80(world, asked.mean(), ways["at the mean detectable of tables"].mean(), draws, rng)
+        rows.append({"what": "detectable_low to detectable_high hold the difference of 80 % power, t test",
+                     "world": f"{name}: truly {true:.4f}", "draws": len(low),
+                     "share": np.mean((low <= true) & (true <= high))})  # fmt: skip
     return rows
 
 
+def _found_in_80(world: Two, at: float, power: float, draws: int, rng: np.random.Generator) -> float:
+    """The difference that is found in 80 % of tables, from the power at one near it and at one a tenth larger."""
+    beyond = found(world, [lowered(world.design, 1.1 * at, world.sizes, world.per)], draws, rng).mean()
+    return float(at * (1 + 0.1 * (0.8 - power) / (beyond - power)))
+
+
 def detectables(world: Two, other: Design, tables_drawn: int, rng: np.random.Generator) -> np.ndarray:
-    """What `power` calls detectable in tables of the two models."""
+    """What `power` calls detectable in tables of the two models, and the range that it gives: (3, tables)."""
     asked = []
     for table in range(tables_drawn):
         pairs = as_pairs(two(world.design, other, 1, rng, world.sizes, world.per))
-        asked.append(stats.power(pairs, "row 0", "row 1", seed=table)["detectable"].item())
-    return np.array([delta for delta in asked if delta == delta])
+        said = stats.power(pairs, "row 0", "row 1", seed=table).iloc[0]
+        asked.append(said[["detectable", "detectable_low", "detectable_high"]].astype(float))
+    known = np.array(asked)
+    return known[~np.isnan(known[:, 0])].T
 
 
 def found(world: Two, others: list[Design], draws: int, rng: np.random.Generator) -> np.ndarray:
