@@ -95,9 +95,10 @@ clean:
 	@$(PIP) --target $@ fastapi==0.165.0 uvicorn==0.54.0 openai==3.54.0 python-multipart==0.0.34
 	@touch $@
 
-# A server of object storage and its client, apart: rmlab takes whatever fsspec finds.
+# A server of object storage and its client, apart: rmlab takes whatever fsspec finds. Without the constraints: the
+# client wants an older python-dateutil than the one there.
 .venv/s3: .venv/bin/python Makefile
-	@$(PIP) --target $@ 'moto[server]==5.2.5' s3fs==2026.9.0
+	@$(BIN)/python -m pip install --quiet --target $@ 'moto[server]==5.2.5' s3fs==2026.9.0
 	@touch $@
 
 # The validator of an exchange format, in an environment of its own: it asks for Python 3.12. PYTHON312 names one.
