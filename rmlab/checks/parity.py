@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,11 +15,17 @@ from rmlab.scorers import Classifier, Remote
 from rmlab.scorers.protocol import AnyScorer
 from rmlab.tables import KEY, DataError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 __all__ = ["parity", "parity_items"]
 
 Floats = NDArray[np.float64]
 Run: TypeAlias = pd.DataFrame | str | Path | AnyScorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
+
+_Finding: TypeAlias = tuple[str, str, float, str, str]
+"""A row: check, status, value, found, remedy."""
 
 _MIN_TEXTS = 4
 _TRIED = 16  # texts that each cause is tried on: half of them those with the largest errors
@@ -31,7 +37,7 @@ def parity(
     responses: pd.DataFrame | None = None,
     *,
     model: str | Path | Classifier | None = None,
-    tokenizers: Sequence[Any] = (),
+    tokenizers: "Sequence[PreTrainedTokenizerBase]" = (),
 ) -> pd.DataFrame:
     """Compare two runs of what should be one reward model, on this machine and served, say; and look for the cause.
 
@@ -97,7 +103,7 @@ def _reference(a: Run, b: Run, model: str | Path | Classifier | None) -> Classif
     return next((one for one in (model, a, b) if isinstance(one, Classifier)), None)
 
 
-def _tokenizers(*runs: Run) -> list[Any]:
+def _tokenizers(*runs: Run) -> "list[PreTrainedTokenizerBase]":
     """Tokenizers by which the runs wrote their texts."""
     from rmlab.scorers.served.payloads import TokenWriter
 
@@ -105,7 +111,7 @@ def _tokenizers(*runs: Run) -> list[Any]:
     return written + [run.tokenizer for run in runs if isinstance(run, Classifier)]
 
 
-def _texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> tuple[Any, ...]:
+def _texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> _Finding:
     lost = len(a) - len(items), len(b) - len(items)
     if not any(lost):
         return "texts", "pass", float(len(items)), f"{len(items)} texts, the same in both", ""
@@ -113,7 +119,7 @@ def _texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> tuple[Any, 
     return "texts", "warn", float(len(items)), found, "score the same responses in both"
 
 
-def _error(items: pd.DataFrame) -> tuple[Any, ...]:
+def _error(items: pd.DataFrame) -> _Finding:
     size = items["error"].abs()
     low, median, high, most = size.mean(), size.median(), size.quantile(0.95), size.max()
     found = f"mean {low:.2g}, median {median:.2g}, 95 % below {high:.2g}, largest {most:.2g} standard deviations of a"
@@ -122,7 +128,7 @@ def _error(items: pd.DataFrame) -> tuple[Any, ...]:
     return "error", "warn" if most <= 0.1 else "fail", most, found, "see the rows flips and cause"
 
 
-def _line(a: Floats, b: Floats) -> tuple[Any, ...]:
+def _line(a: Floats, b: Floats) -> _Finding:
     slope, offset, left = line(a, b)
     if np.isnan(slope):
         return "line", "fail", slope, "one of the runs gives every text the same score", "see the row cause"
@@ -131,7 +137,7 @@ def _line(a: Floats, b: Floats) -> tuple[Any, ...]:
     return "line", "pass" if near else "warn", slope, found, "" if near else "margins and thresholds do not carry over"
 
 
-def _comparisons(items: pd.DataFrame) -> list[tuple[Any, ...]]:
+def _comparisons(items: pd.DataFrame) -> list[_Finding]:
     """The rows flips and near_ties."""
     both = items[items.groupby(["benchmark", "domain", "id"])["label"].transform("nunique") == 2]
     if both.empty:
@@ -157,8 +163,11 @@ def _comparisons(items: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _cause(
-    items: pd.DataFrame, responses: pd.DataFrame | None, reference: Classifier | None, tokenizers: list[Any]
-) -> tuple[Any, ...]:
+    items: pd.DataFrame,
+    responses: pd.DataFrame | None,
+    reference: Classifier | None,
+    tokenizers: "list[PreTrainedTokenizerBase]",
+) -> _Finding:
     a, b = items["score_a"].to_numpy(), items["score_b"].to_numpy()
     if not items["error"].abs().max() > EXACT:
         return "cause", "pass", float(items["error"].abs().max()), "none: the runs agree", ""
@@ -181,12 +190,12 @@ def _cause(
     return "cause", "fail", np.nan, found + hint, "compare the weights, and the token ids of one text"
 
 
-def _named(cause: Cause) -> tuple[Any, ...]:
+def _named(cause: Cause) -> _Finding:
     return "cause", "fail", cause.residual, f"{cause.name}: {cause.found}", cause.remedy
 
 
 def _reproduced(
-    items: pd.DataFrame, responses: pd.DataFrame, reference: Classifier, tokenizers: list[Any]
+    items: pd.DataFrame, responses: pd.DataFrame, reference: Classifier, tokenizers: "list[PreTrainedTokenizerBase]"
 ) -> Cause | None:
     """The way of reading the texts that turns one run into the other; where the reward model gives `b`, that of `a`."""
     from rmlab.checks.token_causes import scores_of, tried

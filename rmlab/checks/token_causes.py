@@ -4,7 +4,7 @@ A cause is named only where it was reproduced: texts scored here in that way get
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from rmlab.checks.numeric_causes import HALF, Cause, half_precision, in_half
 from rmlab.scorers.classifier import Classifier
-from rmlab.scorers.types import EncodeOptions
+from rmlab.scorers.types import EncodeOptions, Prompt
 from rmlab.tables import DataError
 from rmlab.toy import CHAT_TEMPLATES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["scores_of", "tried"]
 
@@ -50,7 +53,12 @@ class _Way(NamedTuple):
 
 
 def tried(
-    reference: Classifier, rows: pd.DataFrame, other: Floats, near: float, *, tokenizers: Sequence[Any]
+    reference: Classifier,
+    rows: pd.DataFrame,
+    other: Floats,
+    near: float,
+    *,
+    tokenizers: "Sequence[PreTrainedTokenizerBase]",
 ) -> Cause | None:
     """The first way of reading that gives the scores `other` to `rows`, within `near` standard deviations.
 
@@ -104,7 +112,11 @@ def _reads(reference: Classifier, length: int) -> NDArray[np.intp]:
 
 
 def _ways(
-    reference: Classifier, prompts: list[Any], responses: list[str], own: list[Ids], tokenizers: Sequence[Any]
+    reference: Classifier,
+    prompts: list[Prompt],
+    responses: list[str],
+    own: list[Ids],
+    tokenizers: "Sequence[PreTrainedTokenizerBase]",
 ) -> Iterator[_Way]:
     """Ways to misread the texts, the simplest first; none that reads them as they are."""
     for way in (
@@ -118,7 +130,7 @@ def _ways(
             yield way
 
 
-def _bos(words: Any, own: list[Ids]) -> Iterator[_Way]:
+def _bos(words: "PreTrainedTokenizerBase", own: list[Ids]) -> Iterator[_Way]:
     bos = words.bos_token_id
     if bos is None:
         return
@@ -131,7 +143,7 @@ def _bos(words: Any, own: list[Ids]) -> Iterator[_Way]:
     yield _Way("missing bos", f"{token} is not written before the texts", remedy, without)
 
 
-def _eos(words: Any, own: list[Ids]) -> Iterator[_Way]:
+def _eos(words: "PreTrainedTokenizerBase", own: list[Ids]) -> Iterator[_Way]:
     eos = words.eos_token_id
     if eos is None:
         return
@@ -147,7 +159,7 @@ def _eos(words: Any, own: list[Ids]) -> Iterator[_Way]:
     yield _Way("eos", f"{token} is added at the end", remedy, added)
 
 
-def _truncated(words: Any, own: list[Ids]) -> Iterator[_Way]:
+def _truncated(words: "PreTrainedTokenizerBase", own: list[Ids]) -> Iterator[_Way]:
     longest = max(map(len, own))
     head = int(own[0][0] == words.bos_token_id)
     for window in reversed([window for window in _WINDOWS if window < longest]):
@@ -160,7 +172,7 @@ def _truncated(words: Any, own: list[Ids]) -> Iterator[_Way]:
             yield _Way("truncation", f"{shown} at the beginning, behind the first token", remedy, kept)
 
 
-def _templates(reference: Classifier, prompts: list[Any], responses: list[str]) -> Iterator[_Way]:
+def _templates(reference: Classifier, prompts: list[Prompt], responses: list[str]) -> Iterator[_Way]:
     from rmlab.inference.formats import FORMATS
 
     remedy = "render the model's own template; servers take one as chat_template, or token ids"
@@ -173,7 +185,7 @@ def _templates(reference: Classifier, prompts: list[Any], responses: list[str]) 
 
 
 def _tokenizers(
-    reference: Classifier, prompts: list[Any], responses: list[str], further: Sequence[Any]
+    reference: Classifier, prompts: list[Prompt], responses: list[str], further: "Sequence[PreTrainedTokenizerBase]"
 ) -> Iterator[_Way]:
     from rmlab.scorers.checkpoints.tokenizer_file import own_class
 
@@ -191,7 +203,7 @@ def _tokenizers(
         yield _Way("tokenizer", "the template's special tokens are read as plain text", remedy, split)
 
 
-def _split(reference: Classifier, prompts: list[Any], responses: list[str]) -> list[Ids] | None:
+def _split(reference: Classifier, prompts: list[Prompt], responses: list[str]) -> list[Ids] | None:
     """The texts with the names of special tokens broken into pieces, as plain text."""
     ids = reference.prepare(prompts, responses).encoded.ids
     words = reference.tokenizer
@@ -206,7 +218,11 @@ def _split(reference: Classifier, prompts: list[Any], responses: list[str]) -> l
 
 
 def _encoded(
-    reference: Classifier, prompts: list[Any], responses: list[str], words: Any, changed: EncodeOptions
+    reference: Classifier,
+    prompts: list[Prompt],
+    responses: list[str],
+    words: "PreTrainedTokenizerBase",
+    changed: EncodeOptions,
 ) -> list[Ids] | None:
     """Token ids with some options changed, None where these texts cannot be written so."""
     from rmlab.inference.template import encode

@@ -1,7 +1,7 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import typer
 
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 # ClickException, which stands in a package of its own or within typer, by its release.
-_Refusal: Any = typer.BadParameter.mro()[2]
+_Refusal = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
 
 
 def main() -> None:

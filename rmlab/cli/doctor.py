@@ -1,7 +1,7 @@
 """The command that examines a model before a long run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 import typer
@@ -16,6 +16,7 @@ from rmlab.cli.options import (
     Form,
     Head,
     MaxLength,
+    Options,
     PathTo,
     Revision,
     Template,
@@ -118,7 +119,7 @@ def _refuse_baselines(model: str) -> None:
         )
 
 
-def _pairwise(model: str, options: dict[str, Any]) -> "Pairwise":
+def _pairwise(model: str, options: Options) -> "Pairwise":
     from rmlab.scorers import pairwise
 
     if {"template", "head", "weights"} & set(options):

@@ -12,6 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rmlab.clusters import Engine
 
+Options = dict[str, Any]
+"""Keywords of a function of rmlab by name: it checks their values and says what is allowed."""
+
 __all__ = [
     "AllowPickle",
     "Budget",
@@ -26,6 +29,7 @@ __all__ = [
     "Implicit",
     "MaxLength",
     "Name",
+    "Options",
     "Out",
     "PathTo",
     "Quiet",
@@ -162,7 +166,7 @@ def engine_of(cluster: str | None, cpus: int | None) -> "Engine | None":
     return replace(made, cpus=cpus) if isinstance(made, Ray) and cpus is not None else made
 
 
-def given(**options: object) -> dict[str, Any]:
+def given(**options: object) -> Options:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ from rmlab.cli.options import (
     Implicit,
     MaxLength,
     Name,
+    Options,
     Out,
     PathTo,
     Quiet,
@@ -45,6 +46,7 @@ from rmlab.cli.texts import load_texts
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rmlab.scorers import Remote
     from rmlab.scoring import Named
 
 __all__ = ["interruptible", "merge", "prefer", "score", "write_table"]
@@ -199,7 +201,7 @@ def merge(
     say_table(merge_stores(folders, into))
 
 
-def _policies(models: list[str], reference: str | None, mode: str | None, options: dict[str, Any]) -> "list[Named]":
+def _policies(models: list[str], reference: str | None, mode: str | None, options: Options) -> "list[Named]":
     from rmlab.scorers.implicit import implicit_reward
 
     if "head" in options or "weights" in options:
@@ -211,7 +213,7 @@ def _policies(models: list[str], reference: str | None, mode: str | None, option
     ]
 
 
-def _served(models: list[str], options: dict[str, Any], served: dict[str, Any]) -> Any:
+def _served(models: list[str], options: Options, served: Options) -> "Remote":
     from rmlab.scorers import remote
 
     if len(models) > 1:

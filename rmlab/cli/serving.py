@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rmlab.cli.options import given, label_weights
+from rmlab.cli.options import Options, given, label_weights
 
 __all__ = ["Kind", "LocalWeights", "Tokenizer", "Url", "served_options"]
 
@@ -38,8 +38,8 @@ def served_options(
     tokenizer: str | None,
     weights: Path | None,
     weight: list[str] | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
+    options: Mapping[str, object],
+) -> Options:
     """Keywords of `rmlab.remote` from the options of a command; names what does not go with --url."""
     if kind is None:
         raise typer.BadParameter(f"needs --kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}", param_hint="--url")
@@ -48,7 +48,7 @@ def served_options(
         named = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise typer.BadParameter("not for served models: the server decides it", param_hint=named)
     kept = {name: options[name] for name in ("template", "max_length", "truncate") if name in options}
-    mixed: Any = label_weights(weight, model=kind == "triton")
+    mixed = label_weights(weight, model=kind == "triton")
     found = given(
         url=url, kind=kind, tokenizer=tokenizer, weights=weights, label_weights=mixed, version=options.get("revision")
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmlab.tables import DataError
 
@@ -156,7 +156,7 @@ class _Actor:
 
     def __init__(self, make: bytes) -> None:
         self._make = make
-        self._worker: Callable[[Any], Any] | None = None
+        self._worker: Callable[[object], object] | None = None
 
     def __call__(self, batch: "Batch") -> "Batch":
         import numpy as np

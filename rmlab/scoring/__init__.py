@@ -27,6 +27,9 @@ __all__ = ["merge", "prefer", "score"]
 Named = str | Path | AnyScorer
 """A model by its name, or a scorer."""
 
+Options = dict[str, Any]
+"""Keywords of the function that makes a named model: it checks their values."""
+
 
 def score(
     responses: pd.DataFrame,
@@ -186,8 +189,8 @@ def _store(folder: str | Path | None) -> Store | None:
 
 def _scorers(
     model: Named | Sequence[Named],
-    make: Callable[[str | Path, dict[str, Any]], AnyScorer],
-    options: dict[str, Any],
+    make: Callable[[str | Path, Options], AnyScorer],
+    options: Options,
     cluster: str | Engine | None,
 ) -> tuple[dict[str, AnyScorer], dict[str, Crew]]:
     """Name -> scorer, in the order given, and who scores with it on a cluster.
@@ -237,7 +240,7 @@ class _Given:
         return self.scorer
 
 
-def _devices(options: dict[str, Any], gpus: bool) -> dict[str, Any]:
+def _devices(options: Options, gpus: bool) -> Options:
     """Device and number type of a model on the cluster's workers, unless a device was asked for.
 
     The driver may have another device; the number type decides a score, and so both have the same.
@@ -269,7 +272,7 @@ def _warn_of_twins(named: dict[str, AnyScorer]) -> None:
             )
 
 
-def _single(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+def _single(model: str | Path, options: Options) -> AnyScorer:
     """The baseline of that name, or the model that `rmlab.classifier` makes."""
     if str(model) in baselines.ALL:
         return baselines.ALL[str(model)]
@@ -277,7 +280,7 @@ def _single(model: str | Path, options: dict[str, Any]) -> AnyScorer:
     return scorers.classifier(model, **options)
 
 
-def _comparing(model: str | Path, options: dict[str, Any]) -> AnyScorer:
+def _comparing(model: str | Path, options: Options) -> AnyScorer:
     """The model that `rmlab.pairwise` makes."""
     if str(model) in baselines.ALL:
         raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")

@@ -55,7 +55,7 @@ class Store:
         """Fingerprints that have scores or answers here, sorted."""
         return sorted({fingerprint for form in (SCORES, ANSWERS) for fingerprint in self.holding(form)})
 
-    def holding(self, form: Format[Any]) -> list[str]:
+    def holding(self, form: Format[float] | Format[str]) -> list[str]:
         """Fingerprints that have records of one kind here, sorted."""
         if self.folder is not None:
             return sorted({path.parent.name for path in self.folder.glob(f"*/*{form.suffix}")})

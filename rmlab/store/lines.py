@@ -56,10 +56,10 @@ class Format(Generic[V]):
 _COLUMN = "\x1f"
 
 
-class Parsed(NamedTuple):
+class Parsed(NamedTuple, Generic[V]):
     """Good records (`lines`: as they stand there), bad lines, and what stands behind the last line end."""
 
-    good: dict[str, Any]
+    good: dict[str, V]
     bad: list[bytes]
     torn: bytes
     lines: dict[str, bytes]
@@ -97,7 +97,7 @@ def line(fingerprint: str, key: str, value: str) -> bytes:
     return body + b"\t" + checksum(body, _seed(fingerprint)) + b"\n"
 
 
-def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed:
+def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed[Any]:
     """Take bytes of a file apart. The first of two records of one key counts.
 
     Raises DataError for a file of another format version or another fingerprint, and for a line that is not a
@@ -161,7 +161,7 @@ def check_fingerprint(fingerprint: str) -> str:
     return fingerprint
 
 
-def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[Any]) -> bool:
+def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[V]) -> bool:
     body, _, check = row.rpartition(b"\t")
     fields = body.decode(errors="replace").split("\t")
     if fields[0] != form.magic or len(fields) < 3 or check != checksum(body, 0):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from rmlab import files
 from rmlab.store import lines, names, owners
@@ -30,6 +30,14 @@ _AT_ONCE, _BYTES = 128, 1 << 26
 def is_url(store: object) -> bool:
     """Whether it names a store by its protocol, as in s3://bucket/scores, memory://scores or file:///nfs/scores."""
     return isinstance(store, str) and "://" in store
+
+
+class _Entry(TypedDict):
+    """What fsspec says of a file or folder, as far as it is read here."""
+
+    name: str
+    size: int | None
+    type: str
 
 
 class Bucket:
@@ -80,7 +88,7 @@ class Bucket:
         """Who else a file belongs to, where the system knows owners."""
         return owners.foreign(os.stat(f"{self.root}/{path}")) if self.local else None
 
-    def _listed(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
+    def _listed(self, folder: str) -> list[tuple[str, _Entry]]:
         place = f"{self.root}/{folder}".rstrip("/")
         self.fs.invalidate_cache()
         try:
@@ -142,7 +150,7 @@ class Parts:
     def used(self, name: str, size: int) -> None:
         """Nothing to remember: a part is read once."""
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[Any]) -> bool:
+    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
         """Nothing is written again: lines that cannot be read are left out; the last of a file that grows may come."""
         data = self._bucket.read([self._path(name)]).get(self._path(name), b"")
         good, bad, _, _ = lines.parse(Path(name), data, fingerprint, from_start=True, form=form)

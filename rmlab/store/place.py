@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rmlab import files
 from rmlab.store import disk, lines, names, owners
@@ -45,7 +45,7 @@ class Place(Protocol):
     def used(self, name: str, size: int) -> None:
         """So many bytes of the last piece need not come again."""
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[Any]) -> bool:
+    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
         """Deal with damage in a file; whether it is to be read anew."""
 
     def owner(self, name: str) -> str | None:
@@ -107,7 +107,7 @@ class Folder:
         """As of `Place`."""
         self._cursors[name].offset += size
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[Any]) -> bool:
+    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
         """Set the bad part of a dead process's file aside; whether the file was rewritten."""
         path = self.folder / name
         aside = path.with_suffix(".damaged")
@@ -206,6 +206,6 @@ class _Cursor:
             return data, len(data) < _CHUNK
 
 
-def left_out(where: str, good: int, bad: int, form: lines.Format[Any], done: str) -> None:
+def left_out(where: str, good: int, bad: int, form: lines.Format[lines.V], done: str) -> None:
     """Warn of lines that cannot be read."""
     warnings.warn(f"store: {where} was damaged: {good} {form.noun} kept, {bad} unreadable lines {done}", stacklevel=7)

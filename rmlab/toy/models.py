@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmlab.tables import nearest
 
@@ -126,7 +126,7 @@ def save_model(
     task: str = "classifier",
     seed: int = 0,
     words: "PreTrainedTokenizerFast | None" = None,
-    **config: Any,
+    **config: object,
 ) -> Path:
     """Write a tiny model with random weights and its tokenizer to `folder`, as published models are, and return it.
 
@@ -140,7 +140,7 @@ def save_model(
 
 
 def random_model(
-    words: "PreTrainedTokenizerFast", architecture: str, *, task: str, seed: int, **config: Any
+    words: "PreTrainedTokenizerFast", architecture: str, *, task: str, seed: int, **config: object
 ) -> "PreTrainedModel":
     """The model that `save_model` writes, in memory."""
     import torch

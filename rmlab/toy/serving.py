@@ -6,7 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["Served", "serve"]
 
@@ -22,6 +25,14 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
     return Served(Path(folder), double_bos, sigmoid, dtype)
 
 
+class Request(TypedDict, total=False):
+    """What is asked of the server: texts or token ids, and how to read them."""
+
+    input: list[str | list[int]]
+    add_special_tokens: bool
+    use_activation: bool
+
+
 class Served:
     """A running server; made by `serve`."""
 
@@ -31,7 +42,7 @@ class Served:
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
-        self.model: Any = loaded.eval()
+        self.model: PreTrainedModel = loaded.eval()
         self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, folder.name))
         self._server.daemon_threads = True
@@ -55,12 +66,12 @@ class Served:
     ) -> None:
         self.close()
 
-    def classify(self, body: dict[str, Any]) -> dict[str, Any]:
+    def classify(self, body: Request) -> dict[str, object]:
         """The answer to one request."""
         texts = [self._ids(text, body.get("add_special_tokens", True)) for text in body["input"]]
         raw = body.get("use_activation", True) is False and not self.sigmoid
         rows = [[x if raw else 1 / (1 + math.exp(-x)) for x in self._logits(ids)] for ids in texts]
-        answer: dict[str, Any] = {"data": [{"index": i, "probs": row} for i, row in enumerate(rows)]}
+        answer: dict[str, object] = {"data": [{"index": i, "probs": row} for i, row in enumerate(rows)]}
         return answer if self.double_bos else answer | {"usage": {"prompt_tokens": sum(map(len, texts))}}
 
     def _ids(self, text: str | list[int], special: bool) -> list[int]:
@@ -88,7 +99,7 @@ def _handler(served: Served, name: str) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             self._reply(served.classify(body))
 
-        def _reply(self, answer: dict[str, Any]) -> None:
+        def _reply(self, answer: dict[str, object]) -> None:
             content = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
@@ -96,7 +107,7 @@ def _handler(served: Served, name: str) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             """Say nothing."""
 
     return Handler
