@@ -50,7 +50,7 @@ class World(NamedTuple):
 
 
 SECOND = Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
-BLANK = {"ties": 0.1, "blanks": 0.05}
+GAPS = {"ties": 0.1, "missing": 0.05}
 STUBBORN = Design((1.2,) * 4, style=3.0, prompts=0.3, noise=0.25)
 WORLDS = {
     "typical": World(Design(), SECOND),
@@ -58,8 +58,8 @@ WORLDS = {
     "style goes with difficulty": World(Design(slope=0.6), SECOND._replace(slope=0.3)),
     "near-perfect": World(Design(advantage=NEAR), Design(advantage=tuple(x - 0.3 for x in NEAR))),
     "domains of 8 prompts": World(Design(), SECOND, dict.fromkeys(SIZES, 8)),
-    "ties and blanks at random": World(
-        Design(**BLANK), SECOND._replace(**BLANK), {k: n // 4 for k, n in SIZES.items()}
+    "ties and missing outcomes at random": World(
+        Design(**GAPS), SECOND._replace(**GAPS), {k: n // 4 for k, n in SIZES.items()}
     ),
     **{f"{n} prompts, 1 to 9 comparisons": World(Design((1.0,)), Design((0.7,)), {"all": n}, 0) for n in (12, 40, 130)},
     "40 nearly perfect, 1 to 9 comparisons": World(Design((3.0,)), Design((2.7,)), {"all": 40}, 0),

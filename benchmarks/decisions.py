@@ -20,7 +20,7 @@ BATCH = 50
 
 
 def coherence(draws: int, seed: int) -> list[Row]:
-    """Tables of two models, of random size, tilt, ties, blanks, comparisons a prompt: do p and interval agree?"""
+    """Tables of two models of random size, tilt, ties, gaps, comparisons a prompt: do p and interval agree?"""
     rng = np.random.default_rng(seed)
     agree = {"mcnemar": [], "t": []}
     for batch in range(draws // BATCH):
@@ -30,7 +30,7 @@ def coherence(draws: int, seed: int) -> list[Row]:
             else {"x": int(rng.integers(6, 40)), "y": int(rng.integers(6, 40))}
         )
         design = Design(tuple(rng.normal(0.8, 1.0, len(sizes))), shared=rng.random(), ties=0.1 * (batch % 2),
-                        blanks=0.05 * (batch % 4 == 3))  # fmt: skip
+                        missing=0.05 * (batch % 4 == 3))  # fmt: skip
         other = design._replace(advantage=tuple(np.array(design.advantage) + rng.normal(0, 0.7)))
         common = designs.prompts_in_common(BATCH, rng, sizes)
         margin = np.concatenate([designs.margins(d, BATCH, common, rng, sizes) for d in (design, other)])

@@ -2,7 +2,7 @@
 
     python benchmarks/results.py response_matrix.csv math_prm.jsonl
 
-`response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or blank (aims-foundations/torch_measure, commit
+`response_matrix.csv`: 149 models by 2,985 items of RewardBench, 1, 0 or empty (aims-foundations/torch_measure, commit
 a2ef142, MIT). `math_prm.jsonl`: 447 pairs with the scores of nine models (kimsh0507/RewardMATH_official, commit
 cde06ab, MIT). The results are read by `rmlab.papers.results`; data/results/sources.csv says where each comes from.
 """

@@ -32,7 +32,7 @@ def visible(text: object) -> str:
 
 
 def line(text: object) -> str:
-    """Text for one line of a terminal or of a table: no line ends, and blanks where white space was."""
+    """Text for one line of a terminal or of a table: no line ends, and one space wherever white space was."""
     return visible(" ".join(str(text).split()))
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "Row",
     "columns_of",
     "fail",
+    "is_deep",
     "number",
     "read_json",
     "read_rows",
@@ -70,7 +71,7 @@ def read_json(path: Path) -> object:
     """Content of a JSON file, or the list of a JSON-lines file's values. Raises DataError with line and column."""
     text = read_text(path)
     content = _parse(path, text)
-    if _is_deep(content):
+    if is_deep(content, _DEEPEST):
         raise _too_deep(path)
     if _ESCAPED.search(text):
         refuse_cut(path, content if isinstance(content, list) else [content])
@@ -211,10 +212,11 @@ def _too_deep(path: object) -> DataError:
     return DataError(f"{path}: nested too deeply; expected a JSON array of objects with lists of texts")
 
 
-def _is_deep(content: object) -> bool:
-    """Level by level, not by recursion, which a deep value would end; what follows may walk the values recursively."""
+def is_deep(content: object, most: int) -> bool:
+    """Whether JSON's values nest more than `most` levels of objects and lists."""
+    # Level by level, not by recursion, which a deep value would end; what follows may walk the values recursively.
     level = [content]
-    for _ in range(_DEEPEST):
+    for _ in range(most):
         level = [part for one in level for part in _parts(one) if isinstance(part, dict | list)]
         if not level:
             return False

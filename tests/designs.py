@@ -35,8 +35,8 @@ class Design(NamedTuple):
     shared: float = 0.5  # share of the prompts' variance that all models have in common
     heavy: bool = False  # effects of prompts with the tails of Student's t with 3 degrees of freedom
     slope: float = 0.0  # how much more a style is worth on an easier prompt
-    ties: float = 0.0  # share of comparisons that tie, and that are blank, at random
-    blanks: float = 0.0
+    ties: float = 0.0  # share of comparisons that tie, and that are missing, at random
+    missing: float = 0.0
 
     def effect(self, normal):
         return self.prompts * (stdtrit(3, ndtr(normal)) / np.sqrt(3) if self.heavy else normal)
@@ -59,7 +59,7 @@ class Design(NamedTuple):
 def margins(design, rows, common, rng, sizes=SIZES):
     """Margins (rows, prompts * 9) of `rows` draws; `common` (rows, prompts) is the shared part of the prompts.
 
-    A tie is 0 and a blank is NaN.
+    A tie is 0 and a missing one is NaN.
     """
     domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     own = rng.standard_normal((rows, len(domain)))
@@ -69,8 +69,8 @@ def margins(design, rows, common, rng, sizes=SIZES):
     margin = (margin + score[..., CHOSEN] - score[..., 3 + REJECTED]).reshape(rows, -1)
     if design.ties:
         margin[rng.random(margin.shape) < design.ties] = 0.0
-    if design.blanks:
-        margin[rng.random(margin.shape) < design.blanks] = np.nan
+    if design.missing:
+        margin[rng.random(margin.shape) < design.missing] = np.nan
     return margin
 
 
@@ -126,7 +126,7 @@ def truth(design, quantity, name, sizes=SIZES):
 
 
 def ragged_scores(rng):
-    """Scores of three models with 1 to 3 answers a label and prompt, blanks and ties, in any order of rows.
+    """Scores of three models with 1 to 3 answers a label and prompt, missing ones and ties, in any order of rows.
 
     Every prompt of a model has its answers in its own places, models and domains come as they please.
     """

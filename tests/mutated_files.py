@@ -204,7 +204,7 @@ def records_in(path: Path, original: Path) -> list[dict]:
 
 
 def _ids(record: dict) -> set[str]:
-    """All that may be the id of a record, with or without blanks, a quote against formulas, or a part before it."""
+    """All that may be the id of a record, with or without spaces, a quote against formulas, or a part before it."""
     said = {str(value) for value in record.values() if value is not None}
     said |= {text.strip() for text in said} | {text[1:] for text in said if text[:1] == "'"}
     return said | {text.removesuffix(".0") for text in said} | {text.rpartition("/")[2] for text in said}
@@ -214,7 +214,7 @@ SAME = ("model", "label", "slot", "chosen_slot", "rejected_slot", "outcome")
 
 
 def _alike(mine, theirs) -> bool:
-    """Whether a cell of a table says what a record's does; what is blank there may be filled in."""
+    """Whether a cell of a table says what a record's does; what is missing there may be filled in."""
     theirs = theirs.removeprefix("'") if isinstance(theirs, str) else theirs
     if theirs is None or theirs != theirs or theirs == "" or str(mine) == str(theirs).strip():
         return True

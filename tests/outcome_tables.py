@@ -7,7 +7,7 @@ from rmlab import tables
 
 
 def responses_of(won):
-    """Pairs from a square of outcomes (models, items): 1 won, 0 lost, NaN blank."""
+    """Pairs from a square of outcomes (models, items): 1 won, 0 lost, NaN missing."""
     models, items = won.shape
     frame = pd.DataFrame({"model": np.repeat([f"m{i:02d}" for i in range(models)], items)}).assign(
         benchmark="own", domain="all", id=np.tile(np.arange(items).astype(str), models), chosen_slot=0, rejected_slot=0

@@ -235,9 +235,9 @@ def test_a_change_of_nothing_is_not_known_for_sure(make_scores):
 @pytest.mark.parametrize("method", ["linear", "lowess"])
 def test_a_model_without_scores_stays_without_scores(method):
     scores, features = world(20)
-    blank = scores.assign(model="blank", score=np.nan)
-    both = debias(pd.concat([scores, blank]), features, method=method)
-    assert both.loc[both["model"] == "blank debiased", "score"].isna().all()
+    silent = scores.assign(model="silent", score=np.nan)
+    both = debias(pd.concat([scores, silent]), features, method=method)
+    assert both.loc[both["model"] == "silent debiased", "score"].isna().all()
     pd.testing.assert_frame_equal(both[both["model"] == "m debiased"], debias(scores, features, method=method))
     with pytest.raises(DataError, match="no rows, so there is nothing to calibrate"):
         debias(scores.iloc[:0], features)

@@ -69,12 +69,12 @@ def test_an_error_is_missing_exactly_where_the_limits_are():
     many, few = world(30, seed=1)[0], world(4, seed=2, model="few")[0]
     style = many.assign(model="style alone", score=many["slot"].astype(float))
     flat = many.assign(model="flat", score=(many["label"] == "chosen").astype(float))
-    blank = many.assign(model="blank", score=np.nan)
-    table = pd.concat([style_gap(metrics.pairs(part)) for part in (many, few, style, flat, blank)])
+    silent = many.assign(model="silent", score=np.nan)
+    table = pd.concat([style_gap(metrics.pairs(part)) for part in (many, few, style, flat, silent)])
     table = table.set_index("model")[["gap", "se", "low", "high"]].astype(float)
     missing = table[["se", "low", "high"]].isna()
     assert missing.nunique(axis=1).eq(1).all()
-    assert missing["se"].to_dict() == {"m": False, "few": True, "style alone": False, "flat": False, "blank": True}
+    assert missing["se"].to_dict() == {"m": False, "few": True, "style alone": False, "flat": False, "silent": True}
     assert table.loc[["style alone", "flat"], "se"].tolist() == [0, 0]
     assert table.loc[["style alone", "flat"], "gap"].tolist() == [1, 0]
     assert (table["high"] - table["low"]).dropna().gt(0.02).all()

@@ -26,12 +26,12 @@ def two_models(won, prompt=None, per=1):
     st.floats(0, 0.3),
     st.sampled_from([0.9, 0.95, 0.99]),
 )
-def test_the_interval_excludes_zero_exactly_where_p_is_small(seed, n, per, blanks, confidence):
+def test_the_interval_excludes_zero_exactly_where_p_is_small(seed, n, per, missing, confidence):
     rng, sizes = np.random.default_rng(seed), {"all": n}
     up = rng.normal(1, 1.5, 2)
     common = designs.prompts_in_common(10, rng, sizes)
-    blank = blanks if seed % 2 else 0.0
-    margin = np.concatenate([designs.margins(designs.Design((x,), blanks=blank), 10, common, rng, sizes) for x in up])
+    gaps = missing if seed % 2 else 0.0
+    margin = np.concatenate([designs.margins(designs.Design((x,), missing=gaps), 10, common, rng, sizes) for x in up])
     reading = designs.reading(margin, sizes, per or rng.integers(1, 10, n))
     one = estimate(reading.items, overall(reading))
     found = differences(one, np.arange(10), np.arange(10) + 10, confidence=confidence)

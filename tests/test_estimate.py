@@ -116,8 +116,8 @@ def test_weights_of_domains(pairs):
 
 def test_missing_outcomes_are_counted_and_never_losses(pairs):
     gap = (pairs["model"] == "a") & (pairs["domain"] == "math") & (pairs["id"] == pairs["id"].iloc[9 * 9])
-    blank = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
-    table = rmlab.estimates(blank).set_index(["model", "quantity", "name"])
+    gaps = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    table = rmlab.estimates(gaps).set_index(["model", "quantity", "name"])
     rest = rmlab.estimates(pairs[~gap & (pairs["model"] == "a")]).set_index(["model", "quantity", "name"])
     assert gap.sum() == 9
     assert table.loc[("a", "overall", "overall"), "missing"] == 9

@@ -200,7 +200,7 @@ def test_a_program_without_a_fence_keeps_its_lines():
 
 
 @given(st.text(alphabet="ab {};#\n`$\\()*", max_size=60))
-def test_a_text_as_it_was_written_loses_nothing_but_blanks(text):
+def test_a_text_as_it_was_written_loses_nothing_but_white_space(text):
     fences = text.count("```")
     said = checked(render.written(text))
     if not fences and "<math" not in render.written(text):

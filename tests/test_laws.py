@@ -28,7 +28,7 @@ def rm_bench_toys(make_scores, models=50):
     return metrics.pairs(scores.assign(score=np.round(scores["score"] + better)))
 
 
-def blanks(table, share=0.04, seed=1):
+def with_gaps(table, share=0.04, seed=1):
     """The same table with some scores, or outcomes, left out at random."""
     gone = np.random.default_rng(seed).random(len(table)) < share
     if "score" in table:
@@ -83,19 +83,19 @@ def check_sets(simultaneous, marginal, contests):
 @pytest.mark.parametrize("whole", [True, False])
 def test_own_data(average, whole):
     table = own_data()
-    check_laws(table if whole else blanks(table), average=average)
+    check_laws(table if whole else with_gaps(table), average=average)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_rm_bench_with_fifty_toys(make_scores, whole):
     table = rm_bench_toys(make_scores)
-    check_laws(table if whole else blanks(table), ties="half" if whole else "loss")
+    check_laws(table if whole else with_gaps(table), ties="half" if whole else "loss")
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_reward_bench_2_simulations(whole):
     table = reward_bench_2_scores(seed=2, models=tuple("abcdef"), n=9)
-    check_laws(table if whole else blanks(table, share=0.01))
+    check_laws(table if whole else with_gaps(table, share=0.01))
 
 
 def test_common_items_are_the_same_for_all():

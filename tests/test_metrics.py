@@ -124,7 +124,7 @@ def test_fewer_than_five_prompts_have_no_interval(make_scores):
         assert table.loc[few, limits].isna().all(axis=None)
         assert table.loc[~few, limits].notna().all(axis=None)
         assert table["accuracy"].notna().all()
-    # One rule for one number: the table that says why blanks the same rows.
+    # One rule for one number: the table that says why leaves the same rows without a number.
     for kept in (pairs, pairs[pairs["id"] != "math/0"]):
         table, why = metrics.rm_bench(kept), metrics.estimates(kept).query("quantity == 'overall'")
         assert table[limits].isna().all(axis=None)

@@ -41,7 +41,7 @@ def test_side_by_side_data_with_a_winner(caplog):
     assert found[["id", "label", "response"]].astype("str").to_numpy().tolist() == [
         ["0", "chosen", "a"], ["0", "rejected", "v"], ["1", "chosen", "w"], ["1", "rejected", "b"],
     ]  # fmt: skip
-    assert found.attrs["understood"]["without_winner"] == {"ties": 1, "unknown": {"blank": 1, "'C'": 1}}
+    assert found.attrs["understood"]["without_winner"] == {"ties": 1, "unknown": {"empty": 1, "'C'": 1}}
     assert "of 5 rows 1 ties and 2 rows whose 'winner' is neither side" in caplog.text
 
 

@@ -288,8 +288,8 @@ def test_names_with_dollars_are_no_formulas(pairs):
 
 
 def test_a_model_without_margins_is_said_in_the_legend(pairs):
-    blank = pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
-    ax = margin.plot_calibration(blank)
+    gaps = pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
+    ax = margin.plot_calibration(gaps)
     assert "weak\nno margins" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 

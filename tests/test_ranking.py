@@ -69,13 +69,13 @@ def test_twins_share_rank_interval_and_group(pairs):
 
 def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
     gap = (pairs["model"] == "a") & (pairs["domain"] == "code")
-    blank = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
-    last = stats.rank(blank).iloc[-1]
+    gaps = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    last = stats.rank(gaps).iloc[-1]
     assert last["model"] == "a"
     assert pd.isna(last["rank"])
     assert [last["group"], last["missing"]] == ["", 63]
     assert last["reason"].startswith("nothing in code; compare the parts with by='domain'")
-    assert stats.rank(blank, average="prompts")["rank"].notna().all()
+    assert stats.rank(gaps, average="prompts")["rank"].notna().all()
     nobody = stats.rank(pairs.assign(outcome=pairs["outcome"].where(pairs["domain"] != "code")))
     assert nobody["rank"].isna().all()
     assert nobody["reason"].str.startswith("nothing in code").all()

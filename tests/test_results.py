@@ -32,9 +32,9 @@ def scores():
 def test_a_table_of_pairs_and_one_of_scores(outcomes, scores):
     assert outcomes.groupby("model")["id"].nunique().tolist() == [2985] * 149
     assert outcomes["margin"].isna().all()
-    blank = outcomes[outcomes["outcome"].isna()]
-    assert set(blank["subset"]) == {"math-prm"}
-    assert blank["model"].nunique() == 16
+    gaps = outcomes[outcomes["outcome"].isna()]
+    assert set(gaps["subset"]) == {"math-prm"}
+    assert gaps["model"].nunique() == 16
     assert scores.groupby("model").size().tolist() == [2 * 447] * 9
     tables.check_pairs(outcomes)
     tables.check_scores(scores)

@@ -56,9 +56,9 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     shard = metrics.rm_bench(metrics.pairs(scores[~((scores["model"] == "b") & (scores["id"] == "math/1"))]))
     assert shard["n_prompts"].tolist() == [30, 29]
     pd.testing.assert_frame_equal(shard.head(1), whole.head(1))
-    # A blank score is a row: counted as missing, in a table of its own column.
-    blank = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(absent))))
-    assert blank["missing"].tolist() == [0, 5]
+    # A missing score is a row: counted as missing, in a table of its own column.
+    gaps = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(absent))))
+    assert gaps["missing"].tolist() == [0, 5]
     twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
     with pytest.raises(DataError, match="2 rows repeat a key"):
         metrics.rm_bench(twice)
@@ -112,9 +112,9 @@ def test_a_prompt_or_model_without_a_name_is_refused(make_scores, column):
 
 def test_safety_without_its_files_is_one_pool(make_scores):
     pairs = metrics.pairs(make_scores(ENOUGH))
-    blank = pairs.assign(subset=pairs["subset"].where(pairs["subset"] != "safety-refuse"))
+    gaps = pairs.assign(subset=pairs["subset"].where(pairs["subset"] != "safety-refuse"))
     with pytest.raises(DataError, match="108 of 540 rows have a subset that is not a non-missing value"):
-        metrics.rm_bench(blank)
+        metrics.rm_bench(gaps)
     without = pairs.drop(columns="subset")
     pd.testing.assert_frame_equal(metrics.rm_bench(without), metrics.rm_bench(pairs))
     with pytest.raises(DataError, match="subset 'safety' inside safety; safety='split' needs"):

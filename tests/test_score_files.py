@@ -345,7 +345,7 @@ def test_bad_style_and_missing_columns(tmp_path):
 
 
 def test_bad_matrix_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"row 1: '5' must be 1, 0.5, 0 or blank; it has '0.7'"):
+    with pytest.raises(DataError, match=r"row 1: '5' must be 1, 0.5, 0 or an empty cell; it has '0.7'"):
         read_pairs(bad(tmp_path, "model,4,5\na,1,1\nb,1,0.7\n", "x.csv"))
     with pytest.raises(DataError, match=r"the first column must be 'model'"):
         read_pairs(bad(tmp_path, "name,4,5\na,1,1\n", "x.csv"))

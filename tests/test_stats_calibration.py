@@ -51,7 +51,7 @@ def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
     assert inside.mean() >= 0.8
 
 
-def test_empty_bins_and_blanks_are_shown():
+def test_empty_bins_and_missing_margins_are_shown():
     table = stats.calibration(margins_as_pairs(np.array([0.0, 0.0, 9.0, np.nan])))
     assert table["n_pairs"].tolist() == [2, *[0] * 8, 1]
     assert table["accuracy"].isna().sum() == 8
@@ -87,10 +87,10 @@ def test_judges_have_no_margins_and_bad_options_are_refused(make_scores):
 def test_a_model_without_margins_has_an_empty_calibration(make_scores):
     pairs = metrics.pairs(make_scores({"chat": 8}, models=("a", "b")))
     table = stats.calibration(pairs.assign(margin=pairs["margin"].where(pairs["model"] == "a")))
-    blank = table[table["model"] == "b"]
-    assert blank["ece"].isna().all()
-    assert (blank["n_pairs"] == 0).all()
-    assert (blank["missing"] == 72).all()
+    silent = table[table["model"] == "b"]
+    assert silent["ece"].isna().all()
+    assert (silent["n_pairs"] == 0).all()
+    assert (silent["missing"] == 72).all()
 
 
 def drawn(rng, n, *, models=1, factor=1.0):

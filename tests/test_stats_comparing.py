@@ -138,7 +138,7 @@ def test_neither_the_order_of_the_rows_nor_plain_strings_change_a_number(pairs):
     pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True))
 
 
-def test_half_credit_and_blanks_are_no_mcnemar():
+def test_half_credit_and_missing_outcomes_are_no_mcnemar():
     outcomes = random_outcomes(60, seed=2)
     assert stats.compare(single(outcomes), "a", "b", ties="half")["test"].item() == "t"
     assert stats.compare(single(outcomes), "a", "b")["test"].item() == "mcnemar"
@@ -154,7 +154,7 @@ def test_the_error_of_a_difference_is_that_of_paired_prompt_means(pairs):
     assert row["se"] == pytest.approx(gap.std(ddof=1) / np.sqrt(len(gap)))
 
 
-def test_a_blank_is_left_out_of_its_own_model_only():
+def test_a_missing_outcome_is_left_out_of_its_own_model_only():
     pairs = single(random_outcomes(200, models=("a", "b", "c"), seed=3, missing=0.2))
     wide = pairs.pivot(index="id", columns="model", values="outcome")
     table = stats.compare_all(pairs)

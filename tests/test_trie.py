@@ -14,7 +14,7 @@ from rmlab.inference.budget import CPU_BUDGET
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
 from rmlab.inference.forward import Packing, plan
 from rmlab.inference.template import encode
-from rmlab.inference.trie import Pack, ancestors, distinct, lay_out, pack, trie_size
+from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 
@@ -33,6 +33,12 @@ def worlds(draw):
             groups.append(group)
     order = rng.permutation(len(texts))
     return [texts[i] for i in order], np.array(groups)[order]
+
+
+def ancestors(layout):
+    """Dense (rows, rows) table: may row q (first axis) see row k (second axis)?"""
+    rows = np.arange(len(layout.ids))
+    return (rows[None, :] <= rows[:, None]) & (rows[:, None] < layout.ends[None, :])
 
 
 def trie_by_hand(texts, groups):

@@ -95,8 +95,8 @@ def _won(value: object, sides: Mapping[str, str]) -> str | None:
 
 
 def _named(value: object) -> str:
-    blank = value is None or value == "" or value != value
-    return "blank" if blank else records.short(value, 40)
+    empty = value is None or value == "" or value != value
+    return "empty" if empty else records.short(value, 40)
 
 
 def _say(place: Path, winner: str, about: Undecided, total: int, some: bool) -> None:

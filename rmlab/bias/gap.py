@@ -59,13 +59,13 @@ def _gap(reading: Reading, easy: Estimate, hard: Estimate) -> Part:
     # By prompt, each with both its sides: what makes a whole prompt hard moves easy and hard alike, and drops out here.
     variance = ((easy.influence - hard.influence) ** 2).sum(axis=1)
     reason = [one or other for one, other in zip(easy.reason, hard.reason, strict=True)]
-    blank = np.where([r == "" for r in reason], 0.0, np.nan)
+    withheld = np.where([r == "" for r in reason], 0.0, np.nan)
     low, high = _mover(gap, easy, hard)
     return {
         "gap": gap,
-        "se": np.sqrt(variance) + blank,
-        "low": low + blank,
-        "high": high + blank,
+        "se": np.sqrt(variance) + withheld,
+        "low": low + withheld,
+        "high": high + withheld,
         "n_prompts": np.minimum(easy.n_prompts, hard.n_prompts),
         "n_ties": easy.n_ties + hard.n_ties,
         "missing": easy.missing + hard.missing,

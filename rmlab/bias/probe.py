@@ -81,7 +81,7 @@ def probe_changes(
     kept = responses.drop(columns=["prompt", "response"])[[*tables.KEY, "subset", "style"]]
     frames = []
     for made, changed, scores in zip(chosen, texts, after, strict=True):
-        # A change that found nothing to do says nothing about the scorer, so it is no change of zero.
+        # A change that found nothing to do says nothing about the scorer, so it does not count as a change of zero.
         altered = np.array([new != old for new, old in zip(changed, responses["response"], strict=True)])
         frame = kept.assign(transform=made.name, null=made.null, before=before, after=scores)
         frames.append(frame.assign(change=np.where(altered, scores - before, np.nan)))

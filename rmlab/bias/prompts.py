@@ -91,7 +91,7 @@ def spread(score: Floats, prompt: NDArray[np.intp]) -> float:
     power = exponent(score)
     score = np.ldexp(score, -power)
     squares = float((demean(score, prompt) ** 2).sum())
-    # Means of equal scores may miss them by a last digit: that is no spread.
+    # Means of equal scores may miss them by a last digit, which is not spread.
     rounding = (1e-12 * np.abs(score).max()) ** 2 * len(score)
     return float(np.ldexp(np.sqrt(squares / freedom), power)) if squares > rounding else 0.0
 

@@ -49,7 +49,7 @@ def main() -> None:
         terminal.fail(error)
         code = 1
     except Exception as error:
-        # Nobody foresaw what is no refusal: the traceback helps, what it quotes must not act.
+        # What is not a refusal was not foreseen: the traceback helps, what it quotes must not act.
         (terminal.fail if wording.is_refusal(error) else terminal.crash)(error)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)

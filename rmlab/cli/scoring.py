@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = ["interruptible", "merge", "prefer", "score", "write_table"]
 
 
+# typer reads a command's options off its signature, so commands that share options each name them; what an option is
+# and says stands once, in options.py.
 def score(
     benchmark: Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")],
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Layout", "Pack", "Run", "Segment", "ancestors", "distinct", "lay_out", "own_tokens", "pack", "trie_size"]
+__all__ = ["Layout", "Pack", "Run", "Segment", "distinct", "lay_out", "own_tokens", "pack", "trie_size"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
@@ -255,12 +255,6 @@ def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) ->
         over -= stop - cut
         if cut > start:
             path.append((start, cut))
-
-
-def ancestors(layout: Layout) -> NDArray[np.bool_]:
-    """Dense (rows, rows) table: may row q (first axis) see row k (second axis)? For tests and small packs."""
-    rows = np.arange(len(layout.ids))
-    return (rows[None, :] <= rows[:, None]) & (rows[:, None] < layout.ends[None, :])
 
 
 def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Iterator[tuple[Ints, Ints, Ints]]:

@@ -30,7 +30,7 @@ PAIRS = ".pairs"
 _TEXT = {"scores": ["model", *tables.KEY, "subset", "style"]}
 _TEXT["scores"].remove("slot")
 _TEXT["pairs"] = ["model", *tables.PROMPT, "subset", "chosen_style", "rejected_style", "level", "outcome"]
-_BLANK_IS_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
+_EMPTY_IS_MISSING = ("style", "chosen_style", "rejected_style", "level", "outcome")
 
 
 def read(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
     header, _ = records.read_table(path)  # pandas would take rows that are too long for an index, and fill short ones
     names = [name for name in _TEXT[table] if name in header]
     numbers = [name for name in ("score", "margin", "slot", "chosen_slot", "rejected_slot") if name in header]
-    blank = [name for name in header if name not in names or name in _BLANK_IS_MISSING]
+    empty = [name for name in header if name not in names or name in _EMPTY_IS_MISSING]
     text = records.read_text(path)
     try:
         frame = pd.read_csv(
@@ -116,7 +116,7 @@ def _read_csv(path: Path, table: Literal["scores", "pairs"]) -> pd.DataFrame:
             sep=records.separator(path, text),
             dtype=dict.fromkeys([*names, *numbers], "str"),
             keep_default_na=False,
-            na_values={name: [""] for name in blank},
+            na_values={name: [""] for name in empty},
             index_col=False,
         )
         return escapes.uncells(frame)

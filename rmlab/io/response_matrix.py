@@ -18,7 +18,7 @@ _CREDIT = {"loss": 0.0, "tie": 0.5, "win": 1.0}
 
 
 def read(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
-    """Pairs of a response matrix: 1 win, 0.5 tie, 0 loss, blank missing; model by model, items in file order."""
+    """Pairs of a response matrix: 1 win, 0.5 tie, 0 loss, empty where missing; model by model, items in file order."""
     rows = records.read_rows(path)
     columns = [uncell(name) for name in records.columns_of(rows)]
     if len(set(columns)) < len(columns):
@@ -101,5 +101,5 @@ def _codes(path: Path, rows: list[records.Row], items: list[str], values: np.nda
         codes[np.isin(values, [f"{credit:g}", f"{credit:.1f}"])] = OUTCOMES.index(name)
     if (codes == -2).any():
         row, column = (int(index[0]) for index in np.nonzero(codes == -2))
-        records.fail(path, row, rows[row], items[column], "1, 0.5, 0 or blank", "repair the cell")
+        records.fail(path, row, rows[row], items[column], "1, 0.5, 0 or an empty cell", "repair the cell")
     return codes

@@ -28,8 +28,8 @@ def write_scores(
     `attrs["provenance"]`, if there, goes to `<path>.provenance.json` with the file's checksum.
     A file is written whole or not at all. In CSV a text that a spreadsheet would run as a formula gets a quote before
     it, and a control character is written as \u001b, say; `read_scores` undoes both (see `rmlab.escapes.cell`).
-    Missing scores are blank in CSV and null in JSON. Raises DataError for a bad table, an unknown `format` or file
-    type, and scores that the format cannot hold (it names which).
+    Missing scores are empty cells in CSV and null in JSON. Raises DataError for a bad table, an unknown `format` or
+    file type, and scores that the format cannot hold (it names which).
     """
     scores = tables.check_scores(scores, allow_missing=True)
     native.check_provenance(scores)
@@ -65,7 +65,7 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str], *, format: str |
     """Write comparisons to one file and return its path; `read_pairs` gives the same table back.
 
     `format` is "rmlab" (default; .csv, .parquet or .jsonl) or "response-matrix" (.csv: rows models, columns items,
-    1 win, 0.5 tie, 0 loss, blank missing; one comparison per item). Provenance as in `write_scores`.
+    1 win, 0.5 tie, 0 loss, empty where missing; one comparison per item). Provenance as in `write_scores`.
     """
     pairs = tables.check_pairs(pairs)
     native.check_provenance(pairs)

@@ -118,7 +118,7 @@ class Local:
 
     @cached_property
     def letter_tokens(self) -> dict[int, str]:
-        """Every token that is one capital letter, with or without blanks around it."""
+        """Every token that is one capital letter, with or without spaces around it."""
         from rmlab.inference.ends import decode
 
         found = ((number, decode(self.tokenizer, [number])) for number in range(len(self.tokenizer)))

@@ -26,6 +26,8 @@ Candidates = Sequence[tuple[str, ...]]
 Reader = Callable[[Answer, int], votes.Reading]
 
 
+# The three judges have many fields and members in common, and each spells them out: they satisfy one Protocol
+# (rmlab.scorers.protocol.Judge) and inherit from nothing, so that each can be read, and imitated, by itself.
 @dataclass(frozen=True)
 class PairJudge:
     """Which of two answers is better: asked in both orders, or in one that a coin chooses.

@@ -98,7 +98,7 @@ def _marked(text: str) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """A verdict without blanks, TeX, Markdown and the words around the letter."""
+    """A verdict without white space, TeX, Markdown and the words around the letter."""
     text = _WRAPPED.sub(r"\1", unescape(text))
     text = _SIGN.sub(lambda found: _LATEX[found[0]], text)
     return _MARKS.sub("", _NOUN.sub("", text)).strip(".")

@@ -11,7 +11,7 @@ from rmlab.items.weighting import Average, weighs
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.numbers import overall, read
 from rmlab.metrics.summaries import summary_of
-from rmlab.stats.comparing import WAY_OUT
+from rmlab.stats.comparing import with_way_out
 from rmlab.stats.ranking import rank_columns
 from rmlab.tables import KEY, PROMPT, DataError
 
@@ -55,7 +55,7 @@ def leaderboard(
     one = estimate(reading.items, overall(reading), confidence=confidence)
     ranks = rank_columns(reading, one, confidence=confidence)
     blind = np.array([is_baseline(name) for name in reading.items.models])
-    reasons = [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(frame["reason"], one.value, strict=True)]
+    reasons = with_way_out(frame["reason"], one.value)
     frame = frame.assign(
         kind=np.where(blind, "baseline", "model"), rank=ranks["rank"], reason=pd.Series(reasons, dtype="str"),
         **{column: ranks[column] for column in _RANK},

@@ -194,6 +194,7 @@ class Pairwise:
             encode_options=self.encode_options, run_options=self.run_options,
         )  # fmt: skip
 
+    # From here to `backbone` the members of `LocalModel`, as Classifier has them: scorers inherit from nothing.
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """The one checkpoint."""

@@ -2,7 +2,7 @@ r"""Finished tables beside the store's ledgers, for people and for reports: one 
 
 A table is named model.benchmark.csv (model.benchmark.pairs.csv for comparisons). Names come from anywhere and file
 systems confuse some, so each is written in a form that no other name has, whatever the case of letters, and that gives
-the name back: a slash is two hyphens, any other character than letters, digits, ``_``, ``-``, ``.`` and blanks is its
+the name back: a slash is two hyphens, any other character than letters, digits, ``_``, ``-``, ``.`` and spaces is its
 UTF-8 in percent codes, and behind a ``~`` stand the places of the capital letters, in base 32 with the first letter's
 bit lowest.
 """

@@ -75,7 +75,7 @@ def _checked(url: str) -> str:
 def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises for a port that is no number
+        _ = parts.port  # raises for a port that is not a number
     except ValueError:
         return None
     return parts if url.isprintable() and " " not in url else None

@@ -77,7 +77,7 @@ class Client:
 
         `requests` is iterated in the caller's thread, and no further than twice `concurrency` ahead of the answers that
         were taken: a slow caller slows the sending, and memory stays flat. `read` makes a value of a reply; where it
-        raises ValueError, LookupError or TypeError the reply is no answer, and the request is tried again. After
+        raises ValueError, LookupError or TypeError the reply is not an answer, and the request is tried again. After
         max(32, concurrency) failures in a row, and when a budget is spent, the rest is not sent and reported with
         `tries=0`. With `strict` the first failure raises DataError instead.
 

@@ -8,7 +8,7 @@ from rmlab.items.grid import Codes, Floats
 from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import overall
-from rmlab.stats.comparing import WAY_OUT, read_models
+from rmlab.stats.comparing import read_models, with_way_out
 from rmlab.stats.difference import differences
 from rmlab.stats.simultaneous import Chance, best_p, chance_of, lead_quantile, signed_z
 
@@ -62,10 +62,7 @@ def compare_best(
             "n_ties": one.n_ties,
             "missing": one.missing,
             "average": pd.Series([reading.weighting.label] * size, dtype="str"),
-            "reason": pd.Series(
-                [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(one.reason, one.value, strict=True)],
-                dtype="str",
-            ),
+            "reason": pd.Series(with_way_out(one.reason, one.value), dtype="str"),
         }
     )
     return frame[ranked].sort_values("value", ascending=False, na_position="last", kind="stable", ignore_index=True)

@@ -1,6 +1,6 @@
 """Two models on a benchmark: differences with one test and its interval, agreement, and what flipped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from rmlab.stats.difference import Difference, differences, holm
 from rmlab.stats.simultaneous import adjusted_p, chance_of
 from rmlab.tables import DataError
 
-__all__ = ["WAY_OUT", "compare", "compare_all", "flips", "read_models"]
+__all__ = ["WAY_OUT", "compare", "compare_all", "flips", "read_models", "with_way_out"]
 
 WAY_OUT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
@@ -64,7 +64,7 @@ def compare(
     frame = frame.astype(dtypes).assign(p_holm=holm(frame["p"].to_numpy(float)))
     if not columns:
         # With `by` the rows are that way out already.
-        frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(d) else r for r, d in frame[["reason", "difference"]].values]
+        frame["reason"] = with_way_out(frame["reason"], frame["difference"])
     return tables.made_from(table, _ordered(frame, columns))
 
 
@@ -151,6 +151,11 @@ def read_models(
     return reading
 
 
+def with_way_out(reasons: Iterable[str], values: Iterable[float]) -> list[str]:
+    """The reasons of overall numbers, those of missing ones with what can be asked for instead."""
+    return [f"{r}; {WAY_OUT}" if np.isnan(value) else r for r, value in zip(reasons, values, strict=True)]
+
+
 def _chosen(table: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """The rows of some models, which must be there."""
     tables.require_columns(table, ["model"], "pairs")
@@ -195,7 +200,7 @@ def _tallies(items: Items, number: Number, one: Estimate, first: Codes, second: 
     n_pairs = both[first, second].astype(np.intp)
     return {
         "agreement": agreement,
-        # Each model has its own where answers are missing: the smaller of the two numbers is no exaggeration.
+        # Each model has its own where answers are missing: of the two numbers the smaller claims least.
         "n_prompts": np.minimum(one.n_prompts[first], one.n_prompts[second]),
         "n_pairs": n_pairs,
         "n_ties_a": one.n_ties[first],

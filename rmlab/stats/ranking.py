@@ -14,7 +14,7 @@ from rmlab.items.weighting import Average
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.numbers import Reading, overall
 from rmlab.metrics.summaries import counts
-from rmlab.stats.comparing import WAY_OUT, read_models
+from rmlab.stats.comparing import read_models, with_way_out
 from rmlab.stats.difference import differences
 from rmlab.stats.simultaneous import adjusted_p, best_p, chance_of, marginal_p, signed_z
 from rmlab.tables import made_from
@@ -62,7 +62,7 @@ def rank(
     frame = pd.DataFrame({"model": pd.Series(reading.items.models, dtype="str")}).assign(
         value=one.value, **counts(one, reading), **rank_columns(reading, one, confidence=confidence, family=family)
     )
-    frame["reason"] = [f"{r}; {WAY_OUT}" if np.isnan(v) else r for r, v in zip(frame["reason"], one.value, strict=True)]
+    frame["reason"] = with_way_out(frame["reason"], one.value)
     order = ["model", "value", "se", "low", "high", "rank", "rank_low", "rank_high", "best", "group", "family"]
     frame = frame.sort_values("value", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
     return made_from(table, frame[[*order, "n_prompts", "n_ties", "missing", "average", "reason"]])

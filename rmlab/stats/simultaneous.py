@@ -126,8 +126,7 @@ def best_p(chance: Chance, p: Floats, z: Floats) -> Floats:
         leader = others[z[others, model].argmax()]
         if z[leader, model] <= 0:
             continue
-        # Signed, not absolute: only a lead over this model speaks against its being the best.
-        lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
+        lead = _largest_lead(chance, model, others)
         share = (1 + (lead >= np.float32(z[leader, model])).sum()) / (1 + DRAWS)
         result[model] = max(share, p[leader, model])
     return result
@@ -138,10 +137,18 @@ def lead_quantile(chance: Chance, model: int, *, level: float) -> float:
     from scipy.special import ndtri
 
     others = np.delete(np.arange(len(chance.se)), model)
-    lead = ((chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]).max(axis=1)
+    lead = _largest_lead(chance, model, others)
     # "higher": a quantile that a draw has, on the safe side. At least that of one comparison alone, so that what is
     # clear here is significant in `compare`.
     return max(float(np.quantile(lead, level, method="higher")), float(ndtri(level)))
+
+
+def _largest_lead(chance: Chance, model: int, others: Codes) -> NDArray[np.float32]:
+    """The largest standardised lead of any of the others over the model, in each draw: (draws,)."""
+    # Signed, not absolute: only a lead over this model speaks against its being the best.
+    leads = (chance.drawn[:, others] - chance.drawn[:, [model]]) / chance.se[model, others]
+    largest: NDArray[np.float32] = leads.max(axis=1)
+    return largest
 
 
 def largest_quantile(chance: Chance, level: float) -> float:

@@ -38,24 +38,10 @@ def parse(path: Path, data: bytes) -> Note | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
         raise DataError(f"store: {path} is not a note of rmlab, {_NEXT}")
-    if _too_deep(found):
+    if records.is_deep(found, _DEEPEST):
         raise DataError(f"store: {path} is nested too deeply for a note of rmlab, {_NEXT}")
     records.refuse_cut(path, [found])
     return found
 
 
 _NEXT = "which is an object with what scored the texts; delete the file: the scores do not need it"
-
-
-def _too_deep(value: object) -> bool:
-    """Level by level, not by recursion, which a deep value would end."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [part for one in level for part in _parts(one)]
-        if not level:
-            return False
-    return True
-
-
-def _parts(value: object) -> list[object]:
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.styles.counts import MARKS, features
@@ -118,6 +117,7 @@ def _same_prompts(frame: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, object]]:
     from scipy.stats import binomtest
+    from statsmodels.stats.multitest import multipletests
 
     groups = [*_PLACE, "style"]
     label = frame["label"].astype("str")
@@ -126,8 +126,10 @@ def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, ob
         return
     mean = mean.dropna().assign(longer=mean["chosen"] > mean["rejected"], equal=mean["chosen"] == mean["rejected"])
     places = list(_grouped(mean.reset_index(), groups))
+    if not places:
+        return
     tests = [binomtest(int(g["longer"].sum()), max(int((~g["equal"]).sum()), 1)) for _, g in places]
-    adjusted = _holm(np.array([test.pvalue for test in tests]))
+    adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
     for (place, group), p in zip(places, adjusted, strict=True):
         if p >= alpha:
             continue
@@ -142,15 +144,6 @@ def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, ob
             "low": interval.low, "high": interval.high, "chosen_characters": chosen, "rejected_characters": rejected,
             "ids": list(group["id"]), "note": note,
         }  # fmt: skip
-
-
-def _holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Holm's step-down adjustment of p-values (1979)."""
-    order = np.argsort(p)
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1)
-    return adjusted
 
 
 def _finding(

@@ -144,7 +144,6 @@ def _tipping_point(answer: float) -> str | None:
     return f"At {answer:g} Markdown is worth {FULL * answer:g} of being right: the {who} answer {still}."
 
 
-_INTERVALS = (((0.01, 0.05), "a"), ((-0.05, -0.01), "b"), ((-0.02, 0.06), "open"), ((-0.06, 0.02), "open"))
 _OUTCOMES = np.array([[1, 1, 1], [0, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]], dtype=float)
 
 
