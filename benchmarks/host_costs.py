@@ -17,8 +17,9 @@ import torch
 
 from rmlab.inference import flex, kernels, runs
 from rmlab.inference.flex import View
+from rmlab.inference.layout import Layout, lay_out
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Layout, Pack, lay_out, pack
+from rmlab.inference.trie import Pack, pack
 
 HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8, 28)}
 """Heads, heads of keys, layers."""

@@ -6,8 +6,9 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from rmlab import toy
+from rmlab.inference.layout import lay_out
 from rmlab.inference.template import encode
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 
 PROMPT = "Which planet has the most moons?"
 ANSWERS = [

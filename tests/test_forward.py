@@ -14,10 +14,11 @@ import pytest
 from rmlab.inference import attention, flex, kernels, runs
 from rmlab.inference.forward import Packing, alone, hidden, packing_support, plan
 from rmlab.inference.kept import Kept
+from rmlab.inference.layout import lay_out
 from rmlab.inference.packing import goes_on
 from rmlab.inference.passes import packed_rows, position_scales
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -16,10 +16,11 @@ from rmlab.inference.budget import activation_bytes, default_budget, kept_bytes
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.flex import View
 from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
+from rmlab.inference.layout import lay_out
 from rmlab.inference.passes import Shape
 from rmlab.inference.runs import Kind
 from rmlab.inference.transfers import read_late, upload
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones

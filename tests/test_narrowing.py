@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmlab.inference.layout import lay_out
 from rmlab.inference.narrowing import layers, rows_out
 from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import Shape, alone, packed_rows
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -169,6 +169,7 @@ ELSEWHERE = {
     "test_parity": "checks.numeric_causes checks.token_causes",
     "test_forward": "inference.attention inference.passes inference.planning inference.runs inference.budget "
     "inference.fitting inference.packing inference.trial_pack",
+    "test_trie": "inference.layout",
     "test_forecast": "inference.footprint",
     "test_gpu": "inference.flex inference.kernels inference.transfers",
     "test_template": "inference.ends inference.formats inference.rendering",

@@ -13,8 +13,9 @@ from rmlab.inference.batches import WASTE, pad
 from rmlab.inference.budget import CPU_BUDGET
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
 from rmlab.inference.forward import Packing, plan
+from rmlab.inference.layout import lay_out
 from rmlab.inference.template import encode
-from rmlab.inference.trie import Pack, distinct, lay_out, pack, trie_size
+from rmlab.inference.trie import Pack, distinct, pack, trie_size
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 

@@ -12,9 +12,10 @@ import pytest
 
 from rmlab.inference import flex, kernels, passes, runs
 from rmlab.inference.forward import hidden, packing_support
+from rmlab.inference.layout import lay_out
 from rmlab.inference.passes import Shape, alone
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 
 torch = pytest.importorskip("torch")
 

@@ -17,9 +17,9 @@ from rmlab.inference import flex, runs
 from rmlab.inference.flex import View
 from rmlab.inference.kept import Kept
 from rmlab.inference.kernels import Kernels, kernels, serves
+from rmlab.inference.layout import Layout
 from rmlab.inference.runs import Kind
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.trie import Layout
+from rmlab.inference.layout import Layout
 
 if TYPE_CHECKING:
     import torch

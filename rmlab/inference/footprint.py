@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from rmlab.inference import runs
 from rmlab.inference.batches import Padded
 from rmlab.inference.budget import activation_bytes, kept_bytes
+from rmlab.inference.layout import lay_out
 from rmlab.inference.packing import Packing, packing_support
 from rmlab.inference.passes import packed_rows, padded_rows
 from rmlab.inference.planning import Plan, plan
-from rmlab.inference.trie import Pack, Tokens, lay_out
+from rmlab.inference.trie import Pack, Tokens
 
 if TYPE_CHECKING:
     import torch

@@ -17,11 +17,12 @@ from rmlab.inference.batches import Padded
 from rmlab.inference.budget import of_model
 from rmlab.inference.fitting import until_it_fits
 from rmlab.inference.kept import Kept
+from rmlab.inference.layout import Layout, lay_out
 from rmlab.inference.packing import Packing, cached_packing, goes_on, packing_support
 from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
 from rmlab.inference.planning import FILL, Plan, cut, plan
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Layout, Pack, Tokens, lay_out
+from rmlab.inference.trie import Pack, Tokens
 
 if TYPE_CHECKING:
     import torch

@@ -1,7 +1,7 @@
 """What a pack leaves for the next one: keys and values of the beginning that goes on, and states to be read later.
 
 A prompt that is larger than a pack is forwarded in several, each token once. What the rows of a later pack see of the
-earlier ones is one path (trie.py), so of each layer the keys and values of that path are kept, and freed when the
+earlier ones is one path (layout.py), so of each layer the keys and values of that path are kept, and freed when the
 prompt is done. Keys are kept as attention gets them, behind their rotary embedding: a token's position stays the same.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.trie import Layout
+from rmlab.inference.layout import Layout
 
 if TYPE_CHECKING:
     import torch

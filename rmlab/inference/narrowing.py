@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.trie import Layout
+from rmlab.inference.layout import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,8 @@ def rows_out(layout: Layout, read: Ints, windows: Sequence[int | None]) -> list[
     less than so many rows to either side, in texts that share no rows; None: it may see all. Layers are left whole
     where few rows could rest.
 
-    >>> from rmlab.inference.trie import lay_out, pack
+    >>> from rmlab.inference.layout import lay_out
+    >>> from rmlab.inference.trie import pack
     >>> texts = [np.arange(90), np.arange(50)]
     >>> made = rows_out(lay_out(pack(texts, [0, 1], 999)[0], texts), np.array([0, 90]), [None, 9])
     >>> [len(rows) for rows in made]

@@ -16,9 +16,9 @@ from rmlab.inference.attention import Call, paths
 from rmlab.inference.flex import View, filled, tables
 from rmlab.inference.kept import Kept
 from rmlab.inference.kernels import kernels, serves
+from rmlab.inference.layout import Layout
 from rmlab.inference.narrowing import layers, narrowed, rows_out
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Layout
 
 if TYPE_CHECKING:
     import torch

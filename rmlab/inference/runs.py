@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmlab.inference import segments
-from rmlab.inference.trie import Layout, Run
+from rmlab.inference.layout import Layout, Run
 
 if TYPE_CHECKING:
     import torch

@@ -1,14 +1,14 @@
 """Attention of a decoder's pack in float32 on a CPU, in few large calls: shared beginnings are looked at together.
 
-A run sees itself, as any text does. What it sees of earlier runs are whole segments (trie.py), and all the rows behind
-a segment up to where its subtree ends see all of it: one call without a mask serves them all, whatever texts they
-belong to. The two results of a row are put together by the logarithms of their sums, as in FlashAttention (arXiv
+A run sees itself, as any text does. What it sees of earlier runs are whole segments (layout.py), and all the rows
+behind a segment up to where its subtree ends see all of it: one call without a mask serves them all, whatever texts
+they belong to. The two results of a row are put together by the logarithms of their sums, as in FlashAttention (arXiv
 2205.14135) between blocks of keys, so that no keys are copied, and nothing is computed only to be masked.
 """
 
 from typing import TYPE_CHECKING
 
-from rmlab.inference.trie import Layout
+from rmlab.inference.layout import Layout
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from rmlab.inference.attention import Call, calls_made
 from rmlab.inference.fitting import out_of_memory
 from rmlab.inference.kept import Kept
+from rmlab.inference.layout import lay_out
 from rmlab.inference.narrowing import Recorder, layers
 from rmlab.inference.passes import UNKNOWN, Shape, alone, packed_rows
-from rmlab.inference.trie import lay_out, pack
+from rmlab.inference.trie import pack
 
 if TYPE_CHECKING:
     import torch

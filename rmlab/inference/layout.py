@@ -1,0 +1,167 @@
+"""A pack written out in rows: which token a row holds, on which texts' paths it lies, and which rows it is seen by.
+
+The rows of a pack are the runs of its texts, one behind the other: a text needs rows only for the tokens that it does
+not share with the text before it (trie.py). The path of a text is the rows that spell it. What the pack before has
+forwarded of a long prompt (kept.py) comes first. All functions are pure and know only numpy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.inference.trie import Pack, Tokens
+
+__all__ = ["Layout", "Run", "Segment", "lay_out"]
+
+Ints = NDArray[np.intp]
+
+
+class Run(NamedTuple):
+    """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them."""
+
+    start: int
+    stop: int
+    before: tuple[tuple[int, int], ...]
+
+    @property
+    def offset(self) -> int:
+        """How many tokens of the text come before the run."""
+        return sum(stop - start for start, stop in self.before)
+
+
+class Segment(NamedTuple):
+    """The rows start..stop of one run, all of which are seen by each of the rows first..end of later runs."""
+
+    start: int
+    stop: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
+
+    `runs`: one per text. `ends[r]`: the first row behind r whose text does not go through r, so that row q sees row k
+    exactly when k <= q < ends[k]. Rows behind the last run, if any, only fill up: they see themselves. The first `kept`
+    rows were forwarded by the pack before; `keep`: as of the pack.
+    """
+
+    ids: Ints
+    positions: Ints
+    runs: list[Run]
+    ends: Ints
+    kept: int = 0
+    keep: int = 0
+
+    @property
+    def forwarded(self) -> int:
+        """How many rows go through the model."""
+        return len(self.ids) - self.kept
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """What rows see of runs before their own."""
+        found = []
+        # Rows whose subtrees end at one row are seen by the same later rows: a stretch between two edges is one
+        # segment.
+        edges = np.flatnonzero(np.diff(self.ends)) + 1
+        own = [(0, self.kept), *((run.start, run.stop) for run in self.runs)]  # kept rows are looked at like a run
+        for begin, behind in own:
+            inside = edges[np.searchsorted(edges, begin, "right") : np.searchsorted(edges, behind, "left")].tolist()
+            for start, stop in pairwise([begin, *inside, behind]):
+                # From the end of the run to the end of the subtree: rows inside the run are its own, causal part.
+                end = int(self.ends[start]) if stop > start else 0
+                if end > behind:
+                    found.append(Segment(start, stop, behind, end))
+        return found
+
+    @cached_property
+    def carried(self) -> list[tuple[int, int]]:
+        """The slices of rows that the next pack goes on from: the first `keep` tokens of the last text."""
+        start, stop, before = self.runs[-1]
+        slices, left = [], self.keep
+        for first, last in (*before, (start, stop)):
+            if left > 0:
+                slices.append((first, min(last, first + left)))
+            left -= last - first  # the path's slices in order, until `keep` tokens are there
+        return slices
+
+    def path(self, text: int) -> Ints:
+        """The rows that spell the text, in order."""
+        start, stop, before = self.runs[text]
+        return np.concatenate([np.arange(first, last) for first, last in (*before, (start, stop))])
+
+    @cached_property
+    def paths(self) -> list[Ints]:
+        """The path of every text."""
+        return [self.path(text) for text in range(len(self.runs))]
+
+    def rows(self, texts: Ints, positions: Ints) -> Ints:
+        """The row of each position of a text, given as two arrays of one length."""
+        offsets = np.array([run.offset for run in self.runs])[texts]
+        # Right for positions in the text's own run.
+        rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
+        # Most heads read behind what texts share, where no path need be written out.
+        shared = positions < offsets
+        for text in set(texts[shared].tolist()):
+            here = shared & (texts == text)
+            rows[here] = self.path(text)[positions[here]]
+        return rows
+
+    def filled(self, rows: int) -> "Layout":
+        """The same with rows behind the last that fill it up to `rows` forwarded ones, each a text of one token."""
+        if rows == self.forwarded:
+            return self
+        more = np.zeros(rows - self.forwarded, np.intp)
+        ids, positions = (np.concatenate([values, more]) for values in (self.ids, self.positions))
+        # Each filling row ends behind itself.
+        ends = np.concatenate([self.ends, np.arange(len(self.ids), len(ids)) + 1])
+        return replace(self, ids=ids, positions=positions, ends=ends)
+
+
+def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
+    """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
+    kept, rows = part.kept, part.kept + part.tokens
+    ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
+    runs: list[Run] = []
+    path = [(0, kept)] if kept else []
+    start = kept
+    pieces = [sequences[text][shared:] for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True)]
+    if part.cut:
+        pieces[-1] = pieces[-1][: part.keep - int(part.shared[-1])]
+    for piece, shared in zip(pieces, part.shared.tolist(), strict=True):
+        _cut_path(path, shared, ends, start)
+        stop = start + len(piece)
+        runs.append(Run(start, stop, tuple(path)))
+        # A run that goes on where the path ends makes that slice longer: few slices, few copies.
+        if path and path[-1][1] == start:
+            path[-1] = (path[-1][0], stop)
+        elif stop > start:
+            path.append((start, stop))
+        start = stop
+    begun = [sequences[part.texts[0]][:kept]] if kept else []
+    ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
+    starts = np.array([run.start for run in runs])
+    lengths = np.diff(starts, append=start)
+    # A row's position is its distance from the run's start plus what the text shares.
+    positions = np.arange(start) - np.concatenate([np.zeros(kept, np.intp), np.repeat(starts - part.shared, lengths)])
+    return Layout(ids, positions, runs, ends, kept, part.keep)
+
+
+def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) -> None:
+    """Cut the path, slices of rows, down to its first `length` rows; those cut off end at `row`."""
+    over = sum(stop - start for start, stop in path) - length
+    # From the back: those rows are on no later text's path, so their subtrees end here.
+    while over > 0:
+        start, stop = path.pop()
+        cut = max(stop - over, start)
+        ends[cut:stop] = row
+        over -= stop - cut
+        if cut > start:
+            path.append((start, cut))
