@@ -9,12 +9,12 @@ from rmlab.metrics import errors
 from rmlab.metrics.estimate import Estimate
 from rmlab.stats.mcnemar import mcnemar, melded_interval
 
-__all__ = ["Difference", "differences", "holm", "is_exact"]
+__all__ = ["FLAT", "Difference", "differences", "holm", "is_exact"]
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
-_FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
+FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
 _ROUNDING = 1e-12  # contributions that differ by less are equal: sums in another order
 
 
@@ -94,7 +94,7 @@ def _variance(one: Estimate, first: Codes, second: Codes, differing: Codes) -> t
         own = np.diag(product)
         both = own[a] + own[b]
         variance = both - 2 * product[a, b]  # var(a) + var(b) - 2 cov(a, b)
-        variance = np.where(variance > _FLAT * both, variance, 0.0)
+        variance = np.where(variance > FLAT * both, variance, 0.0)
         # With answers missing each model has its own clusters; the fewer decide. One degree is left, or the sum below
         # would divide by zero; where it is not true, `still` takes over.
         freedom = np.minimum(*(one.stratum_freedom[side, stratum] for side in (first, second)))

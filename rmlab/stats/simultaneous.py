@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.stats.difference import FLAT
+
 __all__ = [
     "DRAWS",
     "Chance",
@@ -31,7 +33,6 @@ DRAWS = 2000
 _BLOCK = 500  # draws whose normals, or whose pairs, are held in memory at once
 _PAIRS = 40_000_000  # numbers held in memory at once
 _SEED = 0
-_FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
 
 
 class Chance(NamedTuple):
@@ -57,7 +58,7 @@ def chance_of(influence: Floats) -> Chance:
     own = np.diag(product)
     both = own[:, None] + own
     variance = both - 2 * product
-    flat = variance <= _FLAT * both
+    flat = variance <= FLAT * both
     se = np.where(flat, np.inf, np.sqrt(np.where(flat, 1.0, variance)))
     return Chance(np.concatenate(parts), se.astype(np.float32))
 

@@ -129,6 +129,7 @@ def _telling_lengths(frame: pd.DataFrame, alpha: float) -> Iterator[dict[str, ob
     if not places:
         return
     tests = [binomtest(int(g["longer"].sum()), max(int((~g["equal"]).sum()), 1)) for _, g in places]
+    # rmlab.stats has Holm's adjustment too, for families with missing p, in a layer above this one.
     adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
     for (place, group), p in zip(places, adjusted, strict=True):
         if p >= alpha:
