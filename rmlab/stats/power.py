@@ -60,7 +60,7 @@ def power(
     models (the true power of Holm lies between that at alpha / m and at alpha); "all pairs" at the level of `rank`'s
     letters and of p_adjusted. How far two models differ from prompt to prompt is itself estimated from this table:
     detectable_low and detectable_high are 95 % limits (percentiles of tables drawn anew) of the difference that has the
-    power truly; for one comparison a prompt they hold it in 94 to 98 % of tables (benchmarks/README.md). Fewer than 30
+    power truly; they hold it in 93 to 98 % of tables (benchmarks/README.md). Fewer than 30
     prompts, or 6 on which the two differ, say too little of that, and give a reason. Where only the agreement is known:
     `plan`.
     """
