@@ -51,6 +51,8 @@ class World(NamedTuple):
 
 SECOND = Design(advantage=(0.5, 0.1, 0.2, 1.0), style=0.6)
 GAPS = {"ties": 0.1, "missing": 0.05}
+HALVES = GAPS | {"tie": 0.5}
+RARELY = {"ties": 0.02, "tie": 0.5}
 STUBBORN = Design((1.2,) * 4, style=3.0, prompts=0.3, noise=0.25)
 WORLDS = {
     "typical": World(Design(), SECOND),
@@ -71,6 +73,15 @@ WORLDS = {
     "a constant share, rarely off": World(STUBBORN, STUBBORN._replace(advantage=(1.1,) * 4)),
     "a constant share, rarely off, 200 prompts of three": World(
         STUBBORN._replace(advantage=(1.2,)), STUBBORN._replace(advantage=(1.1,)), {"all": 200}, 3
+    ),
+    "ties at random, worth a half": World(
+        Design(**HALVES), SECOND._replace(**HALVES), {k: n // 4 for k, n in SIZES.items()}
+    ),
+    "40 prompts, 1 to 9 comparisons, ties worth a half": World(
+        Design((1.0,), **HALVES), Design((0.7,), **HALVES), {"all": 40}, 0
+    ),
+    "130 nearly perfect, 1 to 9 comparisons, ties worth a half": World(
+        Design((3.0,), **RARELY), Design((2.7,), **RARELY), {"all": 130}, 0
     ),
 }
 
@@ -138,7 +149,7 @@ def covered(name: str, world: World, draws: int, seed: int) -> list[Row]:
     for rows in batches(draws):
         common, per = designs.prompts_in_common(rows, rng, world.sizes), world.comparisons(rng)
         both = [designs.margins(d, rows, common, rng, world.sizes) for d in (world.design, world.other)]
-        reading = designs.reading(np.concatenate(both), world.sizes, per)
+        reading = designs.reading(np.concatenate(both), world.sizes, per, world.design.tie)
         first, second = np.arange(rows), np.arange(rows) + rows
         for quantity, label, number in numbers(reading):
             if quantity == "domain" and len(world.sizes) == 1:

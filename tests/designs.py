@@ -37,6 +37,7 @@ class Design(NamedTuple):
     slope: float = 0.0  # how much more a style is worth on an easier prompt
     ties: float = 0.0  # share of comparisons that tie, and that are missing, at random
     missing: float = 0.0
+    tie: float = 0.0  # what a tie earns
 
     def effect(self, normal):
         return self.prompts * (stdtrit(3, ndtr(normal)) / np.sqrt(3) if self.heavy else normal)
@@ -50,7 +51,7 @@ class Design(NamedTuple):
         """True accuracy of each domain and comparison, (domains, 9)."""
         gap = self.gap(_POINTS)
         shares = [ndtr((up + gap) / (np.sqrt(2) * self.noise)).mean(axis=0) for up in self.advantage]
-        return (1 - self.ties) * np.array(shares)
+        return (1 - self.ties) * np.array(shares) + self.ties * self.tie
 
     def overall(self):
         return float(self.cells().mean())
@@ -78,10 +79,10 @@ def prompts_in_common(rows, rng, sizes=SIZES):
     return rng.standard_normal((rows, sum(sizes.values())))
 
 
-def reading(margin, sizes=SIZES, per=9):
+def reading(margin, sizes=SIZES, per=9, tie=0.0):
     """Margins (rows, prompts * 9) as RM-Bench reads them; `per=1`: one comparison a prompt, as data of one's own.
 
-    `per` may be the number of comparisons of each prompt: their first ones, without styles.
+    `per` may be the number of comparisons of each prompt: their first ones, without styles. `tie`: what one earns.
     """
     domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     kept = np.tile(np.arange(9), len(domain)) < np.repeat(np.broadcast_to(per, domain.shape), 9)
@@ -102,7 +103,7 @@ def reading(margin, sizes=SIZES, per=9):
                    cluster=["domain", "id"], describing=[*describing, "place"])  # fmt: skip
     found = margin[:, kept][:, items.frame["place"].to_numpy()]
     outcome = np.where(np.isnan(found), MISSING, np.where(found > 0, WIN, np.where(found == 0, TIE, LOSS)))
-    credit = np.where(np.isnan(found), np.nan, found > 0)
+    credit = np.where(np.isnan(found), np.nan, np.where(found == 0, tie, found > 0))
     names = [f"row {i}" for i in range(len(margin))]
     items = replace(
         items, models=names, outcome=outcome.astype(np.int8), credit=credit, frame=items.frame.drop(columns="place")
