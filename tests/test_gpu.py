@@ -386,6 +386,24 @@ def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, monkey
     assert counter.frame_count == 2
 
 
+def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
+    """Torch would compile a function's next kernel for any number of rows, or any window, and so make it slower."""
+    asked = []
+
+    def compiler(graph, inputs):
+        asked.append({type(one) for one in inputs})
+        return lambda *given: (torch.empty_like(inputs[0]),)
+
+    monkeypatch.setattr(kernels, "BACKEND", compiler)
+    for window, rows, heads in ((None, 1024, 2), (None, 4096, 2), (50, 1024, 2), (129, 1024, 4)):
+        text, view = np.arange(rows), View(window, True)
+        sent = upload(flex.tables(lay_out(pack([text], [0], rows)[0], [text]), view), torch.device("cpu"))
+        run = kernels.compiled(Kind(window, None, None), rows, {})
+        with torch.inference_mode():
+            run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *flex.tables_of(sent, view))
+    assert asked == [{torch.Tensor}] * 4, "a size that is not fixed would be an input too"
+
+
 def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch):
     """Torch keeps compiled kernels with the code that they were compiled from."""
     from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as entries

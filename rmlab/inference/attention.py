@@ -132,13 +132,14 @@ def path_attention(
 def _tables(state: _State, view: View, device: "torch.device") -> "flex.Tables[torch.Tensor]":
     """The layout's tables on the device of this layer; a model may be spread over several."""
     # Made once for the pass: all layers of a kind and device look at the same tables.
-    if (view, device) not in state.tables:
+    found = state.tables.get((view, device))
+    if found is None:
         # A view that was not known before the pass, as in the first trial of a model.
         if (view, "ends") not in state.sent:
             state.sent = {**state.sent, **upload(flex.tables(state.layout, view), device)}
         made = flex.tables_of(state.sent, view)
-        state.tables[view, device] = flex.Tables(*(values.to(device, non_blocking=True) for values in made))
-    return state.tables[view, device]
+        found = state.tables[view, device] = flex.Tables(*(values.to(device, non_blocking=True) for values in made))
+    return found
 
 
 @cache

@@ -39,15 +39,20 @@ class Kept:
 
         What the next pack needs of them takes the place of what was kept.
         """
-        import torch
-
-        # Dimension 2 are the rows. Taken out, not looked at: so the old keys are freed layer by layer as new ones come.
+        # Taken out, not looked at: so the old keys are freed layer by layer as new ones come.
         if layout.kept:
-            before = self.layers.pop(layer)
-            key, value = (torch.cat([old, new], 2) for old, new in zip(before, (key, value), strict=True))
+            key, value = map(_behind, self.layers.pop(layer), (key, value))
         if layout.keep:
             self.layers[layer] = _carried(layout, key), _carried(layout, value)
         return key, value
+
+
+def _behind(kept: "torch.Tensor", states: "torch.Tensor") -> "torch.Tensor":
+    """What was kept, and behind it the pack's own."""
+    import torch
+
+    # Dimension 2 are the rows.
+    return torch.cat([kept, states], 2)
 
 
 def _carried(layout: Layout, states: "torch.Tensor") -> "torch.Tensor":

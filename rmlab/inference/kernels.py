@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, finalize
 
@@ -35,19 +36,29 @@ _log = logging.getLogger(__name__)
 
 
 class _Shape(NamedTuple):
-    """All that a kernel is compiled for; `kept`: keys that stand behind those of its rows."""
+    """All that a kernel is compiled for: shapes and strides of queries, keys and values as they are.
+
+    Every layer of every pack looks its kernel up by this, so it holds what tensors give out at once.
+    """
 
     kind: Kind
-    rows: int
-    kept: int
-    heads: int
-    key_heads: int
-    size: int
-    value_size: int
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
     # Part of what a kernel is made for: with conditions left unchecked, another layout in memory would be misread.
     strides: tuple[tuple[int, ...], ...]
     dtype: "torch.dtype"
     device: "torch.device"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a pack."""
+        return self.query[2]
+
+    @property
+    def kept(self) -> int:
+        """Keys that stand behind those of its rows."""
+        return self.key[2] - self.query[2]
 
 
 class _Kernel(NamedTuple):
@@ -100,10 +111,7 @@ class Kernels:
         rows = query.shape[2]
         query, key, value = _fitted(query, key, value)
         strides = query.stride(), key.stride(), value.stride()
-        shape = _Shape(
-            kind, query.shape[2], key.shape[2] - query.shape[2], query.shape[1], key.shape[1],
-            query.shape[3], value.shape[3], strides, query.dtype, query.device,
-        )  # fmt: skip
+        shape = _Shape(kind, query.shape, key.shape, value.shape, strides, query.dtype, query.device)
         while (kernel := self._kernel(shape)) is not None:
             try:
                 out = kernel.run(query, key, value, *tables)
@@ -131,10 +139,12 @@ class Kernels:
         self._give_up(reason)
 
     def _kernel(self, shape: _Shape) -> _Kernel | None:
+        kernel = self.made.get(shape)
         # What failed once for this model is not tried again for its other shapes.
-        if shape not in self.made and self._level < len(OPTIONS):
-            self.made[shape] = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
-        return self.made.get(shape)
+        if kernel is None and self._level < len(OPTIONS):
+            kernel = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
+            self.made[shape] = kernel
+        return kernel
 
     def _step_down(self, shape: _Shape, error: Exception) -> None:
         """Forget the kernel; the next one has smaller blocks, unless this one was only compiled too often."""
@@ -155,6 +165,7 @@ class Kernels:
         _log.warning("attention goes run by run, which gives the same and takes longer: %s", cause)
 
 
+_numbers = count()
 _held: "WeakKeyDictionary[PreTrainedModel, Kernels]" = WeakKeyDictionary()
 
 
@@ -174,21 +185,24 @@ def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -
     torch keeps what it compiles with a function's code and gives up after a few shapes: attention would then be
     computed without a kernel, rows x rows at once (34 GB a layer at 16,384 rows). So every kernel has code of its own,
     and `fullgraph` makes giving up an error. The code is told to forget its kernel when nothing can call it any more.
+
+    Torch also remembers which sizes were different the last time, by the name of the function, and compiles the next
+    kernel for any size. So the code has a name of its own too. (`dynamic=False` says the same, but changes torch's
+    configuration around each call, which takes a sixth of a layer's time on the host.)
     """
     import torch
     from torch._C._dynamo.eval_frame import reset_code
 
     # A code object of its own for every kernel, as torch keys what it has compiled by code.
     whole: Any = attention(kind, rows, options, kept)
-    own = types.FunctionType(whole.__code__.replace(), whole.__globals__, "attend", closure=whole.__closure__)
+    name = f"attend_{next(_numbers)}"
+    own = types.FunctionType(whole.__code__.replace(co_name=name), whole.__globals__, name, closure=whole.__closure__)
     finalize(own, reset_code, own.__code__)
     # Releases of torch that cannot leave conditions out check them all.
     checks: dict[str, str | int | bool | Callable[..., object]] | None = None
     if hasattr(torch.compiler, "skip_all_guards_unsafe"):
         checks = {"guard_filter_fn": _checked}
-    made: Callable[..., torch.Tensor] = torch.compile(
-        own, dynamic=False, fullgraph=True, backend=BACKEND, options=checks
-    )
+    made: Callable[..., torch.Tensor] = torch.compile(own, fullgraph=True, backend=BACKEND, options=checks)
     return made
 
 
@@ -252,22 +266,32 @@ def _cap(softcap: float | None) -> "Callable[..., torch.Tensor] | None":
 
 
 def _fitted(query: "torch.Tensor", key: "torch.Tensor", value: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
-    """The states as kernels take them: rows filled up, kept ones last, and keys for 1, 2, 4, 8 ... heads each."""
-    import torch
+    """The states as kernels take them: rows filled up, kept ones last, and keys for 1, 2, 4, 8 ... heads each.
 
-    rows, kept = query.shape[2], key.shape[2] - query.shape[2]
-    if kept:
-        # Each part filled up to a size of its own, so that a kernel serves every prompt of about that length.
-        key, value = (
-            torch.cat([_filled(states[:, :, kept:], filled(rows)), _filled(states[:, :, :kept], filled(kept))], 2)
-            for states in (key, value)
-        )
-    query, key, value = (_filled(states, max(filled(rows), states.shape[2])) for states in (query, key, value))
-    shared = query.shape[1] // key.shape[1]  # queries' heads to each head of keys
+    Those of a full pack that goes on from nothing stay as they are.
+    """
+    (_, heads, rows, _), (_, key_heads, keys, _) = query.shape, key.shape
+    size = filled(rows)
+    if keys > rows:
+        key, value = (_kept_last(states, keys - rows, size) for states in (key, value))
+        query = _filled(query, size)
+    elif size > rows:
+        query, key, value = (_filled(states, size) for states in (query, key, value))
+    shared = heads // key_heads  # queries' heads to each head of keys
     # No power of two: kernels cannot share keys among, say, seven heads, so each gets its own copy.
     if shared & (shared - 1):
         key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
     return query, key, value
+
+
+def _kept_last(states: "torch.Tensor", kept: int, size: int) -> "torch.Tensor":
+    """Keys or values whose first `kept` rows stand behind the others, which are filled up to `size`.
+
+    Each part is filled up to a size of its own, so that a kernel serves every prompt of about that length.
+    """
+    import torch
+
+    return torch.cat([_filled(states[:, :, kept:], size), _filled(states[:, :, :kept], filled(kept))], 2)
 
 
 def _filled(states: "torch.Tensor", rows: int) -> "torch.Tensor":
