@@ -27,8 +27,17 @@ SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
 """Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
 Ints = NDArray[np.intp]
-Blocks = NDArray[np.bool_]
-"""(blocks of queries, blocks of keys)."""
+
+
+class Met(NamedTuple):
+    """Blocks of queries and of keys that meet, by their numbers, a pair each: in order of the queries, then the keys.
+
+    `full`: whether every query of the one sees every key of the other.
+    """
+
+    queries: Ints
+    keys: Ints
+    full: NDArray[np.bool_]
 
 
 class View(NamedTuple):
@@ -70,23 +79,22 @@ def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[np.generic]]:
     """The view of the layout as arrays to upload, by name; `tables_of` finds them again on the device."""
     # Tables must have the size that the kernel is compiled for.
     layout = layout.filled(filled(layout.forwarded))
-    some, full = (_below if view.causal else _beside)(layout, view.window)
-    ends, positions = _ends(layout).astype(np.int32), _kept_last(layout, layout.positions)
+    # Ends are counted among forwarded rows, as the kernel counts its queries; nobody sees what fills up the kept ones.
+    ends, positions = _of_keys(layout, layout.ends - layout.kept), _of_keys(layout, layout.positions)
+    met = _below(layout, ends, view.window) if view.causal else _beside(layout, view.window)
+    blocks = layout.forwarded // BLOCK, len(ends) // BLOCK
     # A block of keys stands in one of the two lists: in those met in full the kernel does not ask the rule.
-    made: Tables[NDArray[np.generic]] = Tables(ends, positions, *_block_lists(some & ~full), *_block_lists(full))
+    lists = *_block_lists(met, ~met.full, blocks), *_block_lists(met, met.full, blocks)
+    made: Tables[NDArray[np.generic]] = Tables(ends, positions, *lists)
     return {(view, name): values for name, values in made._asdict().items()}
 
 
-def _ends(layout: Layout) -> Ints:
-    """Of each key the first forwarded row behind it that does not see it; nobody sees what fills up the kept rows."""
-    # Counted among forwarded rows, as the kernel counts its queries.
-    return _kept_last(layout, layout.ends - layout.kept)
-
-
-def _kept_last(layout: Layout, values: Ints) -> Ints:
+def _of_keys(layout: Layout, values: Ints) -> NDArray[np.int32]:
     """Values of all rows in the order of the keys: of forwarded rows, of kept ones, and 0 up to a kernel's size."""
-    more = filled(layout.kept) - layout.kept if layout.kept else 0
-    return np.concatenate([values[layout.kept :], values[: layout.kept], np.zeros(more, values.dtype)])
+    if not layout.kept:
+        return values.astype(np.int32)
+    more = np.zeros(filled(layout.kept) - layout.kept)
+    return np.concatenate([values[layout.kept :], values[: layout.kept], more], dtype=np.int32, casting="unsafe")
 
 
 def tables_of(sent: "Mapping[Hashable, torch.Tensor]", view: View) -> "Tables[torch.Tensor]":
@@ -132,46 +140,56 @@ def mask_mod(
     return in_text if window is None else in_band
 
 
-def _below(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
-    """Which blocks of keys matter to a decoder's blocks of queries, and which are open in full.
+def _below(layout: Layout, ends: NDArray[np.int32], window: int | None) -> Met:
+    """Which blocks meet in a decoder. `ends`: of each key, the first row behind it that does not see it.
 
-    A block of keys matters when one of its subtrees reaches the queries, and is open in full when all of its subtrees
-    reach behind them. With a window no block is taken as fully open.
+    A block of keys is seen from its own rows on, if they are forwarded ones, up to where the farthest of its subtrees
+    ends; in full by later blocks, up to where the nearest ends. With a window no block is taken as seen in full.
     """
-    ends = _ends(layout)
-    keys = np.arange(0, len(ends), BLOCK)
-    starts = np.arange(0, layout.forwarded, BLOCK)
-    last = starts + BLOCK - 1
-    # Of each block of keys, where its last subtree ends and where its first one does.
-    farthest = np.maximum.reduceat(ends, keys)
-    nearest = np.minimum.reduceat(ends, keys)
-    earlier = (keys[None, :] < starts[:, None]) | (keys[None, :] >= layout.forwarded)
-    # The block on the diagonal is always met in part: half of it lies above.
-    some = (keys[None, :] == starts[:, None]) | (earlier & (farthest[None, :] > starts[:, None]))
-    # Full where even its shortest subtree outlasts the last of the queries.
-    return some, earlier & (nearest[None, :] > last[:, None]) & (window is None)
-
-
-def _beside(layout: Layout, window: int | None) -> tuple[Blocks, Blocks]:
-    """The same for an encoder: blocks matter to one another when a text has rows in both, open in full within one."""
-    ends = layout.ends
     starts = np.arange(0, len(ends), BLOCK)
-    last = starts + BLOCK - 1
-    begins = np.arange(len(ends)) - layout.positions  # of each row the first one of its text
-    first, behind = begins[starts], ends[last]
-    # Two blocks meet where the texts that begin in the one reach into the other.
-    some = (starts[None, :] < behind[:, None]) & (first[:, None] <= last[None, :])
+    # Of each block of keys, where its last subtree ends and where its first one does.
+    farthest, nearest = np.maximum.reduceat(ends, starts), np.minimum.reduceat(ends, starts)
+    first = np.where(starts < layout.forwarded, starts // BLOCK, 0)
+    keys, queries = _ranges(first, -(-farthest // BLOCK))
+    order = np.argsort(queries, kind="stable")
+    queries, keys = queries[order], keys[order]
+    # Full where even the shortest subtree outlasts the last of the queries; of its own block each sees half.
+    full = (queries < nearest[keys] // BLOCK) & (queries != keys)
+    return Met(queries, keys, full & (window is None))
+
+
+def _beside(layout: Layout, window: int | None) -> Met:
+    """The same in an encoder: blocks meet where a text has rows in both, in full where both lie within one text."""
+    begins = (np.arange(len(layout.ends)) - layout.positions).reshape(-1, BLOCK)  # of each row the first of its text
+    first, last = begins[:, 0], begins[:, -1]
+    # From where the text of its first row begins to where that of its last row ends.
+    queries, keys = _ranges(first // BLOCK, -(-layout.ends.reshape(-1, BLOCK)[:, -1] // BLOCK))
     if window is not None:
-        return some & (np.abs(starts[:, None] - starts[None, :]) < window + BLOCK - 1), np.zeros_like(some)
-    one = first == begins[last]  # blocks that hold rows of one text alone
-    return some, one[:, None] & one[None, :] & (first[:, None] == first[None, :])
+        near = np.abs(queries - keys) * BLOCK < window + BLOCK - 1
+        queries, keys = queries[near], keys[near]
+        return Met(queries, keys, np.zeros(len(keys), bool))
+    one = first == last  # blocks that hold rows of one text alone
+    return Met(queries, keys, one[queries] & one[keys] & (first[queries] == first[keys]))
 
 
-def _block_lists(wanted: Blocks) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Per row of blocks: how many are wanted, and their numbers, wanted ones first; for one batch and all heads."""
-    counts = wanted.sum(1, dtype=np.int32)
-    queries, keys = np.nonzero(wanted)
-    numbers = np.zeros(wanted.shape, np.int32)
-    numbers[queries, np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)] = keys
+def _ranges(first: Ints, behind: Ints) -> tuple[Ints, Ints]:
+    """Pairs of each index of the two arrays with the numbers from its `first` up to the one before its `behind`.
+
+    >>> _ranges(np.array([0, 1]), np.array([3, 2]))
+    (array([0, 0, 0, 1]), array([0, 1, 2, 1]))
+    """
+    counts = behind - first
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return owners, np.arange(len(owners)) - (np.cumsum(counts) - counts - first)[owners]
+
+
+def _block_lists(
+    met: Met, wanted: NDArray[np.bool_], blocks: tuple[int, int]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Per block of queries: how many blocks of keys are wanted, and their numbers; for one batch and all heads."""
+    queries, keys = met.queries[wanted], met.keys[wanted]
+    counts = np.bincount(queries, minlength=blocks[0])
+    numbers = np.zeros(blocks, np.int32)
+    numbers[queries, np.arange(len(keys)) - (np.cumsum(counts) - counts)[queries]] = keys
     # (1, 1, blocks of queries) and (1, 1, blocks of queries, blocks of keys); numbers behind the counts are not read.
-    return counts[None, None], numbers[None, None]
+    return counts.astype(np.int32)[None, None], numbers[None, None]
