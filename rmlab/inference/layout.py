@@ -127,36 +127,42 @@ class Layout:
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
+    kept, rows, shared = part.kept, part.kept + part.tokens, part.shared.tolist()
+    pieces = [sequences[text][begin:] for text, begin in zip(part.texts.tolist(), shared, strict=True)]
+    if part.cut:
+        pieces[-1] = pieces[-1][: part.keep - shared[-1]]
+    lengths = np.array([len(piece) for piece in pieces], np.intp)
+    stops = kept + np.cumsum(lengths)
+    runs, ends = _runs(part, stops.tolist())
+    begun = [sequences[part.texts[0]][:kept]] if kept else []
+    ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
+    positions = np.arange(rows)
+    # A row's position is its distance from the run's start plus what the text shares.
+    positions[kept:] -= np.repeat(stops - lengths - part.shared, lengths)
+    return Layout(ids, positions, runs, ends, kept, part.keep)
+
+
+def _runs(part: Pack, stops: list[int]) -> tuple[list[Run], Ints]:
+    """Each text's run, which ends at its number of `stops`, and where each row's subtree ends."""
     kept, rows = part.kept, part.kept + part.tokens
     ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
     runs: list[Run] = []
     path = [(0, kept)] if kept else []
-    start = kept
-    pieces = [sequences[text][shared:] for text, shared in zip(part.texts.tolist(), part.shared.tolist(), strict=True)]
-    if part.cut:
-        pieces[-1] = pieces[-1][: part.keep - int(part.shared[-1])]
-    for piece, shared in zip(pieces, part.shared.tolist(), strict=True):
-        _cut_path(path, shared, ends, start)
-        stop = start + len(piece)
+    start, spelled = kept, kept  # where the next run begins; how many rows are on the path
+    for stop, shared in zip(stops, part.shared.tolist(), strict=True):
+        _cut_off(path, spelled - shared, ends, start)
         runs.append(Run(start, stop, tuple(path)))
         # A run that goes on where the path ends makes that slice longer: few slices, few copies.
         if path and path[-1][1] == start:
             path[-1] = (path[-1][0], stop)
         elif stop > start:
             path.append((start, stop))
-        start = stop
-    begun = [sequences[part.texts[0]][:kept]] if kept else []
-    ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
-    starts = np.array([run.start for run in runs])
-    lengths = np.diff(starts, append=start)
-    # A row's position is its distance from the run's start plus what the text shares.
-    positions = np.arange(start) - np.concatenate([np.zeros(kept, np.intp), np.repeat(starts - part.shared, lengths)])
-    return Layout(ids, positions, runs, ends, kept, part.keep)
+        start, spelled = stop, shared + stop - start
+    return runs, ends
 
 
-def _cut_path(path: list[tuple[int, int]], length: int, ends: Ints, row: int) -> None:
-    """Cut the path, slices of rows, down to its first `length` rows; those cut off end at `row`."""
-    over = sum(stop - start for start, stop in path) - length
+def _cut_off(path: list[tuple[int, int]], over: int, ends: Ints, row: int) -> None:
+    """Cut the last `over` rows off the path, slices of rows; they end at `row`."""
     # From the back: those rows are on no later text's path, so their subtrees end here.
     while over > 0:
         start, stop = path.pop()
