@@ -560,8 +560,11 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
     asked = []
 
     class Buffer:
-        def __init__(self, tensor):
-            self.tensor = tensor
+        def __init__(self, size):
+            self.tensor = torch.empty(size, dtype=torch.uint8)
+
+        def numpy(self):
+            return self.tensor.numpy()
 
         def to(self, device, non_blocking=False):
             asked.append((device.type, non_blocking))

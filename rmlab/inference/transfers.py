@@ -7,6 +7,8 @@ one copy from pinned memory, which the host does not wait for, and a result is w
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -36,15 +38,19 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
     if device.type == "cpu":
         return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
     # Rounded up to where the next array may begin.
-    starts = np.cumsum([0, *(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]).tolist()
-    buffer = np.empty(starts[-1], np.uint8)
-    for start, values in zip(starts, arrays.values(), strict=False):
-        # All arrays as bytes in one buffer, of which the tensors on the device are views.
-        buffer[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    sent = _sent(torch.from_numpy(buffer), device)
+    starts = [0, *accumulate(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]
+    size = starts.pop()
+    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
+    pins = device.type == "cuda"
+    buffer = pinned(size) if pins else torch.empty(size, dtype=torch.uint8)
+    memory = buffer.numpy()
+    # All arrays in one buffer, of which the tensors on the device are views.
+    for start, values in zip(starts, arrays.values(), strict=True):
+        np.ndarray(values.shape, values.dtype, memory, start)[...] = values
+    sent = buffer.to(device, non_blocking=pins)
     return {
-        name: sent[start : start + values.nbytes].view(_torch_dtype(values)).view(values.shape)
-        for (name, values), start in zip(arrays.items(), starts, strict=False)
+        name: sent[start : start + values.nbytes].view(_torch_dtype(values.dtype)).view(values.shape)
+        for start, (name, values) in zip(starts, arrays.items(), strict=True)
     }
 
 
@@ -96,17 +102,15 @@ class Download:
         return numbers
 
 
-def _sent(buffer: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
-    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
-    return pinned(buffer).to(device, non_blocking=True) if device.type == "cuda" else buffer.to(device)
-
-
-def pinned(buffer: "torch.Tensor") -> "torch.Tensor":
-    """The buffer in memory that a GPU copies from by itself."""
-    return buffer.pin_memory()
-
-
-def _torch_dtype(values: NDArray[np.generic]) -> "torch.dtype":
+def pinned(size: int) -> "torch.Tensor":
+    """So many bytes of memory on the host that a GPU copies from by itself; torch reuses it once the copy is done."""
     import torch
 
-    return torch.from_numpy(np.empty(0, values.dtype)).dtype
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+@cache
+def _torch_dtype(dtype: np.dtype[np.generic]) -> "torch.dtype":
+    import torch
+
+    return torch.from_numpy(np.empty(0, dtype)).dtype
