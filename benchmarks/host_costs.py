@@ -1,21 +1,25 @@
 """What a pack costs the host, while a GPU works on the one before: laying it out, its tables, the upload, each layer.
 
 Measured on a CPU with a stand-in for the GPU's kernels that computes nothing, so that what is left is the host's work:
-Python, NumPy, and torch's guards around a compiled kernel. The launch of a kernel itself (5 to 10 microseconds each on
-most machines) and the model's own layers come on top. Process time, median of several rounds.
+Python, NumPy, and torch's guards around a compiled kernel. A layer is all that a model's attention calls. The launch of
+a kernel itself (5 to 10 microseconds each on most machines) and the model's own layers come on top. Process time,
+median of several rounds.
 
     python benchmarks/host_costs.py
 """
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import torch
 
-from rmlab.inference import flex, kernels, runs
+from rmlab.inference import attention, flex, kernels
+from rmlab.inference.attention import path_attention, paths
 from rmlab.inference.flex import View
 from rmlab.inference.layout import Layout, lay_out
 from rmlab.inference.transfers import upload
@@ -51,32 +55,43 @@ def nothing(graph: object, inputs: list[torch.Tensor]) -> Callable[..., tuple[to
     return lambda *given: (out,)
 
 
-def attention(layout: Layout, heads: int, key_heads: int) -> Callable[[], object]:
-    """One layer's attention, but for its kernel."""
-    kind, view, held = runs.Kind(None, None, None), View(None, True), kernels.Kernels()
-    rows = len(layout.ids)
+class Model:
+    """What attention along paths asks of a model: the setting that names its attention, and to be told from others."""
+
+    def __init__(self) -> None:
+        self.config = SimpleNamespace(_attn_implementation="sdpa")
+
+
+@contextmanager
+def layer(layout: Layout, heads: int, key_heads: int) -> Iterator[Callable[[], object]]:
+    """One layer's attention, but for its kernel; inside the block a pass is running."""
+    view, module = View(None, True), SimpleNamespace(is_causal=True)
+    rows, ids = len(layout.ids), torch.zeros(1, len(layout.ids), dtype=torch.long)
     # One number per head: what is copied or filled is the GPU's work, not the host's.
     query, key, value = (torch.empty(1, rows, n, 1).transpose(1, 2) for n in (heads, key_heads, key_heads))
-    sent = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
-    return lambda: held.attend(kind, query, key, value, sent)
+    with paths(Model(), layout, upload(flex.tables(layout, view), query.device)):
+        yield lambda: path_attention(
+            module, query, key, value, None, scaling=0.125, dropout=0.0, position_ids=ids, use_cache=False
+        )
 
 
 def costs(budget: int) -> list[dict[str, object]]:
     """Microseconds of a full pack, a row for each model."""
     part, texts = a_pack(budget)
-    view, layout = View(None, True), lay_out(part, texts)
-    full = layout.filled(flex.filled(len(layout.ids)))
+    view, size = View(None, True), flex.filled(part.tokens)
+    full = lay_out(part, texts).filled(size)
     arrays = {"ids": full.ids, "positions": full.positions} | flex.tables(full, view)
     once = {
-        "layout": microseconds(lambda: lay_out(part, texts), 15, 20),
+        "layout": microseconds(lambda: lay_out(part, texts).filled(size), 15, 20),
         "tables": microseconds(lambda: flex.tables(full, view), 15, 20),
         "buffer": microseconds(lambda: upload(arrays, torch.device("meta")), 15, 20),
     }
     rows = []
     for name, (heads, key_heads, layers) in HEADS.items():
-        layer = microseconds(attention(full, heads, key_heads), 15, 200)
+        with layer(full, heads, key_heads) as run:
+            each = microseconds(run, 15, 200)
         named = {"rows": len(full.ids), "texts": len(part.texts), "model": name}
-        rows.append(named | once | {"a layer": layer, "in all": sum(once.values()) + layers * layer})
+        rows.append(named | once | {"a layer": each, "in all": sum(once.values()) + layers * each})
     return rows
 
 
@@ -84,6 +99,7 @@ def table() -> pd.DataFrame:
     """Microseconds of full packs of two sizes, a row for each model."""
     torch.set_num_threads(1)
     kernels.BACKEND = nothing
+    attention.serves = lambda device: True
     with torch.inference_mode():
         return pd.DataFrame([row for budget in (4096, 16384) for row in costs(budget)])
 
