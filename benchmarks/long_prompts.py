@@ -99,6 +99,24 @@ def tokens_of(length: int, architecture: str) -> dict[str, int]:
     return {"batch 1": sum(map(len, texts)), "sorted batches": padded, "rmlab": made.tokens, "minimum": made.minimum}
 
 
+def errors_of(length: int, architecture: str, size: str) -> dict[str, object]:
+    """How far rmlab's scores by a random head lie from those of two texts by themselves, in deviations of all texts."""
+    model = backbone(architecture, size, "float32")
+    texts, groups = texts_of(length)
+    at = [np.array([len(text) - 1 if architecture not in ENCODERS else 0]) for text in texts]
+    head = torch.randn(model.config.hidden_size, generator=torch.Generator().manual_seed(1))
+    scores = np.empty(len(texts))
+    for batch in hidden(model, texts, at, groups=groups):
+        scores[batch.texts] = (batch.stacked()[:, 0] @ head).numpy()
+    alone = []
+    with torch.inference_mode():
+        for text, places in zip(texts[:2], at[:2], strict=True):
+            states = model(input_ids=torch.from_numpy(text)[None]).last_hidden_state
+            alone.append(float(states[0, places[0]] @ head))
+    error = float(np.abs(scores[:2] - alone).max() / scores.std(ddof=1))
+    return {"model": f"{architecture} {size}", "prompt": length, "error_sd": error}
+
+
 def rows_of(options: argparse.Namespace, architecture: str, workers: dict[str, Worker]) -> list[dict]:
     rows = []
     for length in options.lengths:
@@ -137,7 +155,14 @@ def main() -> None:
     parser.add_argument("--clock", choices=("wall", "process"), default="wall")
     parser.add_argument("--ways", nargs="*", default=["batch 1", "sorted batches", "rmlab"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--errors", action="store_true", help="how far the scores lie from one by one, not the time")
     options = parser.parse_args()
+    if options.errors:
+        found = [errors_of(n, name, options.size) for name in options.architecture for n in options.lengths]
+        table = pd.DataFrame(found)
+        table.to_csv(options.out / "long_prompts_errors.csv", index=False, float_format="%.2g")
+        print(table.to_string(index=False))
+        return
     rows = []
     for architecture in options.architecture:
         workers = {way: Worker(make, way, architecture, options.size, options.dtype) for way in options.ways}

@@ -1,9 +1,10 @@
 """Every speed that rmlab claims, by the clock, on one thread and on all: three tables, written into README.md.
 
 For a machine without other work; about twelve minutes on two cores. On one thread two models are timed at once, each on
-a core of its own. Slow ways run once and the others three times; ratios are of medians. Of batch 1 only two of six
-texts are timed where a prompt has 3,500 tokens or more, and its time is multiplied: these texts have nothing to do with
-one another. There sorted batches hold one or two texts, and are left out.
+a core of its own. Slow ways run once and the others three times, long prompts up to 3,500 tokens five times; ratios are
+of medians. Of batch 1 only two of six texts are timed where a prompt has 3,500 tokens or more, and its time is
+multiplied: these texts have nothing to do with one another. There sorted batches hold one or two texts, and are left
+out.
 
     python benchmarks/speed.py            # --quick: tiny models, to see that it runs
 """
@@ -33,8 +34,9 @@ CLAIMS = [[("llama", "32m", 12), ("qwen3", "32m", 12)], [("modernbert", "32m", 1
 
 ROUNDS = {WAYS[0]: 1, WAYS[1]: 1, WAYS[4]: 3, "rmlab": 3, "product": 3}
 PARTS = ("host", "claims", "long")
-LENGTHS = [20, 400, 3500, 6000, 12000]
-LONG, FEW, MOST = 3500, 2, 8192  # the most that ModernBERT takes
+LENGTHS = {"llama": [20, 400, 3500, 6000, 12000, 16000], "modernbert": [20, 400, 3500, 6000, 7700]}  # it takes 8,192
+LONG, FEW = 3500, 2
+LONG_WAYS = ["batch 1", "sorted batches", "rmlab"]
 LONG_MODELS = [["llama", "qwen3"], ["modernbert"]]
 
 Model = tuple[str, str, int]
@@ -46,7 +48,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data" / "rm-bench")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
-    parser.add_argument("--models", nargs="*", help="one row of LONG_MODELS; the others keep what they had")
+    parser.add_argument("--models", nargs="*", help="of long prompts; rows that are not measured keep what they had")
+    parser.add_argument("--lengths", type=int, nargs="*", help="of long prompts")
+    parser.add_argument("--size", default="32m", help="of long prompts")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if "host" in options.parts:
@@ -55,10 +59,10 @@ def main() -> None:
         keep("claims", claims(options))
     if "long" in options.parts:
         found, before = long_table(options), HERE / "results" / "speed_long_prompts.csv"
-        if options.models:
-            kept = pd.read_csv(before)
-            found = pd.concat([kept[~kept["model"].isin(found["model"])], found], ignore_index=True)
-        keep("long prompts", found)
+        if options.models or options.lengths:
+            both = pd.concat([pd.read_csv(before), found], ignore_index=True)
+            found = both.drop_duplicates(["model", "prompt", "way"], keep="last")
+        keep("long prompts", found.sort_values(["model", "prompt", "way"], key=_in_order, kind="stable"))
 
 
 def claims(options: argparse.Namespace) -> pd.DataFrame:
@@ -133,20 +137,22 @@ def _claim(
 
 def long_table(options: argparse.Namespace) -> pd.DataFrame:
     """A row for each model, prompt length and way: tokens, and times rmlab on one thread and on all."""
-    lengths, size = ([20, 400, 700], "tiny") if options.quick else (LENGTHS, "32m")
-    return pd.concat(
-        [
-            _long_of(models, [n for n in lengths if n < MOST or models != ["modernbert"]], size)
-            for models in LONG_MODELS
-            if not options.models or options.models == models
-        ],
-        ignore_index=True,
-    )
+    size = "tiny" if options.quick else options.size
+    parts = []
+    for models in [options.models] if options.models else LONG_MODELS:
+        lengths = [20, 400, 700] if options.quick else LENGTHS.get(models[0], LENGTHS["llama"])
+        parts.append(_long_of(models, [n for n in lengths if not options.lengths or n in options.lengths], size))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _in_order(column: pd.Series) -> pd.Series:
+    """Models and ways in the order of the table, lengths as they are."""
+    names = ["llama 32m", "qwen3 32m", "modernbert 32m", "llama 250m", *LONG_WAYS]
+    return column if column.name == "prompt" else column.map({name: place for place, name in enumerate(names)})
 
 
 def _long_of(models: list[str], lengths: list[int], size: str) -> pd.DataFrame:
-    ways = ["batch 1", "sorted batches", "rmlab"]
-    workers = [{way: Worker(long_prompts.make, way, model, size, "float32") for way in ways} for model in models]
+    workers = [{way: Worker(long_prompts.make, way, model, size, "float32") for way in LONG_WAYS} for model in models]
     rows = []
     for length in lengths:
 
@@ -155,9 +161,10 @@ def _long_of(models: list[str], lengths: list[int], size: str) -> pd.DataFrame:
 
         for model, (one, every) in zip(models, side_by_side(workers, measure), strict=True):
             tokens = long_prompts.tokens_of(length, model)
-            for way in (way for way in ways if one[way]):
+            for way in (way for way in LONG_WAYS if one[way]):
                 row = {"model": f"{model} {size}", "prompt": length, "way": way, "tokens": tokens[way]}
                 row["tokens, times rmlab's"] = tokens[way] / tokens["rmlab"]
+                row["rounds"] = len(one[way])
                 for name, times in (("1 thread", one), ("all threads", every)):
                     row[f"s, {name}"] = median(times[way])
                     row[name] = median(times[way]) / median(times["rmlab"])
@@ -169,10 +176,10 @@ def _long_of(models: list[str], lengths: list[int], size: str) -> pd.DataFrame:
 
 
 def _long_rounds(workers: dict[str, Worker], length: int, threads: int, core: int | None) -> Times:
-    """Three rounds of short prompts, one of long ones, of which batch 1 takes a few texts."""
+    """Five rounds, one of the longest prompts; batch 1 takes a few texts of long ones."""
     times: Times = {way: [] for way in workers}
     texts = long_prompts.texts_of(length)[0]
-    for _ in range(3 if length < LONG else 1):
+    for _ in range(5 if length <= LONG else 1):
         for way, worker in workers.items():
             if length < LONG or way == "rmlab":
                 times[way].append(worker.run(threads, length, core=core)["wall"])
