@@ -1,7 +1,7 @@
 """What rmlab does on this machine's GPU, in five minutes, as text to paste into an issue.
 
 Small models with random weights: does attention go over kernels, do packs come out as texts alone, in float32 and in
-half precision; how fast, and how much of a pack's time is the host's; what happens when memory runs out.
+half precision; how fast, and how much of a pack's time is the host's.
 
     make gpu-check                      # or: python benchmarks/gpu_check.py --device cuda:0
     python benchmarks/gpu_check.py --device cpu --quick      # what a machine without a GPU can show
