@@ -14,7 +14,9 @@ def test_the_demo_fits_a_terminal(main, tmp_path):
     assert code == 0
     named = [line for line in out.splitlines() if str(tmp_path) not in line]
     assert max(map(len, named)) <= 80
-    assert "0.45 to 0.55" in out
+    rows = {line.split()[0]: line.split() for line in named if line.strip()}
+    assert rows["model"][-4:] == ["overall", "low", "high", "ties"]
+    assert rows["longest"][-4:] == ["0.50", "0.45", "0.55", "2"]
 
 
 def test_no_summary_of_a_command_is_cut(main, monkeypatch):

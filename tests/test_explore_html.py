@@ -299,3 +299,18 @@ def test_hostile_names_and_prompts_stay_text_in_the_explorer():
 def test_numbers_are_short_and_missing_is_a_dash():
     said = [detail.number(v) for v in (0.0, -1.0, 12.345, -0.012345, 123456.0, np.nan)]
     assert said == ["0", "−1.00", "12.3", "−0.0123", "123,456", "–"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((1.11, 0.000688, -0.586, 0.0, np.nan), ["1.11", "0.00", "−0.59", "0", "–"]),
+        ((0.0202, -0.0972, 0.138), ["0.020", "−0.097", "0.138"]),
+        ((-412.35, 0.2, 3.0), ["−412.4", "0.2", "3.0"]),
+        ((-412.35, 7.0), ["−412", "7"]),
+        ((9.999, 1.0), ["10.0", "1.0"]),
+        ((3e-9, -1e-10), ["3.00e−09", "−1.00e−10"]),
+    ],
+)
+def test_numbers_beside_each_other_have_the_same_decimals(values, said):
+    assert detail.numbers(values) == said

@@ -132,7 +132,9 @@ def test_from_a_cell_to_the_answers_and_back_by_its_address(page, mini, scores, 
     assert sorted(t.strip() for t in cards) == sorted(t.strip() for t in texts["response"])
     known = scores[(scores["model"] == "owner/toy-0.5-0.0") & (scores["domain"] == domain) & (scores["id"] == name)]
     said = [float(text.rsplit(": ")[1].replace("−", "-")) for text in tab.locator(".card p").all_inner_texts()]
-    assert sorted(said) == pytest.approx(sorted(known["score"]), rel=0.006)
+    assert sorted(said) == pytest.approx(sorted(known["score"]), abs=0.006)
+    margins = [text.split()[1] for text in tab.locator("#detail table button").all_inner_texts()]
+    assert len({len(text.split(".")[1]) for text in margins if text != "0"}) == 1, "a table has one count of decimals"
     tab.locator("#detail table button").first.click()
     assert tab.locator("#difference ins, #difference del").count() > 0
     again = opened(page, tab.url[tab.url.index("#") :])

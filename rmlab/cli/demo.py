@@ -23,17 +23,13 @@ def demo(
     from rmlab.demo import demo as run
 
     table, files = run(out)
-    shares = table.loc[:, "chat":"overall"].map("{:.2f}".format)
-    shown = pd.concat([table["model"], shares], axis=1).assign(interval=_interval(table))
+    scores = [*table.loc[:, "chat":"overall"], "low", "high"]
+    shown = pd.concat([table["model"], table[scores].map("{:.2f}".format)], axis=1).assign(ties=table["n_ties"])
     say("Share of comparisons that the right answer wins, over 64 prompts.")
-    say("The interval is that of overall, at 95 %.\n")
+    say("The 95 % interval of overall is from low to high. A tie is not won.\n")
     say(shown.to_string(index=False))
     say("\nFigures, each with its numbers beside it:")
     for file in files:
         say(f"  {file}")
     say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model:")
     say("  rmlab score --help")
-
-
-def _interval(table: pd.DataFrame) -> list[str]:
-    return [f"{low:.2f} to {high:.2f}" for low, high in zip(table["low"], table["high"], strict=True)]

@@ -68,7 +68,14 @@ function go(change) {
   for (const [name, value] of Object.entries(change)) value === "" ? next.delete(name) : next.set(name, value);
   location.hash = next.toString();
 }
-const number = x => Number.isNaN(x) ? "–" : (x === 0 ? "0" : Number(x).toPrecision(3)).replace("-", "−");
+// Numbers beside each other: three figures of the largest, the others as many decimals; "0" is exactly zero.
+function numbers(values) {
+  const known = values.filter(x => Number.isFinite(x)), largest = Math.max(0, ...known.map(Math.abs));
+  const size = largest > 0 ? Number(largest.toExponential(2).split("e")[1]) : 0;
+  const least = known.some(x => x !== 0 && Math.abs(x) < 0.5) ? 1 : 0;
+  const form = x => size < -6 ? x.toExponential(2) : x.toFixed(Math.max(2 - size, least));
+  return values.map(x => Number.isNaN(x) ? "–" : x === 0 ? "0" : form(x).replaceAll("-", "−"));
+}
 const domainOf = (data, prompt) => data.domain.name[data.domain.code[prompt]];
 const nameOf = (data, prompt) => `${domainOf(data, prompt)}/${data.id[prompt]}`;
 
@@ -211,11 +218,15 @@ function showPrompt(data, at, model) {
   for (const note of data.texts?.note[prompt] ?? []) parts.push(make("p", {class: "wrong", dir: "auto"}, make("b", {}, "What is wrong: "), note));
   const answers = data.answer.prompt.flatMap((p, i) => p === prompt ? [i] : []);
   const contrast = make("div", {id: "difference"});
+  const scores = models.map(m => {
+    const all = floats(data, "score", m);
+    return all ? numbers(answers.map(i => all[i])).map(said => `${data.models[m]}: ${said}`) : answers.map(() => "");
+  });
   if (data.item.chosen) parts.push(...models.map(m => comparisons(data, prompt, m, answers, contrast)));
   else parts.push(...models.map(m => itemOutcomes(data, prompt, m)));
   parts.push(contrast);
   ["chosen", "rejected"].forEach((label, code) => parts.push(make("h4", {}, `${label} answers`), make("div", {class: "cards"},
-    ...answers.filter(i => data.answer.label[i] === code).map(i => card(data, i, models)))));
+    ...answers.flatMap((i, k) => data.answer.label[i] === code ? [card(data, i, scores.map(own => own[k]))] : []))));
   place.replaceChildren(...parts);
 }
 function navigation(data, prompt) {
@@ -231,10 +242,9 @@ function navigation(data, prompt) {
   return bar;
 }
 const nameAnswer = (data, i) => STYLES[data.answer.style[i]] || `answer ${data.answer.slot[i] + 1}`;
-function card(data, i, models) {
-  const scores = models.flatMap(m => { const all = floats(data, "score", m); return all ? [`${data.models[m]}: ${number(all[i])}`] : []; });
+function card(data, i, scores) {
   const text = data.texts?.answer[i], id = data.answer.id[i], prompt = data.answer.prompt[i];
-  const parts = [make("h5", {}, nameAnswer(data, i), id === data.id[prompt] ? "" : ` (${id})`), make("p", {class: "note"}, scores.join(" · "))];
+  const parts = [make("h5", {}, nameAnswer(data, i), id === data.id[prompt] ? "" : ` (${id})`), make("p", {class: "note"}, scores.filter(said => said).join(" · "))];
   if (text !== undefined) parts.push(make("div", {class: "text", dir: "auto", tabindex: "0"}, text));
   return make("div", {class: "card"}, ...parts);
 }
@@ -244,11 +254,12 @@ function comparisons(data, prompt, model, answers, contrast) {
   const items = item.prompt.flatMap((p, i) => p === prompt && said[i] !== " " ? [i] : []);
   const chosen = [...new Set(items.map(i => item.chosen[i]))].sort((a, b) => a - b), rejected = [...new Set(items.map(i => item.rejected[i]))].sort((a, b) => a - b);
   const head = make("tr", {}, make("th", {}, "chosen ↓ rejected →"), ...rejected.map(s => make("th", {scope: "col"}, nameAnswer(data, of(1, s)))));
+  const margin = i => scores ? scores[of(0, item.chosen[i])] - scores[of(1, item.rejected[i])] : margins ? margins[i] : NaN;
+  const shown = new Map(numbers(items.map(margin)).map((text, k) => [items[k], text === "–" ? "" : ` ${text}`]));
   const rows = chosen.map(c => make("tr", {}, make("th", {scope: "row"}, nameAnswer(data, of(0, c))), ...rejected.map(r => {
     const i = items.find(k => item.chosen[k] === c && item.rejected[k] === r);
     if (i === undefined) return make("td");
-    const margin = scores ? scores[of(0, c)] - scores[of(1, r)] : margins ? margins[i] : NaN;
-    const button = make("button", {type: "button"}, `${OUTCOMES[said[i]]}${Number.isNaN(margin) ? "" : ` ${number(margin)}`}`);
+    const button = make("button", {type: "button"}, `${OUTCOMES[said[i]]}${shown.get(i)}`);
     button.addEventListener("click", () => showDifference(data, of(0, c), of(1, r), contrast));
     return make("td", {class: `outcome-${said[i]}`}, button);
   })));

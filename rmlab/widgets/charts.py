@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.escapes import html as escape
-from rmlab.widgets.detail import number
+from rmlab.widgets.detail import numbers
 
 __all__ = ["histogram", "line"]
 
@@ -21,15 +21,16 @@ def line(values: Sequence[float], *, now: int, title: str, across: str) -> str:
     xs = _LEFT + np.arange(len(y)) / max(len(y) - 1, 1) * (_WIDTH - _LEFT - _RIGHT)
     ys = _TOP + (high - y) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
     path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(xs, ys, strict=True))
+    names = numbers(y)
     dots = "".join(
-        f'<circle class="rmlab-{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{size}"><title>{number(float(v))}</title></circle>'
-        for kind, size, a, b, v in (
+        f'<circle class="rmlab-{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{size}"><title>{name}</title></circle>'
+        for kind, size, a, b, name in (
             ("now", 5, *place) if k == now else ("dot", 3, *place)
-            for k, place in enumerate(zip(xs, ys, y, strict=True))
+            for k, place in enumerate(zip(xs, ys, names, strict=True))
         )
     )
     labels = "".join(_text(x, _HEIGHT - _BOTTOM + 16, str(k), "middle") for k, x in enumerate(xs))
-    said = ", ".join(f"{k}: {number(float(value))}" for k, value in enumerate(y))
+    said = ", ".join(f"{k}: {name}" for k, name in enumerate(names))
     body = f'{_frame(low, high)}<polyline class="rmlab-line" points="{path}"/>{dots}{labels}'
     return _svg(body, title=f"{title}; {said}", across=across)
 
@@ -59,7 +60,8 @@ def histogram(values: NDArray[np.float64], *, mean: float, low: float, high: flo
     zero = (
         f'<line class="rmlab-axis" stroke-dasharray="2 3" x1="{at(0):.1f}" x2="{at(0):.1f}" y1="{_TOP}" y2="{floor}"/>'
     )
-    marks = {round(at(v)): number(v) for v in (left, 0.0, right)}
+    ends_and_zero = (left, 0.0, right)
+    marks = {round(at(v)): text for v, text in zip(ends_and_zero, numbers(ends_and_zero), strict=True)}
     labels = "".join(_text(x, floor + 16, text, "middle") for x, text in marks.items())
     return _svg(f"{zero}{bars}{axis}{interval}{labels}", title=title, across=across)
 
@@ -74,10 +76,10 @@ def _frame(low: float, high: float) -> str:
     floor = _HEIGHT - _BOTTOM
     ticks = np.linspace(low, high, 4)
     lines = []
-    for value in ticks:
+    for value, text in zip(ticks, numbers(ticks), strict=True):
         y = _TOP + (high - value) / (high - low) * (floor - _TOP)
         lines.append(f'<line class="rmlab-axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(_text(_LEFT - 6, y + 4, number(float(value)), "end"))
+        lines.append(_text(_LEFT - 6, y + 4, text, "end"))
     return "".join(lines)
 
 

@@ -1,5 +1,7 @@
 """One prompt as HTML: its answers, margins, word differences, style features, and the note on what is wrong."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -10,12 +12,13 @@ from rmlab.widgets import render
 from rmlab.widgets.index import Floats, Index, prompt_text
 from rmlab.widgets.word_diff import difference
 
-__all__ = ["CORNER", "answers", "differences", "features", "heading", "margins", "note", "number"]
+__all__ = ["CORNER", "answers", "differences", "features", "heading", "margins", "note", "number", "numbers"]
 
 CORNER = "chosen\xa0↓ rejected\xa0→"
 """What stands in the corner of a table of chosen answers against rejected ones, everywhere."""
 
 _TALL, _LINES = 400, 10  # a card of fewer characters and lines has nothing to expand
+_SMALL = 6  # zeros behind the point; numbers that begin later have a power of ten
 _NOTES = {"note": "What is wrong", "error": "Error", "error_key": "Error key"}
 
 
@@ -25,10 +28,24 @@ def number(value: float) -> str:
     >>> number(-1.23456), number(0.0), number(float("nan"))
     ('−1.23', '0', '–')
     """
-    if np.isnan(value):
-        return "–"
-    shown = "0" if value == 0 else f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:,.0f}"
-    return shown.replace("-", "−")
+    return numbers([value])[0]
+
+
+def numbers(values: Iterable[float]) -> list[str]:
+    """Scores or margins that stand beside each other: about three figures of the largest, the others as many decimals.
+
+    A zero without decimals is exactly zero.
+
+    >>> numbers([-1.23456, 0.0827, 0.0])
+    ['−1.23', '0.08', '0']
+    """
+    given = [float(value) for value in values]
+    largest = max((abs(value) for value in given if np.isfinite(value)), default=0.0)
+    size = int(f"{largest:.2e}".split("e")[1]) if largest > 0 else 0
+    tiny = any(0 < abs(value) < 0.5 for value in given)  # beside whole numbers it would be a zero
+    form = f",.{max(2 - size, int(tiny))}f" if size >= -_SMALL else ".2e"
+    shown = ("–" if np.isnan(value) else "0" if value == 0 else format(value, form) for value in given)
+    return [text.replace("-", "−") for text in shown]
 
 
 def heading(index: Index, prompt: int, *, as_raw: bool = False) -> str:
@@ -58,12 +75,13 @@ def note(index: Index, prompt: int) -> str:
 def answers(index: Index, prompt: int, models: tuple[str, ...], *, as_raw: bool = False) -> str:
     """All answers side by side, chosen above rejected, each with its score under the models."""
     parts = []
+    scores = _scores(index, prompt, models)
     for label in LABELS:
         cards = []
         for row in _rows(index, prompt, label):
             text, style = index.texts["response"].iloc[row], index.texts["style"].iloc[row]
             shown = render.raw(text) if as_raw else render.answer(text, style if pd.notna(style) else None)
-            cards.append(_card(_name(index, row), _scores(index, row, models), shown, text, called=label))
+            cards.append(_card(_name(index, row), scores[row], shown, text, called=label))
         parts.append(f"<h4>{label.capitalize()}</h4>{_grid(cards)}")
     return "".join(parts) + _all_models(index, prompt)
 
@@ -77,8 +95,9 @@ def margins(index: Index, prompt: int, models: tuple[str, ...]) -> str:
         values = score[left][:, None] - score[right][None, :]
         largest = np.nanmax(np.abs(values)) if np.isfinite(values).any() else 1.0
         head = "".join(f'<th scope="col">{_name(index, row)}</th>' for row in right)
+        said = iter(numbers(values.ravel()))
         body = "".join(
-            f'<tr><th scope="row">{_name(index, row)}</th>{"".join(_cell(v, largest) for v in line)}</tr>'
+            f'<tr><th scope="row">{_name(index, row)}</th>{"".join(_cell(v, largest, next(said)) for v in line)}</tr>'
             for row, line in zip(left, values, strict=True)
         )
         parts.append(_table(head, body, caption=f"{escape(model)}: margins", corner=CORNER))
@@ -90,17 +109,18 @@ def differences(index: Index, prompt: int, models: tuple[str, ...]) -> str:
     left, right = (_rows(index, prompt, label) for label in LABELS)
     slots = index.texts["slot"]
     style = index.texts["style"]
-    cards = []
+    texts = index.texts["response"]
+    couples = []
     for row in left:
         same = [r for r in right if (style[r] == style[row] if pd.notna(style[row]) else slots[r] == slots[row])]
-        for other in same[:1] or list(right[:1]):
-            scores = " ".join(
-                f"{escape(model)} <b>{number(float(values[row] - values[other]))}</b>"
-                for model, values in ((m, index.score[index.models.index(m)]) for m in models)
-            )
-            texts = index.texts["response"]
-            both = difference(texts[row], texts[other])
-            cards.append(_card(_name(index, row), scores, both, texts[row] + texts[other], called="differences of the"))
+        couples += [(row, other) for other in same[:1] or list(right[:1])]
+    scores = [index.score[index.models.index(model)] for model in models]
+    said = [numbers(own[row] - own[other] for row, other in couples) for own in scores]
+    cards = []
+    for k, (row, other) in enumerate(couples):
+        margin = " ".join(f"{escape(model)} <b>{own[k]}</b>" for model, own in zip(models, said, strict=True))
+        both = difference(texts[row], texts[other])
+        cards.append(_card(_name(index, row), margin, both, texts[row] + texts[other], called="differences of the"))
     legend = '<span class="rmlab-diff"><ins>only chosen</ins> <del>only rejected</del></span>'
     return (
         f'<p class="rmlab-quiet">Chosen against rejected in the same style, with the margin. {legend}</p>{_grid(cards)}'
@@ -134,9 +154,14 @@ def _name(index: Index, row: int) -> str:
     return str(style) if pd.notna(style) else f"answer {index.texts['slot'].iloc[row]}"
 
 
-def _scores(index: Index, row: int, models: tuple[str, ...]) -> str:
-    values: list[float] = [float(index.score[index.models.index(model), row]) for model in models]
-    return " ".join(f"<span>{escape(m)} <b>{number(v)}</b></span>" for m, v in zip(models, values, strict=True))
+def _scores(index: Index, prompt: int, models: tuple[str, ...]) -> dict[int, str]:
+    """What the models say of each answer of a prompt, by row."""
+    where = index.rows(prompt)
+    said = [numbers(index.score[index.models.index(model), where]) for model in models]
+    return {
+        where.start + k: " ".join(f"<span>{escape(m)} <b>{v}</b></span>" for m, v in zip(models, values, strict=True))
+        for k, values in enumerate(zip(*said, strict=True))
+    }
 
 
 def _card(name: str, scores: str, body: str, text: str, *, called: str) -> str:
@@ -168,7 +193,7 @@ def _all_models(index: Index, prompt: int) -> str:
     head = "".join(f'<th scope="col">{index.texts["label"].iloc[row]}<br>{_name(index, row)}</th>' for row in rows)
     score: Floats = index.score[:, rows]
     body = "".join(
-        f'<tr><th scope="row">{escape(model)}</th>{"".join(f"<td>{number(float(v))}</td>" for v in line)}</tr>'
+        f'<tr><th scope="row">{escape(model)}</th>{"".join(f"<td>{said}</td>" for said in numbers(line))}</tr>'
         for model, line in zip(index.models, score, strict=True)
     )
     return f"<details><summary>Scores of all {len(index.models)} models</summary>{_table(head, body)}</details>"
@@ -180,11 +205,11 @@ def _table(head: str, body: str, *, caption: str = "", corner: str = "") -> str:
     return f'<div class="rmlab-scroll" tabindex="0" role="region" aria-label="{caption or "table"}">{table}</div>'
 
 
-def _cell(value: float, largest: float) -> str:
+def _cell(value: float, largest: float, said: str) -> str:
     if np.isnan(value) or value == 0:
-        return f"<td>{number(float(value))}</td>"
+        return f"<td>{said}</td>"
     kind, tint = ("rmlab-high" if value > 0 else "rmlab-low"), abs(value) / largest
-    return f'<td class="{kind}" style="--tint: {tint:.2f}">{number(float(value))}</td>'
+    return f'<td class="{kind}" style="--tint: {tint:.2f}">{said}</td>'
 
 
 def _word(name: str) -> str:

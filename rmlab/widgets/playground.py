@@ -13,7 +13,7 @@ from rmlab.styles.transforms import TRANSFORMS
 from rmlab.widgets import charts
 from rmlab.widgets.access import access
 from rmlab.widgets.debounce import Debounced
-from rmlab.widgets.detail import number
+from rmlab.widgets.detail import numbers
 from rmlab.widgets.long_texts import LongTexts
 from rmlab.widgets.render import markdown
 from rmlab.widgets.style_sliders import StyleSliders, restyled
@@ -210,9 +210,9 @@ class Playground:
         self.problem.value = ""
         scores = frame["score"].to_numpy()
         best = np.nanmax(scores[:-1]) if np.isfinite(scores[:-1]).any() else np.nan
-        for score, shown in zip(scores, self.lines, strict=False):
+        for score, said, shown in zip(scores, numbers(scores), self.lines, strict=False):
             mark = " rmlab-best" if score == best else ""
-            shown.value = f'<span class="rmlab-scoreline{mark}" role="status">{number(float(score))}</span>'
+            shown.value = f'<span class="rmlab-scoreline{mark}" role="status">{said}</span>'
         self._show_restyled(frame)
         self._show_line(line)
 
@@ -228,8 +228,8 @@ class Playground:
         if not self.steps:
             self.preview.value = ""
             return
-        before, after = frame["score"].iloc[self._which], frame["score"].iloc[-1]
-        head = f"<h4>{escape(frame['name'].iloc[-1]).capitalize()}: {number(before)} → {number(after)}</h4>"
+        before, after = numbers(frame["score"].iloc[[self._which, -1]])
+        head = f"<h4>{escape(frame['name'].iloc[-1]).capitalize()}: {before} → {after}</h4>"
         body = f'<div class="rmlab-text rmlab-prompt" dir="auto" tabindex="0">{markdown(self.restyled)}</div>'
         self.preview.value = head + body
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmlab.escapes import visible
 from rmlab.widgets.choices import Choice, choices
-from rmlab.widgets.detail import number as shown
+from rmlab.widgets.detail import numbers
 from rmlab.widgets.index import Index, Ints, prompt_text
 from rmlab.widgets.selection import Match
 
@@ -88,7 +88,9 @@ class PromptList:
         page = self._on_page()
         self._quiet = True
         self.buttons.value = -1
-        self.buttons.items = [self._item(k) for k in range(first, first + len(page))]
+        shown = slice(first, first + len(page))
+        margins = zip(numbers(self._found.margin[shown]), numbers(self._found.other[shown]), strict=True)
+        self.buttons.items = [self._item(first + k, *texts) for k, texts in enumerate(margins)]
         self._quiet = False
         self.before.disabled, self.after.disabled = self._page == 0, first + PAGE >= total
         said = f"{first + 1}–{first + len(page)} of {total:,}" if total else "no prompt fits"
@@ -106,12 +108,12 @@ class PromptList:
     def _on_page(self) -> Ints:
         return self._found.prompts[self._page * PAGE : (self._page + 1) * PAGE]
 
-    def _item(self, k: int) -> Choice:
+    def _item(self, k: int, own: str, others: str) -> Choice:
         found = self._found
         row = self._index.prompts.iloc[int(found.prompts[k])]
         text = " ".join(visible(prompt_text(row["prompt"])[:300]).split())
-        margin, other = float(found.margin[k]), float(found.other[k])
-        value = shown(margin) + (f" / {shown(other)}" if self._both else "")
+        margin = float(found.margin[k])
+        value = f"{own} / {others}" if self._both else own
         counts = f"{found.lost[k]} of {found.n[k]} lost" + (f" · {found.flips[k]} flips" if self._both else "")
         note = f"{visible(row['subset'])} · {visible(row['id'])} · {counts}"
         made = Choice(text=text, value=value, note=note, label=f"{text}: margin {value}")

@@ -9,7 +9,7 @@ import pandas as pd
 from rmlab.escapes import html as escape
 from rmlab.scorers.protocol import PlainScorer
 from rmlab.widgets import charts
-from rmlab.widgets.detail import number
+from rmlab.widgets.detail import numbers
 from rmlab.widgets.style_sliders import restyled
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class Trial:
         if not len(values):
             self.result.value = '<p class="rmlab-quiet">No answer of the sample has a place for this change.</p>'
             return
-        known = np.isfinite(row["low"])
-        interval = f", 95 % interval {number(row['low'])} to {number(row['high'])}" if known else f" ({row['reason']})"
-        said = f"mean change {number(row['change'])}{interval}; {row['n']} answers of {row['n_prompts']} prompts"
+        mean, low, high = numbers(row[["change", "low", "high"]])
+        interval = f", 95 % interval {low} to {high}" if np.isfinite(row["low"]) else f" ({row['reason']})"
+        said = f"mean change {mean}{interval}; {row['n']} answers of {row['n_prompts']} prompts"
         chart = charts.histogram(
             values, mean=row["change"], low=row["low"], high=row["high"], title=said, across="change of the reward"
         )
