@@ -12,6 +12,7 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import baselines, benchmarks, io, metrics, report, scoring, toy
+from rmlab.baselines import is_baseline
 from rmlab.report.results import read_results
 from rmlab.tables import DataError
 
@@ -194,6 +195,15 @@ def test_the_report_needs_nothing_outside_itself(page):
     assert "alert(1)&lt;/script&gt;" in text
     assert "default-src 'none'" in text
     assert set(re.findall(r"https?://[^/]+", text)) == {"https://huggingface.co"}
+
+
+def test_a_caption_counts_the_models_that_its_figure_shows(scores, tmp_path):
+    few = scores[scores["model"].isin(list(scores["model"].unique()[:1]))]
+    text = report.write_report(few, tmp_path / "r.html").read_text()
+    own = sum(not is_baseline(model) for model in few["model"].unique())
+    assert own <= 1
+    said = {1: "the model and a baseline", 0: "a baseline"}[own]
+    assert f"Style against substance: {said}." in text
 
 
 def test_the_same_input_gives_the_same_bytes(page, results, tmp_path, mini):

@@ -1,7 +1,7 @@
 """Results of several benchmarks as one HTML file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from urllib.parse import quote
@@ -126,10 +126,18 @@ def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> 
         yield from _style_figures(file, whole, [*best, *blind], shown)
 
 
+def _drawn(models: Iterable[str]) -> str:
+    """Which models a figure shows, in words."""
+    blind = [is_baseline(model) for model in models]
+    own = len(blind) - sum(blind)
+    best = "the model" if own == 1 else f"the best {own} models" if own == _PANELS else f"{own} models"
+    return " and ".join([*([best] if own else []), *(["a baseline"] if any(blind) else [])])
+
+
 def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
     found = metrics.estimates(scores)
     subsets = found[found["quantity"] == "subset"]
-    caption = f"The best {_PANELS} models, subset by subset; dotted: random scores."
+    caption = f"Subset by subset: {_drawn(scores['model'].unique())}; dotted: random scores."
     yield page.figure_html(plot_subsets(subsets), subsets, f"{file}-subsets", caption)
     tied = scores["domain"] == TIES
     curve = metrics.best_of_curve(scores[~tied]) if not tied.all() else None
@@ -152,7 +160,7 @@ def _style_figures(file: str, table: pd.DataFrame, panels: list[str], bars: list
     yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
     few = pd.concat([table[table["model"] == model] for model in panels])
     cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
-    caption = f"Style against substance: the best {_PANELS} models and a baseline."
+    caption = f"Style against substance: {_drawn(panels)}."
     yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)
 
 
