@@ -105,7 +105,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
     Key: model, benchmark, domain, id, chosen_slot, rejected_slot. Further columns: subset, chosen_style,
     rejected_style, level (from the styles where known), margin (float, may be missing), outcome (win, tie, loss or
-    missing; made from the margin where the column is absent). Raises DataError naming row, column and value.
+    missing; made from the margin where there is no such column). Raises DataError naming row, column and value.
     """
     require_columns(frame, PAIR_KEY, "pairs")
     if "outcome" not in frame and "margin" not in frame:
@@ -181,10 +181,10 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
     """Raise TypeError unless `frame` is a DataFrame, DataError unless it has the columns; `table` is its kind."""
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{table}: expected a pandas DataFrame, got {type(frame).__name__}")
-    absent = [c for c in columns if c not in frame.columns]
-    if absent:
+    missing = [c for c in columns if c not in frame.columns]
+    if missing:
         raise DataError(
-            f"{table}: missing columns {absent}; needed: {list(columns)}; found: {list(frame.columns)}; "
+            f"{table}: missing columns {missing}; needed: {list(columns)}; found: {list(frame.columns)}; "
             f"such a table comes from {_SOURCE[table]}"
         )
 

@@ -148,7 +148,7 @@ def test_a_missing_file_raises(folder, tmp_path, name, cached):
 def test_a_snapshot_of_the_hub_is_what_its_copy_is_and_its_large_files_are_not_read(folder, tmp_path, read):
     place = snapshot(folder, tmp_path / "hub")
     cached = find(place).content
-    assert read == [(place / "config.json").resolve()], "its blob has git's name, which is no SHA-256"
+    assert read == [(place / "config.json").resolve()], "its blob has git's name, which is not a SHA-256"
     assert find(folder).content == cached
     assert folder / "model.safetensors" in read
     (tmp_path / "short").symlink_to(place)

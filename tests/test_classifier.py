@@ -98,7 +98,7 @@ def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
 
 
 def test_pad_and_end_may_be_the_same_token(tmp_path):
-    """The usual runners take the last token that is no pad, and so read one token early."""
+    """The usual runners take the last token that is not a pad, and so read one token early."""
     words = toy.tokenizer()
     folder = toy.save_model(tmp_path / "m", words=words)
     expected = classifier(folder)(PROMPTS, RESPONSES)

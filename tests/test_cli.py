@@ -56,7 +56,7 @@ def test_scores_go_to_stdout_as_csv_and_read_back_exactly(main):
 def test_out_writes_the_file_with_its_provenance(main, tmp_path):
     code, out, err = main("score", "mini", "longest", "-q", "-o", tmp_path / "scores.csv")
     assert (code, out) == (0, "")
-    assert "scores of 1 models in" in err
+    assert "scores of 1 model in" in err
     assert (tmp_path / "scores.csv").is_file()
     beside = json.loads(next(tmp_path.glob("*.json")).read_text())
     assert "longest" in json.dumps(beside)

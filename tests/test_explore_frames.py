@@ -57,7 +57,7 @@ def test_scores_say_what_made_them_whatever_it_is_called():
     html = frames.frame_html(scores)
     assert "&lt;img src=x onerror=alert(1)&gt;: owner/rm, revision 0123456, bfloat16; m0: mode mean" in html
     assert "and 6 more." in html
-    assert "Scored by" not in frames.frame_html(scores[["id", "score"]]), "part of a table is no table of scores"
+    assert "Scored by" not in frames.frame_html(scores[["id", "score"]]), "part of a table is not a table of scores"
     scores.attrs["provenance"] = "a word"
     assert frames.frame_html(scores) == scores._repr_html_()
 

@@ -103,7 +103,7 @@ def test_a_published_head_is_found_by_its_keys():
     gating = ["regression_layer.weight", "gating.layers.0.weight", "reward_transform_matrix"]
     assert choose(gating, {}).name == "gating"
     assert choose(gating, {"num_quantiles": 19}).name == "quantiles"
-    assert choose(["lm_head.weight"], {}).name == "labels", "a language model alone is no reward model"
+    assert choose(["lm_head.weight"], {}).name == "labels", "a language model alone is not a reward model"
     assert len({head.name for head in HEADS}) == len(HEADS)
 
 

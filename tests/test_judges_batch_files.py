@@ -42,13 +42,13 @@ def test_there_and_back(tmp_path):
     found[0] = found[0] | {"response": None, "error": {"code": "server_error"}}
     strange = found[1] | {"custom_id": "another run"}
     row = read_results(judge, table, write(tmp_path / "out.jsonl", [*found, strange]), store=tmp_path / "store")
-    counts = row[["read", "known", "failed", "strange", "absent"]].to_numpy().tolist()
+    counts = row[["read", "known", "failed", "strange", "missing"]].to_numpy().tolist()
     assert counts == [[11, 0, 1, 1, 1]]
     (rest,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=tmp_path / "store")
     left = [json.loads(line) for line in rest.read_text().splitlines()]
     assert [line["custom_id"] for line in left] == [found[0]["custom_id"]]
     row = read_results(judge, table, write(tmp_path / "out2.jsonl", results(left, longer)), store=tmp_path / "store")
-    assert row[["read", "absent"]].to_numpy().tolist() == [[1, 0]]
+    assert row[["read", "missing"]].to_numpy().tolist() == [[1, 0]]
     pairs = rmlab.prefer(table, judge, store=tmp_path / "store", progress=False)
     assert set(pairs["verdict"]) == {"win"}, "there is no server, so nothing was asked"
     row = read_results(judge, table, tmp_path / "out.jsonl", store=tmp_path / "store")
@@ -99,7 +99,7 @@ def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, failure)
     out = tmp_path / "out.jsonl"
     out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in found).encode())
     row = read_results(judge, table, out, store=tmp_path / "store").iloc[0]
-    assert row[["read", "known", "failed", "strange", "absent"]].tolist() == [1, 0, 3, 0, 3]
+    assert row[["read", "known", "failed", "strange", "missing"]].tolist() == [1, 0, 3, 0, 3]
     (rest,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=tmp_path / "store")
     left = [json.loads(line)["custom_id"] for line in rest.read_text().splitlines()]
     assert left == [line["custom_id"] for line in lines[1:]]

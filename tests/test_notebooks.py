@@ -88,7 +88,7 @@ def test_only_public_names(notebook):
 
 
 def test_nothing_is_patched(notebook):
-    """A method that a lesson replaces on a scorer or a model is no lesson about that scorer."""
+    """A method that a lesson replaces on a scorer or a model says nothing about that scorer."""
     for cell in code_cells(notebook[1]):
         assert not re.search(r"^\w+\.(stream|prepare|prefer|__call__)\s*=", source(cell), re.MULTILINE), source(cell)
         assert "monkeypatch" not in source(cell)

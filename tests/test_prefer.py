@@ -61,7 +61,7 @@ def own(tmp_path):
 def test_a_real_model_from_the_command_line_to_the_report(main, own, pairrm, tmp_path):
     code, out, err = main("prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o", tmp_path / "pairs.csv")
     assert (code, out) == (0, "")
-    assert "3 comparisons of 1 models in" in err
+    assert "3 comparisons of 1 model in" in err
     back = read_pairs(tmp_path / "pairs.csv")
     frame = load_own(own)
     sides = {label: part.sort_values("id") for label, part in frame.groupby("label")}
@@ -121,7 +121,7 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
     for i in (1, 2):
         words = ["--store", tmp_path / f"s{i}", "--shard", f"{i}/2", "-o", tmp_path / f"part{i}.parquet"]
         assert main("prefer", "mini", "owner/name", "-q", *words)[0] == 0
-        assert not list((tmp_path / f"s{i}").glob("*.csv"))  # a shard is no table of the benchmark
+        assert not list((tmp_path / f"s{i}").glob("*.csv"))  # a shard is not the benchmark's table
         parts.append(tmp_path / f"part{i}.parquet")
     assert main("merge", tmp_path / "s1", tmp_path / "s2", "--into", tmp_path / "all")[0] == 0
     assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / "all")[0] == 0

@@ -234,3 +234,41 @@ def test_the_tests_of_a_module_are_found_by_its_name():
         if code_lines(path) > 40 and not names & there:
             lost.append(module)
     assert lost == [], "give the module a test of its name, or say in ELSEWHERE where it is tested"
+
+
+def private_names() -> set[str]:
+    """Names with a leading underscore that the package gives to functions, classes, constants and attributes."""
+    names = set()
+    for path in (ROOT / "rmlab").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return {name for name in names if name.startswith("_") and not name.endswith("_")}
+
+
+def reached(node: ast.AST) -> list[str]:
+    """Names that a piece of a test reaches for: of an object, of a module of the package, by getattr or setattr."""
+    if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "self"):
+        return [node.attr]
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rmlab":
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("attr", "patch")):
+        return [arg.value.rpartition(".")[2] for arg in node.args if isinstance(arg, ast.Constant) and arg.value
+                and isinstance(arg.value, str)]  # fmt: skip
+    return []
+
+
+def test_tests_use_public_names():
+    """Tests, their helpers among them, survive any change of what has an underscore before its name."""
+    private = private_names()
+    assert len(private) > 500
+    found = [
+        f"{path.name}:{node.lineno}: {name}"
+        for path in sorted((ROOT / "tests").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in reached(node)
+        if name in private
+    ]
+    assert found == []

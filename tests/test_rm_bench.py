@@ -38,11 +38,11 @@ def test_overall_error_is_the_stratified_formula(make_scores):
 def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     scores = make_scores(ENOUGH)
     whole = metrics.rm_bench(metrics.pairs(scores))
-    absent = (scores["model"] == "b") & (scores["id"] == "math/1") & (scores["style"] == "plain")
-    pairs = metrics.pairs(scores[~(absent & (scores["label"] == "rejected"))])
+    unscored = (scores["model"] == "b") & (scores["id"] == "math/1") & (scores["style"] == "plain")
+    pairs = metrics.pairs(scores[~(unscored & (scores["label"] == "rejected"))])
     with pytest.raises(DataError) as refused:
         metrics.rm_bench(pairs)
-    for part in ("1 prompts", "'b'", "'math/1'", "with 6: absent concise > plain, plain > plain, markdown > plain"):
+    for part in ("1 prompts", "'b'", "'math/1'", "with 6: missing concise > plain, plain > plain, markdown > plain"):
         assert part in str(refused.value)
     assert "score all six answers" in str(refused.value)
     with pytest.raises(DataError, match="are not the nine comparisons"):
@@ -57,7 +57,7 @@ def test_a_prompt_with_absent_scores_is_refused_not_averaged(make_scores):
     assert shard["n_prompts"].tolist() == [30, 29]
     pd.testing.assert_frame_equal(shard.head(1), whole.head(1))
     # A missing score is a row: counted as missing, in a table of its own column.
-    gaps = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(absent))))
+    gaps = metrics.rm_bench(metrics.pairs(scores.assign(score=scores["score"].mask(unscored))))
     assert gaps["missing"].tolist() == [0, 5]
     twice = pd.concat([metrics.pairs(scores), metrics.pairs(scores).iloc[:2]])
     with pytest.raises(DataError, match="2 rows repeat a key"):

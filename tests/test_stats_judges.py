@@ -228,11 +228,11 @@ def test_a_judge_that_rates_is_examined_where_it_applies(fault):
     assert len(judge.speaker.asked) == N * 12, "two answers twice, as is, padded, marked up, and in other words"
     found = judge_report(judgements).set_index("probe")
     assert found.index.tolist() == PROBES
-    absent = found.loc[["position", "swap", "cycles"]]
-    assert absent[["effect", "p", "p_holm", "detectable"]].isna().all(axis=None)
-    assert absent["reason"].str.startswith("does not apply: answers are rated").all()
+    inapplicable = found.loc[["position", "swap", "cycles"]]
+    assert inapplicable[["effect", "p", "p_holm", "detectable"]].isna().all(axis=None)
+    assert inapplicable["reason"].str.startswith("does not apply: answers are rated").all()
     assert found.index[found["p_holm"] < 0.05].tolist() == ([fault] if fault else [])
-    assert (found["reason"].drop(absent.index) == "").all()
+    assert (found["reason"].drop(inapplicable.index) == "").all()
 
 
 def test_the_votes_of_ratings_by_hand():

@@ -115,9 +115,9 @@ def _columns(place: Path, rows: list[records.Row], given: Columns) -> dict[str, 
         if name in given:
             value = given[name]
             asked = [] if value is None else [value] if isinstance(value, str) else list(value)
-            absent = [column for column in asked if column not in there]
-            if absent:
-                raise DataError(f"{place}: columns[{name!r}]: no column {absent[0]!r}; {nearest(absent[0], there)}")
+            missing = [column for column in asked if column not in there]
+            if missing:
+                raise DataError(f"{place}: columns[{name!r}]: no column {missing[0]!r}; {nearest(missing[0], there)}")
         else:
             asked = [column for column in usual if column in there][:1]
         if asked:
@@ -127,15 +127,15 @@ def _columns(place: Path, rows: list[records.Row], given: Columns) -> dict[str, 
             f"{place}: the prompt may be 'instruction', 'input', or both; name one with columns={{'prompt': ...}}, or "
             "join them first: frame.assign(prompt=frame['instruction'] + '\\n\\n' + frame['input'])"
         )
-    absent = [name for name in _NEEDED if name not in found]
-    if absent:
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
         kind = looks_like(rows[0])
         looks = f"; it looks like {likeness(kind)}" if kind not in (None, "pairs") else ""
-        way = f"columns={{{absent[0]!r}: '<column>'}}"
+        way = f"columns={{{missing[0]!r}: '<column>'}}"
         if winners.side_by_side(there):
             looks, way = "; it looks like side-by-side data", "winner='<column>'"
         raise DataError(
-            f"{place}: no column for {' and '.join(absent)}; found: {', '.join(there[:12])}{looks}; "
+            f"{place}: no column for {' and '.join(missing)}; found: {', '.join(there[:12])}{looks}; "
             f"say which: load_pairs(..., {way})"
         )
     return found

@@ -187,8 +187,8 @@ def _pooled_sections(found: Items, prior_sets: str) -> Weighting:
     weight /= weight.sum(axis=1, keepdims=True)
     parts = weighted_parts(found, label, weight, names, words="benchmark")
     for model, section in np.argwhere(np.ones((len(found.models), len(SECTIONS)), bool)):
-        absent = [s for s in members[names[section]] if not counted[model, subsets.index(s)]]
-        parts.lacking[model, section] = f"nothing in {', '.join(absent)}" if absent else ""
+        missing = [s for s in members[names[section]] if not counted[model, subsets.index(s)]]
+        parts.lacking[model, section] = f"nothing in {', '.join(missing)}" if missing else ""
     return parts
 
 

@@ -151,7 +151,7 @@ def _what(found: pd.DataFrame) -> str:
     have = list(zip(found["chosen_style"], found["rejected_style"], strict=True))
     times = {f"{chosen} > {rejected}": have.count((chosen, rejected)) for chosen in STYLES for rejected in STYLES}
     said = {
-        "absent": [cell for cell, n in times.items() if n == 0],
+        "missing": [cell for cell, n in times.items() if n == 0],
         "repeated": [cell for cell, n in times.items() if n > 1],
     }
     return "; ".join(f"{word} {', '.join(cells)}" for word, cells in said.items() if cells)

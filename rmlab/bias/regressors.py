@@ -38,9 +38,9 @@ def repeats(x: Floats, names: Sequence[str], *, scale: Floats | None = None, whe
 
 def lookup(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], table: str) -> Floats:
     """The features of each keyed row, (rows, columns); raises DataError where a text or a column is not there."""
-    absent = [c for c in KEY if c not in features.columns]
-    if absent:
-        raise DataError(f"features: no column {absent[0]!r}; make them with rmlab.styles.features(responses)")
+    missing = [c for c in KEY if c not in features.columns]
+    if missing:
+        raise DataError(f"features: no column {missing[0]!r}; make them with rmlab.styles.features(responses)")
     for column in columns:
         if column not in counts_of(features):
             raise DataError(f"features: no counts {column!r}; {nearest(column, counts_of(features))}")

@@ -147,7 +147,7 @@ def _read(made: "AnyJudge", responses: pd.DataFrame, results: Path, store: str |
     row = judges.read_results(made, responses, results, store=store).iloc[0]
     say(
         f"{results}: {row['read']} answers read, {row['known']} known, {row['failed']} failed, {row['strange']} of "
-        f"other runs; {row['absent']} questions are left",
+        f"other runs; {row['missing']} questions are left",
         err=True,
     )
 

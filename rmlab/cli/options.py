@@ -190,7 +190,7 @@ def label_weights(weight: list[str] | None, *, model: bool = False) -> dict[str,
     return numbers(weight, "--weight", "label=number", "helpfulness=0.8")
 
 
-def numbers(texts: list[str], option: str, form: str, example: str) -> dict[str, float]:
+def numbers(texts: list[str], option: str, pattern: str, example: str) -> dict[str, float]:
     """The numbers of an option that is repeated as name=number, by name."""
     found = {}
     for text in texts:
@@ -200,5 +200,5 @@ def numbers(texts: list[str], option: str, form: str, example: str) -> dict[str,
         except ValueError:
             name = ""
         if not name:
-            raise typer.BadParameter(f"{text!r}; write {form}, for example {example}", param_hint=option)
+            raise typer.BadParameter(f"{text!r}; write {pattern}, for example {example}", param_hint=option)
     return found

@@ -266,4 +266,5 @@ def write_table(table: "pd.DataFrame", rows: str, out: Path | None, file_format:
 
     write = write_scores if rows == "scores" else write_pairs
     written = write(table, out, format=file_format)
-    say(f"{len(table)} {rows} of {table['model'].nunique()} models in {written}", err=True)
+    models = table["model"].nunique()
+    say(f"{len(table)} {rows} of {models} {'model' if models == 1 else 'models'} in {written}", err=True)

@@ -90,11 +90,11 @@ def _joined(responses: pd.DataFrame, given: pd.DataFrame, key: list[str], allow_
         raise DataError(f"scores: two scores of one answer, first {first}; add a column that tells them apart")
     scored = responses[[c for c in tables.SCORES if c in responses]].assign(model=given["model"].iloc[0])
     scored["score"] = pd.Series(found["score"].to_numpy(), index=found["row"].astype(int)).reindex(range(len(scored)))
-    absent = ~scored.index.isin(found["row"])
-    if absent.any() and not allow_missing:
-        first = responses.loc[absent, tables.KEY].iloc[0].to_dict()
+    unscored = ~scored.index.isin(found["row"])
+    if unscored.any() and not allow_missing:
+        first = responses.loc[unscored, tables.KEY].iloc[0].to_dict()
         raise DataError(
-            f"scores: {int(absent.sum())} of {len(responses)} answers have no score, first {first}; score them too, "
+            f"scores: {int(unscored.sum())} of {len(responses)} answers have no score, first {first}; score them too, "
             "or pass allow_missing=True to count them as missing"
         )
     return scored

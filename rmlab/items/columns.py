@@ -15,7 +15,10 @@ __all__ = ["allowed", "codes", "factorise", "group_sums", "positions"]
 def codes(
     frame: pd.DataFrame, column: str, dtype: pd.CategoricalDtype, allow_missing: bool = False
 ) -> NDArray[np.intp]:
-    """Codes of a closed column (-1 missing); raises DataError where it is absent, or missing unless `allow_missing`."""
+    """Codes of a closed column, -1 for a missing value.
+
+    Raises DataError where there is no such column, and for a missing value unless `allow_missing`.
+    """
     tables.require_columns(frame, [column], "pairs")
     values = frame[column]
     if values.dtype != dtype:

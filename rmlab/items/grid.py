@@ -135,14 +135,14 @@ def require_same_items(items: Items, weighs: Mask | None = None, table: str = "t
 
     `weighs` (models, items) says which items count for which model; a row that would weigh nothing is not missed.
     """
-    absent = items.outcome == NO_ROW
-    absent = absent if weighs is None else absent & weighs
-    if not absent.any():
+    no_row = items.outcome == NO_ROW
+    no_row = no_row if weighs is None else no_row & weighs
+    if not no_row.any():
         return
-    lacking = absent.sum(axis=1)
+    lacking = no_row.sum(axis=1)
     worst = int(lacking.argmax())
-    first = items.frame[[c for c in tables.PAIR_KEY if c in items.frame]].iloc[int(absent[worst].argmax())].to_dict()
-    shared = int((~absent.any(axis=0)).sum())
+    first = items.frame[[c for c in tables.PAIR_KEY if c in items.frame]].iloc[int(no_row[worst].argmax())].to_dict()
+    shared = int((~no_row.any(axis=0)).sum())
     remedy = (
         f"pass common=True to use the {shared} comparisons that all models have"
         if shared

@@ -137,8 +137,8 @@ def _reasons(weighting: Weighting, of_part: Floats, parts: Codes) -> list[str]:
     empty = np.setdiff1d(np.arange(len(weighting.names)), parts)
     reasons = []
     for weight, lacking in zip(of_part, weighting.lacking, strict=True):
-        absent = [weighting.names[p] for p in empty if weight[p] > 0]
-        said = [f"nothing in {', '.join(absent)}"] if absent else []
+        missing = [weighting.names[p] for p in empty if weight[p] > 0]
+        said = [f"nothing in {', '.join(missing)}"] if missing else []
         said += [lacking[p] for p in np.flatnonzero(weight > 0) if lacking[p]]
         reasons.append("; ".join(said))
     return reasons

@@ -80,7 +80,7 @@ def ask(
                 run.take(number, answer)
                 bar.update()
         else:
-            with store.answers(speaker.fingerprint, run.form, only=run.numbers) as ledger:
+            with store.answers(speaker.fingerprint, run.format, only=run.numbers) as ledger:
                 _resume(run, ledger, bar)
     return run.outcome
 
@@ -89,8 +89,8 @@ def unanswered(speaker: Speaker, questions: Questions, store: Store | None) -> l
     """Numbers of the questions, one of each key, that have no answer in the store."""
     if store is None:
         return list(questions.leaders)
-    form: Format[bool] = Format(ANSWERS.noun, ANSWERS.suffix, ANSWERS.magic, str, lambda key, text: True)
-    with store.answers(speaker.fingerprint, form, only=questions.keys) as ledger:
+    format: Format[bool] = Format(ANSWERS.noun, ANSWERS.suffix, ANSWERS.magic, str, lambda key, text: True)
+    with store.answers(speaker.fingerprint, format, only=questions.keys) as ledger:
         known = ledger.refresh()
     return [number for number in questions.leaders if questions.keys[number] not in known]
 
@@ -109,7 +109,7 @@ class _Run(Generic[T]):
         self.numbers = {self.questions.keys[number]: number for number in self.questions.leaders}
 
     @property
-    def form(self) -> Format[T | None]:
+    def format(self) -> Format[T | None]:
         """What the store keeps in memory of an answer: what was read in it, not its text.
 
         Answers to other questions of the same model stay None.

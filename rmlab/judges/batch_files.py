@@ -45,7 +45,7 @@ def read_results(judge: AnyJudge, responses: pd.DataFrame, path: str | Path, *, 
 
     Results may stand in any order: `custom_id` says which question each is for. Columns: file, read (answers that are
     in the store now), known (were there before), failed (lines with an error, which will be asked again), strange
-    (lines whose `custom_id` is not a question of this run), absent (questions of the run without an answer so far).
+    (lines whose `custom_id` is not a question of this run), missing (questions of the run without an answer so far).
     Raises DataError where the file is not a batch result, or no line of it belongs to this run.
     """
     path = Path(path).expanduser()
@@ -63,9 +63,9 @@ def read_results(judge: AnyJudge, responses: pd.DataFrame, path: str | Path, *, 
         if fresh:
             ledger.append(fresh, [encode(answers[key]) for key in fresh])
             ledger.note({"name": judge.name, "read_from": path.name} | judge.speaker.provenance())
-        absent = len(wanted - set(ledger.values))
+        missing = len(wanted - set(ledger.values))
     counts = {"read": len(fresh), "known": len(answers) - len(fresh), "failed": results.failed}
-    return pd.DataFrame([{"file": str(path)} | counts | {"strange": results.strange, "absent": absent}])
+    return pd.DataFrame([{"file": str(path)} | counts | {"strange": results.strange, "missing": missing}])
 
 
 @dataclass

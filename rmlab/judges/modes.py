@@ -111,7 +111,7 @@ class PairJudge:
         self, there: Floats, back: Floats, asked: NDArray[np.bool_], failed: NDArray[np.bool_]
     ) -> tuple[Floats, list[str]]:
         """Number and verdict of each comparison, from the votes for its first answer in both orders."""
-        absent = [asked[side] & np.isnan(side_votes) for side, side_votes in enumerate((there, back))]
+        unread = [asked[side] & np.isnan(side_votes) for side, side_votes in enumerate((there, back))]
         flip = there * back < 0
         total = np.nansum([there, back], axis=0)
         if self.letters:
@@ -121,8 +121,8 @@ class PairJudge:
             number = np.where(flip, 0.0, np.sign(total))
         words = np.array(["loss", "tie", "win"], object)[np.sign(np.nan_to_num(number)).astype(int) + 1]
         words[flip] = "flip"
-        words[absent[0] | absent[1]] = UNPARSABLE
-        words[(absent[0] & failed[0]) | (absent[1] & failed[1])] = FAILED
+        words[unread[0] | unread[1]] = UNPARSABLE
+        words[(unread[0] & failed[0]) | (unread[1] & failed[1])] = FAILED
         return number, [str(word) for word in words]
 
 

@@ -123,12 +123,12 @@ def _sections(name: str, text: str) -> dict[str, str]:
 
 
 def _require_places(template: Template, shows: str) -> None:
-    absent = [place for place in _NEEDED[shows] if f"{{{place}}}" not in template.text]
+    missing = [place for place in _NEEDED[shows] if f"{{{place}}}" not in template.text]
     # A list of four may be written out, as papers do.
-    if absent == ["answers"] and "{answer_a}" in template.text and "{answer_b}" in template.text:
+    if missing == ["answers"] and "{answer_a}" in template.text and "{answer_b}" in template.text:
         return
-    if absent or not template.user:
-        places = ", ".join(f"{{{place}}}" for place in absent) or "a part for the user"
+    if missing or not template.user:
+        places = ", ".join(f"{{{place}}}" for place in missing) or "a part for the user"
         raise DataError(f"template={template.name!r}: lacks {places}; write it where the text is to stand")
 
 

@@ -213,10 +213,10 @@ def _vocabulary(frame: pd.DataFrame, column: str) -> pd.CategoricalDtype | None:
 
 
 def _with_extra(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    absent = [c for c in columns if c not in table.columns]
-    if absent:
+    missing = [c for c in columns if c not in table.columns]
+    if missing:
         raise DataError(
-            f"by: {absent[0]!r} is not a column of the table; {tables.nearest(absent[0], list(table.columns))}"
+            f"by: {missing[0]!r} is not a column of the table; {tables.nearest(missing[0], list(table.columns))}"
         )
     if "outcome" not in table.columns and "margin" not in table.columns:
         raise DataError(f"by: {columns[0]!r} is not a column of comparisons; add it to rmlab.pairs(scores)")

@@ -56,14 +56,14 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     Columns: model, check, printed, expected, difference, note. Checks: "domain mean is not the level mean" (the two
     are equal by definition), "overall is neither mean", "contradicts its source" (rows whose own paper prints other
     values). A mean over columns that are not all printed is not checked. Differences within `tolerance` are rounding.
-    Raises DataError where a column is absent, or holds anything but shares.
+    Raises DataError where a column is missing, or holds anything but shares.
     """
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"table: a leaderboard such as rmlab.papers.published('rm-bench'), not {type(table).__name__}")
-    absent = [c for c in ("model", *_DOMAINS, *LEVELS, "overall") if c not in table.columns]
-    if absent:
+    missing = [c for c in ("model", *_DOMAINS, *LEVELS, "overall") if c not in table.columns]
+    if missing:
         raise DataError(
-            f"table: no column {absent[0]!r}; a leaderboard has model, {', '.join(_DOMAINS)}, {', '.join(LEVELS)} "
+            f"table: no column {missing[0]!r}; a leaderboard has model, {', '.join(_DOMAINS)}, {', '.join(LEVELS)} "
             f"and overall; found: {', '.join(map(str, table.columns))[:200]}; "
             "start from rmlab.papers.published('rm-bench')"
         )

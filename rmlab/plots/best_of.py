@@ -163,6 +163,6 @@ def _shared_legend(figure: "Figure", ax: "Axes") -> None:
 
 
 def _require(table: pd.DataFrame, columns: list[str], source: str) -> None:
-    absent = [c for c in columns if c not in table.columns]
-    if absent:
-        raise DataError(f"table: no column {absent[0]!r}; pass what {source} returns")
+    missing = [c for c in columns if c not in table.columns]
+    if missing:
+        raise DataError(f"table: no column {missing[0]!r}; pass what {source} returns")

@@ -206,10 +206,10 @@ def _number_models(ax: "Axes", names: list[str]) -> None:
 
 def _value_column(table: pd.DataFrame, value: str | None) -> str:
     candidates = [value] if value is not None else [c for c in _VALUES if c in table.columns]
-    absent = [c for c in (*candidates[:1], "low", "high") if c not in table.columns]
-    if absent or not candidates:
+    missing = [c for c in (*candidates[:1], "low", "high") if c not in table.columns]
+    if missing or not candidates:
         raise DataError(
-            f"table: no column {(absent or ['value'])[0]!r} in {list(table.columns)}; pass a table with a value, low "
+            f"table: no column {(missing or ['value'])[0]!r} in {list(table.columns)}; pass a table with a value, low "
             "and high, such as estimates(pairs), accuracy(pairs) or compare(pairs, a, b, by=...)"
         )
     return candidates[0]
@@ -245,6 +245,6 @@ def _axis_label(table: pd.DataFrame, value: str) -> str:
 
 
 def _require(table: pd.DataFrame, columns: list[str], argument: str, source: str) -> None:
-    absent = [c for c in columns if c not in table.columns]
-    if absent:
-        raise DataError(f"{argument}: no column {absent[0]!r}; pass the table of {source}")
+    missing = [c for c in columns if c not in table.columns]
+    if missing:
+        raise DataError(f"{argument}: no column {missing[0]!r}; pass the table of {source}")

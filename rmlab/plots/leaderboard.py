@@ -29,9 +29,9 @@ def plot_leaderboard(
     (baselines always are); the axis says how many were left out. `chance` draws a dotted line (default: 1/2, where
     every number of the table is a share of pairs won). Raises DataError for a table without these two columns.
     """
-    absent = [c for c in ("model", "overall") if c not in board.columns]
-    if absent:
-        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard(table) returns")
+    missing = [c for c in ("model", "overall") if c not in board.columns]
+    if missing:
+        raise DataError(f"board: no column {missing[0]!r}; pass what rmlab.leaderboard(table) returns")
     board = board.assign(**{c: v for c, v in _DEFAULTS.items() if c not in board.columns})
     scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
     best = (scored["kind"] == "baseline") | ((scored["kind"] != "baseline").cumsum() <= most)

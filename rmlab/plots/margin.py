@@ -80,13 +80,13 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     has the expected calibration error without the part that chance makes, and its interval. Returns the Axes.
     """
     table = stats.calibration(table) if is_pairs(table) else table
-    absent = [
+    missing = [
         c
         for c in ("model", "left", "right", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR)
         if c not in table.columns
     ]
-    if absent:
-        raise DataError(f"table: no column {absent[0]!r}; pass the table of rmlab.stats.calibration(pairs)")
+    if missing:
+        raise DataError(f"table: no column {missing[0]!r}; pass the table of rmlab.stats.calibration(pairs)")
     ax = canvas(ax, (4.8, 4.2 + 0.45 * table["model"].nunique()))
     ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
     for number, (name, part) in enumerate(table.groupby("model", sort=False)):

@@ -143,9 +143,10 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         keys = list(table.columns[: table.columns.get_loc("easy")])
         names = table[keys].astype(str).agg(" · ".join, axis=1)
         return table.set_index(pd.Index(names))[["easy", "hard"]].assign(n_ties=n_ties)
-    absent = [c for c in ("model", *LEVELS) if c not in table.columns]
-    if absent:
+    missing = [c for c in ("model", *LEVELS) if c not in table.columns]
+    if missing:
         raise DataError(
-            f"table: no column {absent[0]!r}; pass rmlab.summary(table) or rmlab.accuracy(table, by=['model', 'level'])"
+            f"table: no column {missing[0]!r}; pass rmlab.summary(table), or rmlab.accuracy(table, by=['model', "
+            "'level'])"
         )
     return table.set_index("model")[list(LEVELS)].assign(n_ties=n_ties)

@@ -23,10 +23,10 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     The line is the reward, the bars from it are the changes: blue up, red down. The last point is the score. Pieces
     are named below the axis while there are at most 60 of them.
     """
-    absent = [column for column in ("text", "reward", "change", "method") if column not in table]
-    if absent:
+    missing = [column for column in ("text", "reward", "change", "method") if column not in table]
+    if missing:
         raise DataError(
-            f"table: no column {absent[0]!r}; make it with rmlab.widgets.token_rewards(scorer, prompt, response)"
+            f"table: no column {missing[0]!r}; make it with rmlab.widgets.token_rewards(scorer, prompt, response)"
         )
     named = len(table) <= _LABELS
     ax = canvas(ax, (min(max(0.24 * len(table) + 1.5, 5.0), 14.0), 3.4))

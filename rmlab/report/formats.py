@@ -165,9 +165,9 @@ def chance_of(board: pd.DataFrame) -> float:
 
 
 def _check(board: pd.DataFrame) -> None:
-    absent = [c for c in ("rank", "model", "kind", "overall", "low", "high", "group") if c not in board.columns]
-    if absent:
-        raise DataError(f"board: no column {absent[0]!r}; pass what rmlab.leaderboard, or rmlab.compare, returns")
+    missing = [c for c in ("rank", "model", "kind", "overall", "low", "high", "group") if c not in board.columns]
+    if missing:
+        raise DataError(f"board: no column {missing[0]!r}; pass what rmlab.leaderboard, or rmlab.compare, returns")
 
 
 def _rank(row: np.ndarray) -> str:

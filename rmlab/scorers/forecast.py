@@ -44,8 +44,8 @@ class Device:
     dtype: str
 
     @property
-    def kind(self) -> str:
-        """What torch calls it."""
+    def type(self) -> str:
+        """The type of torch's device."""
         return "cpu" if self.memory is None else "cuda"
 
 
@@ -108,9 +108,9 @@ def forecast(
     rows = []
     for name in devices:
         device = DEVICES[name]
-        if (device.kind, device.dtype) not in found:
-            found[device.kind, device.dtype] = job.footprint(device, budget)
-        rows.append({"model": job.name} | job.row(name, found[device.kind, device.dtype], (price or {}).get(name)))
+        if (device.type, device.dtype) not in found:
+            found[device.type, device.dtype] = job.footprint(device, budget)
+        rows.append({"model": job.name} | job.row(name, found[device.type, device.dtype], (price or {}).get(name)))
     return pd.DataFrame(rows)
 
 
@@ -135,18 +135,18 @@ class _Job:
         from rmlab.inference.footprint import footprint
         from rmlab.inference.planning import FILL
 
-        dtype, on = getattr(torch, device.dtype), torch.device(device.kind)
+        dtype, on = getattr(torch, device.dtype), torch.device(device.type)
         free = None if device.memory is None else device.memory * 1e9 - self.size * dtype.itemsize
         return footprint(
             self.config, self.sequences, self.reads, self.groups,
             dtype=dtype, budget=budget or default_budget(self.config, dtype, on, free=free and max(free, 1.0)),
-            fill=FILL.get(device.kind), causal=not backbones.encodes(self.config),
+            fill=FILL.get(device.type), causal=not backbones.encodes(self.config),
         )  # fmt: skip
 
     def row(self, name: str, found: "Footprint", price: float | None) -> dict[str, object]:
         device = DEVICES[name]
         weights = self.size * (4 if device.dtype == "float32" else 2)
-        peak = weights + max(found.activations, self._logits(device.kind, found) if self.implicit else 0.0)
+        peak = weights + max(found.activations, self._logits(device.type, found) if self.implicit else 0.0)
         needed = 1 if device.memory is None else math.ceil(peak / (_FREE * device.memory * 1e9))
         hours = 2 * (self.size - self.embedded) * found.plan.tokens / (device.flops * device.share) / 3600
         return {
@@ -164,11 +164,11 @@ class _Job:
             "basis": "shapes" if found.exact else "estimate",
         }
 
-    def _logits(self, kind: str, found: "Footprint") -> float:
+    def _logits(self, device: str, found: "Footprint") -> float:
         """Bytes at once where the largest pack's states become log-probabilities, in float32."""
         text = self.config.get_text_config()
         most = max(sum(len(self.reads[found.plan.copies[n][0]]) for n in part.finished) for part in found.plan.parts)
-        return float(min(_LOGITS[kind], 4 * most * text.vocab_size) + 2 * 4 * most * text.hidden_size)
+        return float(min(_LOGITS[device], 4 * most * text.vocab_size) + 2 * 4 * most * text.hidden_size)
 
 
 def _job(model: str | Path, responses: pd.DataFrame, implicit: bool, options: EncodeOptions) -> _Job:

@@ -48,6 +48,7 @@ def judged_pairs(
     return columns.iloc[texts.rows].reset_index(drop=True), _about(judge, [found], start, len(texts))
 
 
+# Keywords as of `judged_pairs`: `score` and `prefer` hand on the same.
 def judged_scores(
     name: str,
     judge: Judge,

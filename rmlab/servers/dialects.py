@@ -35,8 +35,8 @@ class Dialect:
     """One kind of server.
 
     `body`: from the texts and the model's name to what is posted to `path`. `read`: from the answer and the number of
-    texts to what it says; raises ValueError or KeyError where it is no whole answer. `takes_ids`: whether texts may go
-    as token ids. `adds_special`: whether the server writes the tokenizer's special tokens around a text.
+    texts to what it says; raises ValueError or KeyError where the answer is not whole. `takes_ids`: whether texts may
+    go as token ids. `adds_special`: whether the server writes the tokenizer's special tokens around a text.
     `tells_tokens`: whether the answer counts the tokens that were read. `activated`: the body that asks for values
     behind the activation, where the server has such a switch. `model_path`: where the server names its model.
     """

@@ -66,10 +66,10 @@ def judge_report(
     A test is that of `compare`: McNemar's, or Student's t with CR2 errors where several answers make up a prompt's
     number; the interval excludes 0 exactly where p < 1 - confidence. Raises DataError for a table that lacks columns.
     """
-    absent = [column for column in _COLUMNS if column not in judgements.columns]
-    if absent:
+    missing = [column for column in _COLUMNS if column not in judgements.columns]
+    if missing:
         raise DataError(
-            f"judgements: missing columns {absent}; such a table comes from rmlab.judges.examine(judge, ...)"
+            f"judgements: missing columns {missing}; such a table comes from rmlab.judges.examine(judge, ...)"
         )
     parts = [
         _of_model(str(model), own, confidence, alpha, power)
@@ -215,7 +215,7 @@ def _wording(asked: _Asked) -> _Effect:
 
 def _unreadable(asked: _Asked) -> _Effect:
     silent = asked.status.mean().reindex(asked.prompts)
-    # Over answers, as people quote it; the effect is the mean over prompts, which are what is independent.
+    # Over answers, as people quote it; the effect is the mean over prompts, the independent units.
     total = asked.status.sum().sum() / max(asked.status.count().sum(), 1)
     return _Effect(silent, silent * 0, float(total))
 

@@ -53,15 +53,15 @@ class Store:
 
     def fingerprints(self) -> list[str]:
         """Fingerprints that have scores or answers here, sorted."""
-        return sorted({fingerprint for form in (SCORES, ANSWERS) for fingerprint in self.holding(form)})
+        return sorted({fingerprint for format in (SCORES, ANSWERS) for fingerprint in self.holding(format)})
 
-    def holding(self, form: Format[float] | Format[str]) -> list[str]:
+    def holding(self, format: Format[float] | Format[str]) -> list[str]:
         """Fingerprints that have records of one kind here, sorted."""
         if self.folder is not None:
-            return sorted({path.parent.name for path in self.folder.glob(f"*/*{form.suffix}")})
+            return sorted({path.parent.name for path in self.folder.glob(f"*/*{format.suffix}")})
         assert self.bucket is not None
         inside = {name: self.bucket.found(name) for name in self.bucket.folders()}
-        return [name for name, found in inside.items() if any(file.endswith(form.suffix) for file in found)]
+        return [name for name, found in inside.items() if any(file.endswith(format.suffix) for file in found)]
 
     def ledger(self, fingerprint: str, *, mend: bool = True, only: Collection[str] | None = None) -> Ledger[float]:
         """The scores of one fingerprint: letters, digits, '.', '_' and '-', at most 128 of them.
@@ -71,16 +71,16 @@ class Store:
         """
         return self._open(fingerprint, SCORES, mend, only)
 
-    def answers(self, fingerprint: str, form: Format[V], *, only: Collection[str] | None = None) -> Ledger[V]:
-        """The answers of one fingerprint; `form` says what is made of the line of text that each of them is."""
-        return self._open(fingerprint, form, True, only)
+    def answers(self, fingerprint: str, format: Format[V], *, only: Collection[str] | None = None) -> Ledger[V]:
+        """The answers of one fingerprint; `format` says what is made of the line of text that each of them is."""
+        return self._open(fingerprint, format, True, only)
 
-    def _open(self, fingerprint: str, form: Format[V], mend: bool, only: Collection[str] | None = None) -> Ledger[V]:
+    def _open(self, fingerprint: str, format: Format[V], mend: bool, only: Collection[str] | None = None) -> Ledger[V]:
         name = check_fingerprint(fingerprint)
         if self.bucket is not None:
-            return Ledger(Parts(self.bucket, name), fingerprint, form, only=only)
+            return Ledger(Parts(self.bucket, name), fingerprint, format, only=only)
         assert self.folder is not None
-        return Ledger(Folder(self.folder / name, mend=mend), fingerprint, form, only=only)
+        return Ledger(Folder(self.folder / name, mend=mend), fingerprint, format, only=only)
 
     def same(self, other: "Store") -> bool:
         """Whether both are one place."""
@@ -102,22 +102,22 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
     sources = [Store(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     for source in sources:
         if not source.fingerprints():
-            absent = source.folder is not None and not source.folder.is_dir()
-            state = "is not there" if absent else "holds no scores"
+            gone = source.folder is not None and not source.folder.is_dir()
+            state = "is not there" if gone else "holds no scores"
             raise DataError(f"merge: {source} {state}; give folders that rmlab.score(..., store=...) wrote")
     rows = [
-        _merge_one(source, target, fingerprint, form)
+        _merge_one(source, target, fingerprint, format)
         for source in sources
         if not source.same(target)
-        for form in (SCORES, ANSWERS)
-        for fingerprint in source.holding(form)
+        for format in (SCORES, ANSWERS)
+        for fingerprint in source.holding(format)
     ]
     columns = ["fingerprint", "model", "source", "texts", "added", "conflicts", "max_difference"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _merge_one(source: Store, target: Store, fingerprint: str, form: Format[Any]) -> tuple[object, ...]:
-    with source._open(fingerprint, form, False) as old, target._open(fingerprint, form, True) as new:
+def _merge_one(source: Store, target: Store, fingerprint: str, format: Format[Any]) -> tuple[object, ...]:
+    with source._open(fingerprint, format, False) as old, target._open(fingerprint, format, True) as new:
         theirs, ours = dict(old.refresh()), dict(new.refresh())
         notes = old.notes()
         fresh = [key for key in theirs if key not in ours]
@@ -126,7 +126,7 @@ def _merge_one(source: Store, target: Store, fingerprint: str, form: Format[Any]
             some = fresh[start : start + _MOST]
             new.append(some, [theirs[key] for key in some])
         differ = [key for key in theirs if key in ours and theirs[key] != ours[key]]
-        gaps = [abs(theirs[key] - ours[key]) for key in differ] if form is SCORES else []
+        gaps = [abs(theirs[key] - ours[key]) for key in differ] if format is SCORES else []
         model = next((str(note["name"]) for note in notes.values() if "name" in note), "")
         widest = max(gaps, default=float("nan"))
         return fingerprint, model, str(source), texts(theirs), texts(fresh), len(differ), widest

@@ -25,7 +25,7 @@ class Ledger(Generic[V]):
 
     Where a key was written twice, the file that sorts first (the writer that started first) is believed, so every
     reader sees the same value. `values` maps each key to its value, as of the last `refresh` or `append`; with `only`,
-    those of these keys, so that a store may be larger than the memory. `form` says what the records hold, `name` is
+    those of these keys, so that a store may be larger than the memory. `format` says what the records hold, `name` is
     the beginning of the names of this process's files.
 
     The place may come from a stranger: a link, a pipe or a device in it raises DataError and is not opened, and so
@@ -33,11 +33,11 @@ class Ledger(Generic[V]):
     """
 
     def __init__(
-        self, place: Place, fingerprint: str, form: lines.Format[V], *, only: Collection[str] | None = None
+        self, place: Place, fingerprint: str, format: lines.Format[V], *, only: Collection[str] | None = None
     ) -> None:
         self.place = place
         self.fingerprint = fingerprint
-        self.form = form
+        self.format = format
         self.values: dict[str, V] = {}
         self._only = None if only is None else frozenset(only)
         self._parts: dict[str, dict[str, V]] = {}
@@ -63,7 +63,7 @@ class Ledger(Generic[V]):
         one with content that no rmlab writes.
         """
         # One's own records are known; to read them again would take longer with every call.
-        others = [name for name in self.place.names(self.form.suffix) if not name.startswith(self.name)]
+        others = [name for name in self.place.names(self.format.suffix) if not name.startswith(self.name)]
         if [piece.name for piece in self.place.news(others) if self._take(piece)]:
             self.values = {}
             for name in sorted([*others, self.name], reverse=True):
@@ -77,15 +77,15 @@ class Ledger(Generic[V]):
         but not if the machine stops; where files are written whole, they are in none before the next `wait` or `note`.
         Raises OSError where the disk is full or cannot be written; everything appended before is kept.
         """
-        new = {key: self.form.write(value) for key, value in zip(keys, self._checked(keys, values), strict=True)}
+        new = {key: self.format.write(value) for key, value in zip(keys, self._checked(keys, values), strict=True)}
         data = b"".join(lines.line(self.fingerprint, key, text) for key, text in new.items())
         with self._writing():
-            header = lines.header(self.fingerprint, self.form)
-            self.place.append(self.name, self.form.suffix, header, data, wait=wait)
+            header = lines.header(self.fingerprint, self.format)
+            self.place.append(self.name, self.format.suffix, header, data, wait=wait)
         own = self._parts.setdefault(self.name, {})
         for key in filter(self._wants, new):
             # What is read in it, which may be far smaller than what was written.
-            self.values.setdefault(key, own.setdefault(key, self.form.read(key, new[key])))
+            self.values.setdefault(key, own.setdefault(key, self.format.read(key, new[key])))
 
     def note(self, run: dict[str, object]) -> None:
         """Write what this process did (JSON-able) beside its scores, whole; a later call replaces it."""
@@ -143,7 +143,7 @@ class Ledger(Generic[V]):
             yield mine
 
     def _checked(self, keys: Sequence[str], values: Sequence[V] | Floats) -> Sequence[V]:
-        if self.form.suffix != lines.SUFFIX:
+        if self.format.suffix != lines.SUFFIX:
             return list(values)
         scores = np.asarray(values, dtype=np.float64)
         if scores.shape != (len(keys),) or not np.isfinite(scores).all():
@@ -154,10 +154,10 @@ class Ledger(Generic[V]):
     def _take(self, piece: Piece) -> bool:
         """Take the lines of a piece; whether there were any."""
         path = Path(self.place.where) / piece.name
-        parsed = lines.parse(path, piece.data, self.fingerprint, from_start=piece.first, form=self.form)
+        parsed = lines.parse(path, piece.data, self.fingerprint, from_start=piece.first, format=self.format)
         endless = len(parsed.torn) == len(piece.data)
         damaged = parsed.bad or (parsed.torn and (piece.last or endless))
-        if damaged and self.place.mend(piece.name, self.fingerprint, self.form):
+        if damaged and self.place.mend(piece.name, self.fingerprint, self.format):
             return False  # it comes again, from its start
         # A living writer may be in the middle of its last line: come back to it.
         self.place.used(piece.name, len(piece.data) - len(parsed.torn))
@@ -177,7 +177,7 @@ class Ledger(Generic[V]):
             yield
         except OSError as error:
             message = (
-                f"store: cannot write ({error.strerror or error}); the {len(self.values)} {self.form.noun} stored "
+                f"store: cannot write ({error.strerror or error}); the {len(self.values)} {self.format.noun} stored "
                 "before are kept; free the disk or choose another store=, and run the same again to go on from there"
             )
             raise OSError(error.errno, message, self.place.where) from error

@@ -83,9 +83,9 @@ ANSWERS: Format[str] = Format("answers", ".answers", "rmlab-answers", str, _text
 """Answers of judges, as one line of text each: what they mean is told by who asked."""
 
 
-def header(fingerprint: str, form: Format[Any] = SCORES) -> bytes:
+def header(fingerprint: str, format: Format[Any] = SCORES) -> bytes:
     """First line of a file: what it is, format version, fingerprint, checksum."""
-    body = f"{form.magic}\t{VERSION}\t{fingerprint}".encode()
+    body = f"{format.magic}\t{VERSION}\t{fingerprint}".encode()
     return body + b"\t" + checksum(body, 0) + b"\n"
 
 
@@ -97,14 +97,14 @@ def line(fingerprint: str, key: str, value: str) -> bytes:
     return body + b"\t" + checksum(body, _seed(fingerprint)) + b"\n"
 
 
-def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: Format[Any] = SCORES) -> Parsed[Any]:
+def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, format: Format[Any] = SCORES) -> Parsed[Any]:
     """Take bytes of a file apart. The first of two records of one key counts.
 
     Raises DataError for a file of another format version or another fingerprint, and for a line that is not a
     record though its checksum is right: that is not damage.
     """
     *rows, torn = data.split(b"\n")
-    if from_start and rows and _is_header(path, rows[0], fingerprint, form):
+    if from_start and rows and _is_header(path, rows[0], fingerprint, format):
         rows = rows[1:]
     seed = _seed(fingerprint)
     good: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: 
         body, _, check = row.rpartition(b"\t")
         key, _, value = body.partition(b"\t")
         if key and check == checksum(body, seed):
-            name, read = _record(path, key, value, form)
+            name, read = _record(path, key, value, format)
             good.setdefault(name, read)
             held.setdefault(name, row)
         else:
@@ -122,14 +122,14 @@ def parse(path: Path, data: bytes, fingerprint: str, *, from_start: bool, form: 
     return Parsed(good, bad, torn, held)
 
 
-def _record(path: Path, key: bytes, value: bytes, form: Format[V]) -> tuple[str, V]:
+def _record(path: Path, key: bytes, value: bytes, format: Format[V]) -> tuple[str, V]:
     """Key and value of a line; what `line` did not write was written by somebody else."""
     try:
         name = key.decode()
-        return name, form.read(name, value.decode())
+        return name, format.read(name, value.decode())
     except (ValueError, RecursionError):
         found = b"\t".join([key, value])
-        kind = "finite score" if form.suffix == SUFFIX else "answer"
+        kind = "finite score" if format.suffix == SUFFIX else "answer"
         raise DataError(
             f"store: {path} has the line {found!r:.120} with a right checksum and no {kind}; rmlab did not write "
             "it: delete the file, and ask where it came from"
@@ -161,10 +161,10 @@ def check_fingerprint(fingerprint: str) -> str:
     return fingerprint
 
 
-def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[V]) -> bool:
+def _is_header(path: Path, row: bytes, fingerprint: str, format: Format[V]) -> bool:
     body, _, check = row.rpartition(b"\t")
     fields = body.decode(errors="replace").split("\t")
-    if fields[0] != form.magic or len(fields) < 3 or check != checksum(body, 0):
+    if fields[0] != format.magic or len(fields) < 3 or check != checksum(body, 0):
         return False
     if fields[1] != str(VERSION):
         raise DataError(
@@ -173,7 +173,7 @@ def _is_header(path: Path, row: bytes, fingerprint: str, form: Format[V]) -> boo
         )
     if fields[2] != fingerprint:
         raise DataError(
-            f"store: {path} holds {form.noun} of fingerprint {fields[2]}, its folder says {fingerprint}; "
+            f"store: {path} holds {format.noun} of fingerprint {fields[2]}, its folder says {fingerprint}; "
             "move the file back to the folder of its fingerprint"
         )
     return True

@@ -150,13 +150,13 @@ class Parts:
     def used(self, name: str, size: int) -> None:
         """Nothing to remember: a part is read once."""
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
+    def mend(self, name: str, fingerprint: str, format: lines.Format[lines.V]) -> bool:
         """Nothing is written again: lines that cannot be read are left out; the last of a file that grows may come."""
         data = self._bucket.read([self._path(name)]).get(self._path(name), b"")
-        good, bad, _, _ = lines.parse(Path(name), data, fingerprint, from_start=True, form=form)
+        good, bad, _, _ = lines.parse(Path(name), data, fingerprint, from_start=True, format=format)
         if bad and name not in self._left_out:
             self._left_out.add(name)
-            left_out(f"{self.where}/{name}", len(good), len(bad), form, "left out")
+            left_out(f"{self.where}/{name}", len(good), len(bad), format, "left out")
         return False
 
     def owner(self, name: str) -> str | None:

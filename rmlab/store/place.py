@@ -45,7 +45,7 @@ class Place(Protocol):
     def used(self, name: str, size: int) -> None:
         """So many bytes of the last piece need not come again."""
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
+    def mend(self, name: str, fingerprint: str, format: lines.Format[lines.V]) -> bool:
         """Deal with damage in a file; whether it is to be read anew."""
 
     def owner(self, name: str) -> str | None:
@@ -107,7 +107,7 @@ class Folder:
         """As of `Place`."""
         self._cursors[name].offset += size
 
-    def mend(self, name: str, fingerprint: str, form: lines.Format[lines.V]) -> bool:
+    def mend(self, name: str, fingerprint: str, format: lines.Format[lines.V]) -> bool:
         """Set the bad part of a dead process's file aside; whether the file was rewritten."""
         path = self.folder / name
         aside = path.with_suffix(".damaged")
@@ -116,21 +116,21 @@ class Folder:
         try:
             with os.fdopen(files.open_plain(path, os.O_RDWR if mend else os.O_RDONLY), "rb") as file:
                 ended = disk.try_lock(file.fileno()) and os.fstat(file.fileno()).st_ino == path.stat().st_ino
-                good, bad, torn, held = lines.parse(path, file.read(), fingerprint, from_start=True, form=form)
+                good, bad, torn, held = lines.parse(path, file.read(), fingerprint, from_start=True, format=format)
                 bad = [*bad, torn] if torn and ended else bad
                 if not bad or (mend and not ended):
                     return False
                 if mend:
                     disk.append(aside, b"\n".join(bad) + b"\n")
                     rest = b"".join(row + b"\n" for row in held.values())
-                    files.replace(path, lines.header(fingerprint, form) + rest)
+                    files.replace(path, lines.header(fingerprint, format) + rest)
                     self._cursors.setdefault(name, _Cursor()).inode = -1
         except OSError as error:
             warnings.warn(f"store: {path} is damaged and cannot be mended ({error.strerror})", stacklevel=6)
             return False
-        again = "scored" if form.suffix == lines.SUFFIX else "asked"
+        again = "scored" if format.suffix == lines.SUFFIX else "asked"
         done = f"set aside in {aside}; what is missing will be {again} again" if mend else "left out"
-        left_out(str(path), len(good), len(bad), form, done)
+        left_out(str(path), len(good), len(bad), format, done)
         return mend
 
     def owner(self, name: str) -> str | None:
@@ -206,6 +206,6 @@ class _Cursor:
             return data, len(data) < _CHUNK
 
 
-def left_out(where: str, good: int, bad: int, form: lines.Format[lines.V], done: str) -> None:
+def left_out(where: str, good: int, bad: int, format: lines.Format[lines.V], done: str) -> None:
     """Warn of lines that cannot be read."""
-    warnings.warn(f"store: {where} was damaged: {good} {form.noun} kept, {bad} unreadable lines {done}", stacklevel=7)
+    warnings.warn(f"store: {where} was damaged: {good} {format.noun} kept, {bad} unreadable lines {done}", stacklevel=7)

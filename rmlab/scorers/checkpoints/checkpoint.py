@@ -250,9 +250,9 @@ def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
     named = json_object(path).get("weight_map")
     if not isinstance(named, dict):
         raise DataError(f"{path} has no weight_map, so it is not the index of a sharded checkpoint; download it again")
-    absent = sorted({file for key, file in named.items() if key not in index})
-    if absent:
-        raise DataError(f"{path} names files that are not there or not whole: {absent[:3]}; download them again")
+    missing = sorted({file for key, file in named.items() if key not in index})
+    if missing:
+        raise DataError(f"{path} names files that are not there or not whole: {missing[:3]}; download them again")
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:
