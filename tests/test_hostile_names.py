@@ -17,7 +17,7 @@ from benchmark_worlds import reward_bench_2_scores
 from fakes import BothOrders, Streaming
 from faulty_server import FaultyServer
 from markdown_it import MarkdownIt
-from test_escapes import runs_no_formula, sends_nothing
+from test_escapes import LATEX, runs_no_formula, sends_nothing
 
 import rmlab
 from rmlab import cli, escapes, report, scoring, tables
@@ -235,7 +235,7 @@ def cli_usage(world):
     yield world.run("explore", "x", "--port", SHORT)
     yield world.run("score", "mini", "a/b", "--weight", SHORT)
     handler = logging.StreamHandler(io.StringIO())
-    handler.setFormatter(cli.terminal._OneLine())
+    handler.setFormatter(cli.terminal.OneLine())
     yield handler.format(logging.LogRecord("x", logging.WARNING, "", 0, "%s", (PAYLOAD,), None)) + "\n"
 
     def surprise(*words, **options):
@@ -381,7 +381,7 @@ def check_markdown(text):
     assert not re.search(r"(?<!\\)\$|[^\\]://|(?<!\\)@", text)
 
 
-SAFE = "|".join(re.escape(token) for token in sorted([*escapes._LATEX.values(), "-{}"], key=len, reverse=True))
+SAFE = "|".join(re.escape(token) for token in sorted([*LATEX, "-{}"], key=len, reverse=True))
 OURS = (
     r"\\(begin|end)\{(table|tabular)\}(\{[lr]+\})?|\\(centering|toprule|midrule|bottomrule)$|"
     r"\\label\{tab:(leaderboard|comparison)\}"

@@ -243,8 +243,10 @@ def private_names() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(node.name)
-            elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+                names.add(node.attr)
     return {name for name in names if name.startswith("_") and not name.endswith("_")}
 
 

@@ -10,7 +10,7 @@ import typer
 from rmlab.cli.wording import in_options, missing_package
 from rmlab.escapes import csv, line, visible
 
-__all__ = ["crash", "fail", "listen", "say", "say_table", "say_usage", "warn"]
+__all__ = ["OneLine", "crash", "fail", "listen", "say", "say_table", "say_usage", "warn"]
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -54,10 +54,13 @@ def listen() -> None:
 
     warnings.showwarning = warn
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine())
+    handler.setFormatter(OneLine())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
+    """Log records as warnings of one line, in which nothing commands the terminal."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """The record's message."""
         return f"rmlab: warning: {line(record.getMessage())}"
