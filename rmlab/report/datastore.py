@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 import pandas as pd
 
-from rmlab import files, io, metrics
+from rmlab import escapes, files, io, metrics
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.benchmark import Benchmark
@@ -158,5 +158,4 @@ def _part(name: str) -> str:
 
 def _identity(pairs: pd.DataFrame) -> UUID:
     """An id that the comparisons and their outcomes decide."""
-    rows = pairs.astype("str").to_csv(index=False)
-    return UUID(bytes=hashlib.sha256(rows.encode()).digest()[:16], version=4)
+    return UUID(bytes=hashlib.sha256(escapes.csv(pairs).encode()).digest()[:16], version=4)
