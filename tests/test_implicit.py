@@ -193,8 +193,6 @@ def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch):
     ],
 )
 def test_architectures_that_cannot_be_policies_are_refused(tmp_path, monkeypatch, architecture, settings, message):
-    if architecture == "llama4_text":
-        pytest.xfail("an AttributeError takes the place of the sentence")
     monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, toy.models.ARCHITECTURES["llama"] | settings)
     folder = toy.save_model(tmp_path, architecture, task="causal")
     with pytest.raises(DataError, match=message):

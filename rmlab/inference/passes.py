@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["accepts", "alone", "packed_rows", "padded_rows", "position_scales"]
+__all__ = ["accepts", "alone", "exclusive_pass", "packed_rows", "padded_rows", "position_scales"]
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
@@ -54,7 +54,7 @@ def packed_rows(
     layout = _fill(backbone, layout)
     # A cache of keys and values would cost memory, and nothing is generated from it.
     options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
-    with _inference(backbone, layout.positions.max() + 1):
+    with exclusive_pass(backbone, layout.positions.max() + 1):
         # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
         sent = upload(dict(_arrays(backbone, layout, rows, views)), backbone.device)
         with paths(backbone, layout, sent, kept) as calls:
@@ -99,7 +99,7 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
     )
     if accepts(backbone, "use_cache"):
         options["use_cache"] = False
-    with _inference(backbone, lengths.max()):
+    with exclusive_pass(backbone, lengths.max()):
         states = backbone(input_ids=_as_tensor(backbone, ids), **options).last_hidden_state
         read: Tensor = states[_as_tensor(states, texts), _as_tensor(states, reads)].float()
         return read
@@ -137,7 +137,7 @@ def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
 
 
 @contextmanager
-def _inference(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
+def exclusive_pass(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
     """Eval mode, no gradients, RoPE scale reset, one pass at a time; the model is afterwards as it was before."""
     import torch
 

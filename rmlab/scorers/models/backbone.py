@@ -155,7 +155,7 @@ def load(
     if "device_map" not in options:
         # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
         cast("Callable[[torch.device], object]", model.to)(device)
-    _require_that_it_runs(model, checkpoint, str(dtype).removeprefix("torch."))
+    _require_that_it_runs(model, checkpoint, loader, str(dtype).removeprefix("torch."))
     return model
 
 
@@ -172,7 +172,7 @@ def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
     return cast("PreTrainedModel", model.base_model)
 
 
-def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, dtype: str) -> None:
+def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str) -> None:
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
     import torch
 
@@ -180,6 +180,11 @@ def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, dtyp
 
     if getattr(model.config, "is_encoder_decoder", False):
         return
+    if loader != "AutoModel" and base_model(model) is model:
+        raise DataError(
+            f"model={checkpoint.name!r}: its class {type(model).__name__} does not name the backbone below its output "
+            f"layer, so the architecture {checkpoint.config.model_type!r} cannot be scored"
+        )
     try:
         with quiet():
             ids = np.arange(5, 13) % model.config.get_text_config().vocab_size

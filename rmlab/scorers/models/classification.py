@@ -82,12 +82,12 @@ def split(
     """
     import torch
 
-    from rmlab.inference.forward import alone
+    from rmlab.inference.passes import alone, exclusive_pass
 
     prefix, title, dtype = model.base_model_prefix, type(model).__name__, model.dtype
     backbone = getattr(model, prefix)
     texts = _short_texts(model)
-    with torch.inference_mode():
+    with exclusive_pass(backbone, texts.shape[1]):
         class_logits = torch.cat(
             [model(input_ids=torch.from_numpy(ids)[None].to(model.device)).logits for ids in texts]
         )

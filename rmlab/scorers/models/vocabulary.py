@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmlab.scorers.models.backbone import base_model
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -88,14 +89,11 @@ class Vocabulary:
         """Raise DataError unless these logits are the model's own on a few tokens."""
         import torch
 
-        if model.base_model is model:
-            raise DataError(
-                f"model={name!r}: its class {type(model).__name__} does not name the backbone below its output layer, "
-                f"so the log-probabilities of the architecture {model.config.model_type!r} cannot be computed"
-            )
+        from rmlab.inference.passes import exclusive_pass
+
         tokens = list(range(min(512, self.size)))
         ids = torch.tensor([tokens[1:9]], device=model.device)
-        with torch.inference_mode():
+        with exclusive_pass(base_model(model), ids.shape[1]):
             states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
             model_logits = model(input_ids=ids, use_cache=False).logits[0, :, tokens].float().cpu().numpy()
         if not np.isfinite(model_logits).all():
