@@ -31,7 +31,6 @@ from rmlab import (
     toy,
     widgets,
 )
-from rmlab._version import __version__
 from rmlab.benchmarks import load, load_pairs
 from rmlab.bias import exchange_rate, style_effects, style_gap
 from rmlab.bias.probe import probe
@@ -40,6 +39,7 @@ from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
 from rmlab.judges import judge
 from rmlab.metrics import accuracy, estimates, matrix, pairs, summary
 from rmlab.plots import plot_matrices, plot_matrix, plot_style_gap
+from rmlab.records import __version__
 from rmlab.report import leaderboard, save_figure, write_report
 from rmlab.scorers import classifier, implicit_reward, pairwise, remote
 from rmlab.scoring import merge, prefer, score

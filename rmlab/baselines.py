@@ -5,25 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.styles.counts import features_of
-
-__all__ = [
-    "ALL",
-    "NAMES",
-    "Baseline",
-    "constant",
-    "is_baseline",
-    "longest",
-    "most_markdown",
-    "random",
-    "random_with",
-    "shortest",
-]
 
 Prompt = str | Sequence[Mapping[str, str]]
 
@@ -85,9 +71,7 @@ most_markdown = Baseline("most_markdown", _marks)
 random = Baseline("random", partial(_draw, seed=0))
 constant = Baseline("constant", _nothing)
 
-ALL: Mapping[str, Baseline] = MappingProxyType(
-    {b.name: b for b in (longest, shortest, most_markdown, random, constant)}
-)
+ALL = {baseline.name: baseline for baseline in (longest, shortest, most_markdown, random, constant)}
 NAMES = tuple(ALL)
 
 

@@ -15,14 +15,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["demo"]
-
 
 def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
     """Score the bundled benchmark with content-blind baselines and two toy reward models, and draw the result.
 
-    The toy models know the right answers: one weighs substance, the other mostly style. Returns the RM-Bench table
-    (one row per scorer) and the files written into `folder`: each figure as PNG with its numbers beside it as CSV.
+    The toy models know the right answers: one weighs substance, the other mostly style.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where the figures are written.
+
+    Returns
+    -------
+    DataFrame
+        The summary, one row per scorer.
+    list of Path
+        Each figure as PNG, and its numbers as CSV.
     """
     responses = load("mini")
     scorers: list[PlainScorer] = [
@@ -36,10 +45,12 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
     pairs = metrics.pairs(score(responses, scorers))
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
     levels = metrics.accuracy(pairs, by=["model", "level"])
-    drawn: dict[str, tuple[Axes | Figure, pd.DataFrame]] = {
+    figures: dict[str, tuple[Axes | Figure, pd.DataFrame]] = {
         "demo_matrices": (plots.plot_matrices(pairs, columns=3), cells),
         "demo_style_gap": (plots.plot_style_gap(levels), levels),
         "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
     }
-    files = [save_figure(figure, Path(folder) / name, table) for name, (figure, table) in drawn.items()]
-    return metrics.summary(pairs), [file for written in files for file in written]
+    files = [
+        file for name, (figure, table) in figures.items() for file in save_figure(figure, Path(folder) / name, table)
+    ]
+    return metrics.summary(pairs), files

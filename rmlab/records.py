@@ -17,6 +17,8 @@ from rmlab.text import short
 if TYPE_CHECKING:
     import pyarrow
 
+__version__ = "0.1.0"  # not in `rmlab`, which imports the modules that write it into their files
+
 CSV = (".csv", ".tsv")
 SUFFIXES = (".json", ".jsonl", ".ndjson", *CSV, ".parquet")
 
@@ -58,24 +60,22 @@ def read_json(path: Path) -> object:
     except (RecursionError, ValueError):
         lines = [text]
     if len(lines) == 1:
-        content = _parse(str(path), text)
+        content = _parse_json(str(path), text)
     else:
-        content = [_parse(f"{path}: line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+        values = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
+        content = [_parse_json(f"{path}: line {number}", line) for number, line in values.items()]
     if re.search(r"\\u[dD][89a-fA-F]", text):
         for number, row in enumerate(content if isinstance(content, list) else [content]):
-            require_text(f"{path}: row {number}", json.dumps(row, ensure_ascii=False))  # names of fields included
+            require_text(f"{path}: row {number}", row)
     return content
 
 
-def _parse(place: str, text: str) -> object:
+def _parse_json(place: str, text: str) -> object:
     try:
         return json.loads(text)
     except (RecursionError, ValueError) as error:
-        is_cut = isinstance(error, json.JSONDecodeError) and (
-            error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        )
-        problem = "the file is cut off" if is_cut else "not readable JSON"
-        raise DataError(f"{place}: {problem} ({error}); download or write it again") from None
+        problem = f"not JSON, or the file is cut off ({error})"
+        raise DataError(f"{place}: {problem}; download or write it again") from None
 
 
 def read_header(path: Path) -> list[str]:
@@ -132,9 +132,9 @@ def _require_file(path: Path) -> None:
     if path.is_dir():
         raise DataError(f"{path}: is a folder; name a file with one of {', '.join(SUFFIXES)}")
     if not path.exists():
-        names = sorted(p.name for p in path.parent.iterdir())[:20] if path.parent.is_dir() else []
-        hint = nearest(path.name, names).replace("allowed:", "in that folder:")
-        raise DataError(f"{path}: no such file; {hint if names else 'that folder does not exist or is empty'}")
+        names = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        hint = nearest(path.name, names).replace("allowed", "in that folder") if names else "check the folder"
+        raise DataError(f"{path}: no such file; {hint}")
 
 
 def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy: str) -> NoReturn:

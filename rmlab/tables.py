@@ -1,8 +1,7 @@
 """The three tables (responses, scores, pairs): their columns, their vocabularies and the checks at the border."""
 
-import sys
+import json
 from collections.abc import Sequence
-from decimal import Decimal
 from difflib import get_close_matches
 
 import numpy as np
@@ -11,17 +10,7 @@ from numpy.typing import NDArray
 
 from rmlab.text import short
 
-__all__ = [
-    "KEY",
-    "LABELS",
-    "LEVELS",
-    "OUTCOMES",
-    "STYLES",
-    "DataError",
-    "check_pairs",
-    "check_responses",
-    "check_scores",
-]
+__all__ = ["DataError", "check_pairs", "check_responses", "check_scores"]
 
 STYLES = ("concise", "plain", "markdown")
 LEVELS = ("easy", "normal", "hard")
@@ -48,6 +37,11 @@ CLOSED = {
     "rejected_style": STYLE,
     "level": LEVEL,
     "outcome": OUTCOME,
+}
+_CONTRACT = {  # needed columns, all columns, key
+    "responses": ([*KEY, "prompt", "response"], RESPONSES, KEY),
+    "scores": (["model", *KEY, "score"], SCORES, ["model", *KEY]),
+    "pairs": (PAIR_KEY, PAIRS, PAIR_KEY),
 }
 _SOURCE = {
     "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
@@ -83,15 +77,13 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     DataError
         Naming the row, the column and the value.
     """
-    require_columns(frame, [*KEY, "prompt", "response"], "responses")
-    frame = _typed(frame, RESPONSES, "responses")
-    refuse_repeats(frame, KEY, "responses")
+    frame = _check_columns(frame, "responses")
     is_text = np.array([isinstance(text, str) and text != "" for text in frame["response"]], bool)
     _refuse(frame, ~is_text, "responses", "response", "a non-empty string")
     is_prompt = np.array([isinstance(prompt, str) or is_conversation(prompt) for prompt in frame["prompt"]], bool)
     _refuse(frame, ~is_prompt, "responses", "prompt", "a string or a list of messages with 'role' and 'content'")
     for column in ("prompt", "response"):
-        _refuse(frame, _is_broken_text(frame[column]), "responses", column, "text that UTF-8 can hold")
+        _refuse_broken_text(frame, "responses", column)
     return frame
 
 
@@ -115,9 +107,7 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     DataError
         Naming the row, the column and the value. An infinite score always raises.
     """
-    require_columns(frame, ["model", *KEY, "score"], "scores")
-    frame = _typed(frame, SCORES, "scores")
-    refuse_repeats(frame, ["model", *KEY], "scores")
+    frame = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
     _refuse(frame, np.isinf(score), "scores", "score", "a finite number")
     if not allow_missing:
@@ -151,12 +141,9 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
         raise DataError("pairs: neither a column 'outcome' nor 'margin'. A comparison needs one of them.")
     margin = _numbers(frame, "margin", "pairs") if "margin" in frame else np.full(len(frame), np.nan)
     _refuse(frame, np.isinf(margin), "pairs", "margin", "a finite number")
-    frame = frame.assign(margin=margin)
-    frame = _typed(frame if "outcome" in frame else frame.assign(outcome=outcome(margin)), PAIRS, "pairs")
+    frame = _check_columns(frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))), "pairs")
     from_styles = pd.Series(level(frame["chosen_style"], frame["rejected_style"]), index=frame.index)
-    frame["level"] = from_styles.where(from_styles.notna(), frame["level"])
-    refuse_repeats(frame, PAIR_KEY, "pairs")
-    return frame
+    return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
 
 
 def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
@@ -226,17 +213,11 @@ def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, 
     >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    codes, size = np.zeros(len(frame), np.int64), 1
-    for column in columns:
-        column_codes, values = pd.factorize(frame[column])
-        if size > 2**62 // (len(values) + 1):  # renumber before the product leaves 64 bits
-            codes = pd.factorize(codes)[0]
-            size = int(codes.max(initial=0)) + 1
-        codes, size = codes * (len(values) + 1) + column_codes + 1, size * (len(values) + 1)
-    codes = pd.factorize(codes)[0]
-    is_new = np.ones(len(codes), bool)
-    is_new[1:] = codes[1:] > np.maximum.accumulate(codes)[:-1]
-    return codes.astype(np.intp, copy=False), np.flatnonzero(is_new)
+    if not columns:
+        return np.zeros(len(frame), np.intp), np.arange(min(len(frame), 1))
+    groups = frame.groupby(list(columns), sort=False, dropna=False, observed=True)
+    codes = np.asarray(groups.ngroup(), np.intp)
+    return codes, np.flatnonzero(~pd.Series(codes).duplicated().to_numpy())
 
 
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
@@ -338,18 +319,27 @@ def require_text(argument: str, value: object) -> None:
 
 def is_broken(value: object) -> bool:
     """Whether UTF-8 cannot hold a text, or the texts inside lists and mappings: half of a surrogate pair."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return True
-        return False
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(is_broken, parts))
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
-def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
+def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
+    """Raise DataError where rows repeat a key."""
+    repeated = frame.duplicated(key).to_numpy()
+    if repeated.any():
+        raise DataError(
+            f"{table}: {int(repeated.sum())} rows repeat a key, first {_values(frame, key, int(repeated.argmax()))}. "
+            f"The columns {key} must be unique: number several answers in their slots, rename a model, drop copies."
+        )
+
+
+def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """New frame with the contract's order and types of columns; values outside a vocabulary are refused."""
+    needed, columns, key = _CONTRACT[table]
+    require_columns(frame, needed, table)
     if "subset" not in frame:
         frame = frame.assign(subset=frame["domain"])
     absent = [column for column in columns if column not in frame]  # styles and levels
@@ -357,83 +347,47 @@ def _typed(frame: pd.DataFrame, columns: list[str], table: str) -> pd.DataFrame:
     frame = frame[[*columns, *(c for c in frame.columns if c not in columns)]].reset_index(drop=True)
     typed: dict[str, pd.Series] = {}
     for column in columns:
-        values = frame[column]
         if column in CLOSED:
-            typed[column] = _categorical(frame, column, table)
+            typed[column] = _to_categorical(frame, column, table)
         elif column in _STRINGS:
-            _refuse(frame, values.isna().to_numpy(), table, column, "given")
-            if values.dtype != "str":
-                _refuse(frame, _is_broken_text(values), table, column, "text that UTF-8 can hold")
-            typed[column] = values.astype("str")
+            _refuse(frame, frame[column].isna().to_numpy(), table, column, "given")
+            _refuse_broken_text(frame, table, column)
+            typed[column] = frame[column].astype("str")
         elif column.endswith("slot"):
             slots = _numbers(frame, column, table)
             with np.errstate(invalid="ignore"):  # infinity has no remainder
                 is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots % 1 == 0)
             _refuse(frame, ~is_slot, table, column, "a whole number from 0")
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
-    return frame.assign(**typed)
+    frame = frame.assign(**typed)
+    refuse_repeats(frame, key, table)
+    return frame
 
 
-def _categorical(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
+def _to_categorical(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     values, dtype = frame[column], CLOSED[column]
-    allowed = f"one of {', '.join(dtype.categories)}"
-    if values.dtype != dtype:
-        codes = dtype.categories.get_indexer(pd.Index(values))
-        _refuse(frame, (codes < 0) & values.notna().to_numpy(), table, column, allowed)
-        values = pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
-    if column == "label":
-        _refuse(frame, values.isna().to_numpy(), table, column, allowed)
-    return values
+    if values.dtype == dtype and column != "label":
+        return values
+    codes = dtype.categories.get_indexer(pd.Index(values))
+    is_missing = values.isna().to_numpy() & (column != "label")
+    _refuse(frame, (codes < 0) & ~is_missing, table, column, f"one of {', '.join(dtype.categories)}")
+    return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
 
 
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64]:
     """A column as floats, NaN where missing; a value that is no number is refused."""
     values = frame[column]
-    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_complex_dtype(values.dtype):
-        is_readable = values.map(_is_readable_number).astype(bool)
-        numbers = pd.to_numeric(values.astype(object).where(is_readable), errors="coerce")
-        is_nan = values.astype("str").str.strip().str.lower() == "nan"
-        _refuse(frame, (values.notna() & numbers.isna() & ~is_nan).to_numpy(), table, column, "a number")
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = pd.to_numeric(values.astype(object), errors="coerce")
+        is_nan = values.isna() | (values.astype("str").str.strip().str.lower() == "nan")
+        _refuse(frame, (numbers.isna() & ~is_nan).to_numpy(), table, column, "a number")
         values = numbers
     return np.asarray(values.astype("float64"), np.float64)
 
 
-def _is_readable_number(value: object) -> bool:
-    """Whether pandas can read a value as a float: it raises for an integer beyond the floats."""
-    if isinstance(value, int):
-        return -sys.float_info.max <= value <= sys.float_info.max
-    return isinstance(value, str | float | Decimal | np.number)
-
-
-def _is_broken_text(values: pd.Series) -> NDArray[np.bool_]:
-    is_arrow = isinstance(values.dtype, pd.StringDtype) and values.dtype.storage == "pyarrow"  # holds UTF-8 only
-    if is_arrow or pd.api.types.is_numeric_dtype(values.dtype):
-        return np.zeros(len(values), bool)
-    return np.fromiter(map(is_broken, values), bool, len(values))
-
-
-def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
-    """Raise DataError where rows repeat a key."""
-    codes, first_rows = group_codes(frame, key)
-    if len(first_rows) == len(codes):
-        return
-    repeated = np.ones(len(codes), bool)
-    repeated[first_rows] = False
-    raise DataError(
-        f"{table}: {int(repeated.sum())} rows repeat a key, first {_values(frame, key, int(repeated.argmax()))}. "
-        f"The columns {key} must be unique: {repeats_hint(frame, key)}."
-    )
-
-
-def repeats_hint(frame: pd.DataFrame, key: list[str]) -> str:
-    """The next step for rows that repeat a key: only those with equal contents may be dropped."""
-    contents = [c for c in ("response", "score", "margin", "outcome", "credit") if c in frame]
-    repeats = frame.duplicated(key).to_numpy()
-    rename = " or rename the model" if "model" in key else ""
-    if bool((repeats == frame.duplicated([*key, *contents]).to_numpy()).all()):
-        return f"drop the repeats{rename}"
-    slots = " and ".join(repr(c) for c in key if c.endswith("slot"))
-    return (f"number the answers of one label in {slots}" if slots else "give each an id") + rename
+def _refuse_broken_text(frame: pd.DataFrame, table: str, column: str) -> None:
+    if frame[column].dtype == object:  # columns of strings hold UTF-8 only
+        _refuse(frame, frame[column].map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
 
 
 def _refuse(

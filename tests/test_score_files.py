@@ -288,7 +288,6 @@ BAD = {
     "two scores": ([{**RM, "score_chosen": [1, 2]}], r"row 0: 'score_chosen' must be a list of three"),
     "no rejected": ([{"id": 1, "domain": "chat", "score_chosen": [1, 2, 3]}], r"no field 'score_rejected'"),
     "text as score": ([{**RM, "score_chosen": [1, "two", 3]}], r"score is not a number.*'two'"),
-    "huge score": ([{**RM, "score_chosen": [1, 10**400, 3]}], r"score is not a number"),
     "true as score": ([{**RM, "score_chosen": [1, True, 3]}], r"score is not a number.*True"),
     "unknown domain": ([{**RM, "domain": "chta"}], r"'domain' must be one of chat.*'chta'"),
     "no domain": ([{"id": 1, **{k: v for k, v in RM.items() if "score" in k}}], r"'domain' must be one of"),

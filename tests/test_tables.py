@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from rmlab import tables
-from rmlab.metrics import pairs as compared
 from rmlab.tables import DataError
 
 
@@ -91,21 +90,6 @@ def test_messages_show_plain_values_and_where_such_a_table_comes_from(responses,
         tables.check_pairs(scores)
     with pytest.raises(DataError, match=r"row 1 .*'model'.* has 'high'"):
         tables.check_scores(scores.head(2).assign(score=[1.0, "high"]))
-    with pytest.raises(DataError, match=r"unique: drop the repeats\.?$"):
-        tables.check_responses(pd.concat([responses, responses]))
-
-
-def test_repeated_keys_with_other_contents_are_data_and_not_to_be_dropped(make_scores, responses):
-    scores = make_scores()
-    other = scores.assign(score=scores["score"] + 1)
-    with pytest.raises(DataError, match=r"unique: number the answers of one label in 'slot' or rename the model\.?$"):
-        tables.check_scores(pd.concat([scores, other]))
-    with pytest.raises(DataError, match=r"unique: drop the repeats or rename the model\.?$"):
-        tables.check_scores(pd.concat([scores, scores]))
-    with pytest.raises(DataError, match=r"unique: number the answers of one label in 'slot'\.?$"):
-        tables.check_responses(pd.concat([responses, responses.assign(response="another")]))
-    with pytest.raises(DataError, match=r"in 'chosen_slot' and 'rejected_slot' or rename the model\.?$"):
-        tables.check_pairs(pd.concat([compared(scores), compared(scores).assign(margin=7.0, outcome="win")]))
 
 
 def test_missing_scores_raise_unless_allowed(make_scores):

@@ -163,7 +163,7 @@ def build_items(
     seen = np.zeros(shape[0] * shape[1], bool)
     seen[place] = True
     if np.count_nonzero(seen) < len(place):
-        raise _repeats_error(rows[["model", *key]].assign(outcome=outcome, credit=credit), ["model", *key])
+        tables.refuse_repeats(rows, ["model", *key], "table")
     outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
     outcomes.ravel()[place] = outcome  # `ravel` of a new array is a view
     credits.ravel()[place] = credit
@@ -207,14 +207,6 @@ def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequenc
                 raise DataError(
                     f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}."
                 )
-
-
-def _repeats_error(rows: pd.DataFrame, key: list[str]) -> DataError:
-    repeats = rows.duplicated(key)
-    return DataError(
-        f"table: {int(repeats.sum())} rows repeat a key, first {rows.loc[repeats, key].iloc[0].to_dict()}. "
-        f"A model may have one row per item: {tables.repeats_hint(rows, key)}."
-    )
 
 
 def _style_codes(cells: pd.DataFrame) -> IntArray:

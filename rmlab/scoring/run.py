@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab._version import __version__
 from rmlab.baselines import Baseline
+from rmlab.records import __version__
 from rmlab.scorers import guards
 from rmlab.scorers.protocol import AnyScorer
 from rmlab.scorers.types import Provenance

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmlab._version import __version__
+from rmlab.records import __version__
 from rmlab.scorers import guards
 from rmlab.scorers.protocol import AnyScorer
 from rmlab.scorers.types import Prompt, Provenance
