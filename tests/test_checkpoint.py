@@ -1,6 +1,7 @@
-"""What identifies a checkpoint: the bytes of every file that decides a score, wherever they lie, and nothing else."""
+"""The identity of a checkpoint: the bytes of every file that decides a score, wherever they lie, and nothing else."""
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rmlab import toy
-from rmlab.scorers.checkpoints import digest
 from rmlab.scorers.checkpoints.checkpoint import find
+from rmlab.scorers.classifier import classifier
+from rmlab.tables import DataError
 
 torch.set_num_threads(1)
 
@@ -21,12 +23,6 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def folder(tmp_path):
     return toy.save_model(tmp_path.resolve() / "m")
-
-
-@pytest.fixture
-def settled(monkeypatch):
-    """Files count as written long ago."""
-    monkeypatch.setattr(digest, "SETTLED", 0)
 
 
 @pytest.fixture
@@ -184,69 +180,78 @@ def test_a_blob_may_lie_in_a_store_that_several_models_share(folder, tmp_path, r
     assert find(folder).content == cached
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_file_that_stays_as_it_is_is_read_once(folder, read):
-    first = find(folder).content
-    assert sorted(read) == [folder / "config.json", folder / "model.safetensors"]
-    assert find(folder).content == find(folder / ".." / folder.name).content == first
-    assert len(read) == 2
-    os.utime(folder / "model.safetensors", (1, 1))
-    assert find(folder).content == first
-    assert len(read) == 3
+def name_code(folder, reference="own.Model", file="config.json", key="AutoModel"):
+    path = folder / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {key: reference}}))
 
 
-@pytest.fixture
-def notes(tmp_path, monkeypatch):
-    """The folder of notes on large files, which all files are here; a new process finds only these."""
-    monkeypatch.setattr(digest, "LARGE", 0)
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "cache" / name)
-    digest.remembered.cache_clear()
-    return tmp_path / "cache" / "rmlab" / "sha256"
+def trusted_content(folder, **options):
+    return find(folder, trust_remote_code=True, **options).content
 
 
-@pytest.mark.usefixtures("settled")
-def test_the_next_process_does_not_read_a_large_file_again(folder, read, notes):
-    first = find(folder).content
-    assert len(read) == len(list(notes.iterdir())) == 2
-    digest.remembered.cache_clear()
-    assert find(folder).content == first
-    assert len(read) == 2
-    flip(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 1)
-    digest.remembered.cache_clear()
-    assert find(folder).content != first
-    assert len(read) == 3
+def test_each_change_of_trusted_code_is_seen(folder):
+    name_code(folder)
+    contents = []
+    for name, text in [("own.py", "a = 1"), ("own.py", "a = 2"), ("part.py", "a = 2"), ("part.py", "")]:
+        (folder / name).write_text(text)
+        contents.append(trusted_content(folder))
+    assert len(set(contents)) == 4
+    (folder / "part.py").unlink()
+    (folder / "README.md").write_text("not code")
+    assert trusted_content(folder) == contents[1]
+    name_code(folder, file="tokenizer_config.json", key="AutoTokenizer", reference=["own.Tokenizer", None])
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace("auto_map", "other"))
+    before = trusted_content(folder)
+    (folder / "own.py").write_text("a = 3")
+    assert trusted_content(folder) != before, "a tokenizer's own code counts too"
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_small_file_leaves_no_note(folder, notes, monkeypatch):
-    monkeypatch.setattr(digest, "LARGE", (folder / "model.safetensors").stat().st_size)
-    _ = find(folder).content
-    assert len(list(notes.iterdir())) == 1
+def test_code_that_is_not_run_does_not_count(folder):
+    plain = find(folder).content
+    (folder / "train.py").write_text("a = 1")
+    assert trusted_content(folder) == plain, "no file names it, so transformers never runs it"
+    assert classifier(folder, trust_remote_code=True).fingerprint == classifier(folder).fingerprint
+    name_code(folder)
+    untrusted = find(folder).content
+    assert untrusted != trusted_content(folder)
+    (folder / "train.py").write_text("a = 2")
+    assert find(folder).content == untrusted
+    (folder / "tokenizer_config.json").write_text("{")
+    assert trusted_content(folder) != untrusted, "a damaged file is left to the tokenizer"
 
 
-@pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("damage", ["a folder where notes should be", "half", "no text"])
-def test_a_note_that_is_no_digest_is_not_believed(folder, read, notes, damage):
-    if damage.startswith("a folder"):
-        notes.parent.mkdir(parents=True)
-        notes.write_text("")
-    first = find(folder).content
-    for note in notes.iterdir() if notes.is_dir() else ():
-        note.write_bytes(note.read_bytes()[:20] if damage == "half" else b"\xff")
-    digest.remembered.cache_clear()
-    assert find(folder).content == first
-    assert len(read) == 4
+def test_code_beside_the_configuration_counts(folder, tmp_path):
+    base = toy.save_model(tmp_path / "base", seed=1)
+    name_code(base)
+    (base / "own.py").write_text("a = 1")
+    first = trusted_content(folder, base=base)
+    (base / "own.py").write_text("a = 2")
+    assert trusted_content(folder, base=base) != first
+    (folder / "own.py").write_text("a = 1")
+    beside_weights = trusted_content(folder, base=base)
+    (folder / "own.py").write_text("a = 2")
+    (base / "own.py").write_text("a = 1")
+    assert trusted_content(folder, base=base) != beside_weights, "which of the two is run counts"
 
 
-def test_an_edit_at_once_counts_even_with_the_old_time(folder, read, monkeypatch):
-    """The file system's clock may not have ticked between the two writes."""
-    path = folder / "model.safetensors"
-    os.utime(path, (1, 1))
-    monkeypatch.setattr(digest, "SETTLED", 10**18)
-    first = find(folder).content
-    flip(path, path.stat().st_size - 1)
-    os.utime(path, (1, 1))
-    assert find(folder).content != first
-    assert read.count(path) == 2
-    assert find(folder).content != first
-    assert read.count(path) == 3, "no clock can tell this state from the one before"
+def test_code_of_another_repository_counts_by_its_bytes_or_its_commit(folder, tmp_path, monkeypatch):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own.py").write_text("a = 1")
+    name_code(folder, f"{tmp_path / 'code'}--own.Model")
+    first = trusted_content(folder)
+    (tmp_path / "code" / "own.py").write_text("a = 2")
+    assert trusted_content(folder) != first
+    name_code(folder, "owner/code--own.Model")
+    contents = []
+    for commit in ("first", "first", "second"):
+        path = str(tmp_path / commit / "own.py")
+        monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *names, path=path: path)
+        contents.append(trusted_content(folder))
+    assert contents[0] == contents[1] != contents[2]
+
+    def unreachable(*_):
+        raise OSError("no network")
+
+    monkeypatch.setattr("transformers.utils.hub.cached_file", unreachable)
+    with pytest.raises(DataError, match="'owner/code'"):
+        trusted_content(folder)

@@ -13,7 +13,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scorers.checkpoints.metadata import refuse_impossible
+from rmlab.scorers.checkpoints.loading import refuse_impossible
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers.base import LocalOptions, LocalScorer
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.loading import require_score
-from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_other_tasks
+from rmlab.scorers.checkpoints.loading import refuse_new_weights
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
@@ -21,11 +20,9 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
     from rmlab.inference.forward import Batch
-
-__all__ = ["Classifier", "classifier", "end_token"]
 
 Ints = NDArray[np.intp]
 
@@ -96,16 +93,14 @@ def classifier(
         For a model that cannot be had, a head that is not in the checkpoint, several labels without weights, and
         pickles or code that were not allowed.
     """
-    require_score()
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
     from rmlab.inference.rendering import read_template
 
-    refuse_other_tasks(checkpoint)
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
-        refuse_new_weights(checkpoint, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
+        refuse_new_weights(checkpoint.name, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
     target = backbones.device(device)
     return Classifier(
         checkpoint,
@@ -205,7 +200,10 @@ class Classifier(LocalScorer[Prepared]):
     @cached_property
     def end(self) -> int | None:
         """The token that the head reads and that is appended where the text does not end with it."""
-        return end_token(self.checkpoint, self.tokenizer, value=self.head.name == "value")
+        settings = self.checkpoint.settings
+        if self.head.name == "value" and "reward_token_id" in settings:
+            return int(settings["reward_token_id"])
+        return int(self.tokenizer.cls_token_id) if "Athene" in str(settings.get("architectures")) else None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -294,15 +292,6 @@ class Classifier(LocalScorer[Prepared]):
 
     def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
         return outputs[:, 0] if self.mix is None else outputs @ self.mix
-
-
-def end_token(checkpoint: Checkpoint, tokenizer: "PreTrainedTokenizerBase", *, value: bool) -> int | None:
-    """The token that the head reads and that is appended where a text does not end with it; `value`: such a head."""
-    if value and "reward_token_id" in checkpoint.settings:
-        return int(checkpoint.settings["reward_token_id"])
-    if any("Athene" in kind for kind in checkpoint.architectures):
-        return int(tokenizer.cls_token_id)
-    return None
 
 
 def _convention(requested: str | None, head: Head, checkpoint: Checkpoint) -> str | None:

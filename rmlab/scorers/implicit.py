@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers.base import LocalOptions, LocalScorer
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-from rmlab.scorers.checkpoints.weights import refuse_other_tasks
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.language_model import LanguageModel, answer
 from rmlab.scorers.streaming import Prepared, Stream, fingerprint, remakable, require_convention
@@ -93,7 +91,6 @@ def implicit_reward(
     ----------
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
-    require_score()
     from rmlab.inference.rendering import read_template
 
     mode = mode or ("mean" if reference is None else "sum")
@@ -102,8 +99,6 @@ def implicit_reward(
     checkpoints = [find_checkpoint(policy, revision=revision)]
     if reference is not None:
         checkpoints.append(find_checkpoint(reference, revision=reference_revision))
-    for checkpoint in checkpoints:
-        refuse_other_tasks(checkpoint)
     target = backbones.device(device)
     return ImplicitReward(
         checkpoints,

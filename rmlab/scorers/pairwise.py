@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from rmlab.scorers.base import LocalOptions, LocalPairScorer
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.loading import require_score
-from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_other_tasks
+from rmlab.scorers.checkpoints.loading import refuse_new_weights
 from rmlab.scorers.forms import (
     Comparisons,
     Form,
@@ -85,12 +84,10 @@ def pairwise(
     DataError
         For a model that is not pairwise, and as `rmlab.classifier` does.
     """
-    require_score()
     if truncate not in (None, "right"):
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
-    refuse_other_tasks(checkpoint)
     target = backbones.device(device)
     return Pairwise(
         checkpoint,
@@ -279,7 +276,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
         import torch
 
         keys = [f"head_layer.{number}.{part}" for number in (1, 4) for part in ("weight", "bias")]
-        refuse_new_weights(self.checkpoint, [key for key in keys if key not in self.checkpoint.files])
+        refuse_new_weights(self.checkpoint.name, [key for key in keys if key not in self.checkpoint.files])
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 

@@ -1,31 +1,34 @@
 """A published model's files: where they lie, which file holds which weight, and reading weights by key."""
 
-import hashlib
-import json
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoints.digest import digests
+from rmlab.scorers.checkpoints.content import content_hash
 from rmlab.scorers.checkpoints.gguf import from_gguf
-from rmlab.scorers.checkpoints.metadata import first_line, json_object, refuse_impossible, safetensors_sizes
-from rmlab.scorers.checkpoints.own_code import own_code
+from rmlab.scorers.checkpoints.loading import (
+    first_line,
+    json_object,
+    quiet,
+    refuse_impossible,
+    refuse_other_tasks,
+    require_score,
+)
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig
 
-__all__ = ["Checkpoint", "find", "find_tokenizer"]
-
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
-_PLAIN = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_TOKENIZER = ["*.json", "*.model", "*.txt", "*.jinja"]
 _BASES = {"gpt_neox_reward_model": "gpt_neox"}
 """Reward models with a model type of their own, and the architecture below their head."""
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -50,7 +53,7 @@ class Checkpoint:
 
     @property
     def title(self) -> str:
-        """What the model is called in tables: a folder's own name, also where it was given as ".", or the model id."""
+        """The model's name in tables: the model id, or the name of the folder, also of one given as "."."""
         if self.revision is not None:
             return self.name
         folder = Path(self.name)
@@ -61,64 +64,45 @@ class Checkpoint:
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""
         from transformers import AutoConfig
 
-        from rmlab.scorers.checkpoints.loading import quiet
-
         refuse_impossible(self.name, self.settings)
+        kind = self.settings.get("model_type")
         try:
-            if self.settings.get("model_type") in _BASES:
+            if kind in _BASES:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
-                return AutoConfig.for_model(_BASES[self.settings["model_type"]], **settings)
+                return AutoConfig.for_model(_BASES[kind], **settings)
             with quiet():
-                result: PreTrainedConfig = AutoConfig.from_pretrained(
+                config: PreTrainedConfig = AutoConfig.from_pretrained(
                     self.base, trust_remote_code=self.trust_remote_code
                 )
-                return result
+                return config
         except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
-            raise DataError(self._config_trouble(error)) from error
-
-    def _config_trouble(self, error: Exception) -> str:
-        kind = self.settings.get("model_type")
-        if "auto_map" in self.settings and not self.trust_remote_code:
-            return (
-                f"model={self.name!r}: its architecture {kind!r} is not part of transformers and comes as code with "
-                "the model; read that code, then pass trust_remote_code=True to run it"
-            )
-        return f"model={self.name!r}: transformers does not know its architecture {kind!r} ({first_line(error)})"
+            reason = f"transformers does not know its architecture {kind!r} ({first_line(error)})"
+            if "auto_map" in self.settings and not self.trust_remote_code:
+                reason = (
+                    f"its architecture {kind!r} is not part of transformers and comes as code with the model; read "
+                    "that code, then pass trust_remote_code=True to run it"
+                )
+            raise DataError(f"model={self.name!r}: {reason}") from error
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration file as it was published, keys that transformers does not know included."""
         return json_object(self.base / "config.json")
 
-    @property
-    def architectures(self) -> list[str]:
-        """The classes that the configuration names."""
-        named = self.settings.get("architectures")
-        return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-
     @cached_property
     def content(self) -> str:
-        """Hash of the names and the bytes of all files that decide a score: configuration, weights and trusted code.
-
-        The same files have the same hash wherever they lie, in a folder or in the hub's cache; any other byte, and the
-        same weights in other files, have another.
-        """
+        """Hash of the names and the bytes of all files that decide a score: configuration, weights and trusted code."""
         # Transformers chooses among the files of weights by rules of its own, so all that it may take count.
         weights = {path for pattern in _LOADED for path in self.folder.glob(pattern)} | set(self.files.values())
-        parts = digests("configuration", [self.base / "config.json"]) + digests("weights", weights)
-        if self.trust_remote_code:
-            parts += own_code(self.name, self.folder, self.base)
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        return content_hash(self.name, self.folder, self.base, weights, with_code=self.trust_remote_code)
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
         """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
         keys_by_file: dict[Path, list[str]] = {}
         for key in keys:
             keys_by_file.setdefault(self.files[key], []).append(key)
-        result: dict[str, torch.Tensor] = {}
-        for path, names in keys_by_file.items():
-            result |= _read_file(path, names, rows)
-        return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in result.items()}
+        tensors = {key: t for path, names in keys_by_file.items() for key, t in _read_file(path, names, rows).items()}
+        return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
 
     @property
     def pickled(self) -> bool:
@@ -138,69 +122,69 @@ def find(
 
     `base`: folder or id that gives configuration and tokenizer where the checkpoint has none. Pickled weights are read
     only with `allow_pickle`, and then by torch's restricted unpickler. Raises DataError for an unknown, gated or
-    unreachable model, a folder without weights or configuration, an adapter, and pickles that were not allowed.
+    unreachable model, a folder without weights or configuration, an adapter, a model of another task, and pickles that
+    were not allowed.
     """
-    folder, commit = _folder(model, revision, allow_pickle, trust_remote_code)
+    require_score()
+    settings = [*_TOKENIZER, *(["*.py"] if trust_remote_code else [])]
+    weights = ["*.safetensors", *(_PICKLES if allow_pickle else ())]
+    folder, commit = _find_folder("model", model, revision, settings + weights)
     _refuse_adapter(str(model), folder)
-    home = folder if base is None else _folder(base, None, False, trust_remote_code)[0]
+    home = folder if base is None else _find_folder("base", base, None, settings)[0]
     if not (home / "config.json").is_file():
         raise DataError(
             f"model={str(model)!r}: no config.json in {home}; pass the folder that has one, or base=, a folder or "
             "model id with the configuration and the tokenizer of this checkpoint"
         )
-    index = _index(str(model), folder, allow_pickle)
+    index = _index_weights(str(model), folder, allow_pickle)
     files = {key: path for key, (path, _) in index.items()}
     sizes = {key: size for key, (_, size) in index.items()}
-    return Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
+    checkpoint = Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
+    refuse_other_tasks(checkpoint.name, checkpoint.settings)
+    return checkpoint
 
 
 def find_tokenizer(source: str | Path) -> Checkpoint:
     """A folder or hub id with a configuration and a tokenizer; its weights are neither asked for nor downloaded."""
-    folder = Path(source)
-    if not folder.is_dir():
-        if isinstance(source, Path) or not _MODEL_ID.fullmatch(source):
-            raise DataError(f"tokenizer={str(source)!r}: no such folder; pass an existing folder or an id 'owner/name'")
-        folder = _download(source, None, ["*.json", "*.model", "*.txt", "*.jinja"])
+    require_score()
+    folder, _ = _find_folder("tokenizer", source, None, _TOKENIZER)
     if not (folder / "config.json").is_file():
         raise DataError(f"tokenizer={str(source)!r}: no config.json in {folder}; pass the folder of the whole model")
     return Checkpoint(str(source), folder, folder, None, {}, {})
 
 
-def _folder(model: str | Path, revision: str | None, pickles: bool, code: bool) -> tuple[Path, str | None]:
+def _find_folder(
+    argument: str, model: str | Path, revision: str | None, patterns: list[str]
+) -> tuple[Path, str | None]:
+    """The folder on this machine, and the commit of a hub model; each way to fail becomes a sentence on what to do."""
+    from huggingface_hub import errors, snapshot_download
+
+    where = f"{argument}={str(model)!r}"
     if Path(model).is_dir():
         return Path(model), None
     if Path(model).suffix.lower() == ".gguf":
         return from_gguf(model), None
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
-        raise DataError(f"model={str(model)!r}: no such folder; pass an existing folder or a model id 'owner/name'")
-    result = _download(model, revision, [*_PLAIN, *(_PICKLES if pickles else ()), *(["*.py"] if code else ())])
-    return result, result.name
-
-
-def _download(model: str, revision: str | None, patterns: list[str]) -> Path:
-    """The snapshot of a hub model on this machine; each way to fail becomes a sentence on what to do."""
-    from huggingface_hub import errors, snapshot_download
-
-    where = f"model={model!r}"
+        raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
     except errors.GatedRepoError as error:
         raise DataError(
-            f"{where} is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login` (or set "
-            "HF_TOKEN) with an account that has access"
+            f"{where} is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login`"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise DataError(f"{where} has no revision {revision!r}; pass a commit, tag or branch of the model") from error
     except errors.RepositoryNotFoundError as error:
         raise DataError(
-            f"{where}: no such folder here and no such model on the hub; check the spelling, or, for a private model, "
-            "run `hf auth login`"
+            f"{where}: no such folder here and no such model on the hub; check the spelling, or run `hf auth login` "
+            "for a private model"
         ) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError) as error:
         raise DataError(
             f"{where}: not a folder, not in the local cache, and the hub cannot be reached; connect, or download it "
             f"elsewhere with `hf download {model}` and pass the folder"
         ) from error
+    return folder, folder.name
 
 
 def _refuse_adapter(model: str, folder: Path) -> None:
@@ -208,17 +192,16 @@ def _refuse_adapter(model: str, folder: Path) -> None:
     settings_file = folder / "adapter_config.json"
     weights = [path for pattern in ("*.safetensors", *_PICKLES) for path in folder.glob(pattern)]
     if settings_file.is_file() and all(path.name.startswith(("adapter", *_NOT_WEIGHTS)) for path in weights):
-        of = json_object(settings_file).get("base_model_name_or_path")
         raise DataError(
-            f"model={model!r} is an adapter of {of!r}, no model by itself; merge the two (peft: merge_and_unload), "
-            "save the result with its tokenizer and pass that folder"
+            f"model={model!r} is an adapter of {json_object(settings_file).get('base_model_name_or_path')!r}; merge "
+            "the two (peft: merge_and_unload), save the result with its tokenizer and pass that folder"
         )
 
 
-def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
+def _index_weights(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
     """File and size of each weight: safetensors first, then pickles where they are allowed."""
     index = {
-        key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in safetensors_sizes(path).items()
+        key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in _safetensors_sizes(path).items()
     }
     pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
@@ -234,25 +217,33 @@ def _index(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path
             prefix = f"{path.stem}." if has_safetensors else ""
             index |= {f"{prefix}{key}": (path, tensor.numel()) for key, tensor in _unpickle(path).items()}
     if not index:
-        raise DataError(
-            f"model={model!r}: no weights in {folder} (looked for *.safetensors; pickles are looked for with "
-            "allow_pickle=True only); the download is incomplete, or this is a tokenizer alone"
-        )
+        raise DataError(f"model={model!r}: no weights in {folder}; download *.safetensors, or pass allow_pickle=True")
     _require_shards(folder, index)
     return index
 
 
-def _require_shards(folder: Path, index: dict[str, tuple[Path, int]]) -> None:
+def _require_shards(folder: Path, index: Iterable[str]) -> None:
     """Raise DataError where the index of a sharded checkpoint names weights whose file is not there."""
     path = folder / "model.safetensors.index.json"
     if not path.is_file():
         return
-    named = json_object(path).get("weight_map")
-    if not isinstance(named, dict):
+    file_of_key = json_object(path).get("weight_map")
+    if not isinstance(file_of_key, dict):
         raise DataError(f"{path} has no weight_map, so it is not the index of a sharded checkpoint; download it again")
-    missing = sorted({file for key, file in named.items() if key not in index})
+    missing = sorted({file for key, file in file_of_key.items() if key not in index})
     if missing:
         raise DataError(f"{path} names files that are not there or not whole: {missing[:3]}; download them again")
+
+
+def _safetensors_sizes(path: Path) -> dict[str, int]:
+    """Number of values of each tensor; DataError for a file that is cut off or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return {key: prod(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: not a whole safetensors file; download it again") from error
 
 
 def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:
@@ -273,7 +264,7 @@ def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
     import torch
 
     try:
-        result = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise DataError(f"{path}: more than plain weights, or cut off ({first_line(error)}); it is not read") from error
-    return {key: tensor for key, tensor in result.items() if isinstance(tensor, torch.Tensor)}
+    return {key: tensor for key, tensor in content.items() if isinstance(tensor, torch.Tensor)}

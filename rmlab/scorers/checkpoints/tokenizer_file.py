@@ -7,14 +7,12 @@ that a model with another tokenizer reads other tokens. What the file says is co
 from typing import TYPE_CHECKING
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.checkpoints.metadata import first_line
+from rmlab.scorers.checkpoints.loading import first_line, quiet
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
-
-__all__ = ["PROBES", "deviations", "load_tokenizer", "own_class"]
 
 PROBES = (
     "two  spaces,   three, a\ttab and a trailing space ",
@@ -41,20 +39,23 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     from transformers import PreTrainedTokenizerFast
 
     try:
-        followed: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(checkpoint.base)
+        file_tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(checkpoint.base)
+        n_different = deviations(file_tokenizer, checkpoint)
+        reason = f"so does PreTrainedTokenizerFast, on {n_different} texts"
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
-        raise _cannot_follow(checkpoint, class_tokenizer, first_line(error)) from error
-    left = deviations(followed, checkpoint)
-    if left:
-        raise _cannot_follow(checkpoint, class_tokenizer, f"so does PreTrainedTokenizerFast, on {left} texts")
-    return followed
+        n_different, reason = len(PROBES), first_line(error)
+    if n_different:
+        raise DataError(
+            f"model={checkpoint.name!r}: transformers' {type(class_tokenizer).__name__} writes other tokens than "
+            f"tokenizer.json in {checkpoint.base} says ({reason}); save the tokenizer that the model was trained with, "
+            "or pass base="
+        )
+    return file_tokenizer
 
 
 def own_class(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
-    """What transformers makes of the folder; DataError where it cannot."""
+    """The tokenizer that transformers makes of the folder; DataError where it makes none."""
     from transformers import AutoTokenizer
-
-    from rmlab.scorers.checkpoints.loading import quiet
 
     config = checkpoint.config
     try:
@@ -89,11 +90,3 @@ def _ids(core: "Tokenizer", text: str) -> list[int] | None:
         return list(core.encode(text, add_special_tokens=False).ids)
     except Exception:  # what this library raises has no type of its own
         return None
-
-
-def _cannot_follow(checkpoint: Checkpoint, class_tokenizer: "PreTrainedTokenizerBase", why: str) -> DataError:
-    name = type(class_tokenizer).__name__
-    return DataError(
-        f"model={checkpoint.name!r}: transformers' {name} writes other tokens than tokenizer.json in "
-        f"{checkpoint.base} says ({why}); save the tokenizer that the model was trained with, or pass base="
-    )

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.checkpoints.loading import quiet
-from rmlab.scorers.checkpoints.metadata import first_line
-from rmlab.scorers.checkpoints.weights import refuse_new_weights, refuse_unused_weights
+from rmlab.scorers.checkpoints.loading import first_line, quiet, refuse_new_weights, refuse_unused_weights
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -26,22 +24,6 @@ if TYPE_CHECKING:
         PreTrainedModel,
         PreTrainedTokenizerBase,
     )
-
-__all__ = [
-    "base_model",
-    "count_weights",
-    "device",
-    "dtype",
-    "encodes",
-    "fits",
-    "forwarded",
-    "load",
-    "mark_global",
-    "mark_segments",
-    "shape",
-    "shift_positions",
-    "window",
-]
 
 Named = dict[str, "torch.Tensor"]
 """What a model is called with, by the names of its arguments."""
@@ -64,21 +46,19 @@ def device(requested: str | None = None) -> "torch.device":
         raise DataError(
             f"device={requested!r} is not a valid device; allowed: 'cpu', 'cuda', 'cuda:0' ..., 'mps'"
         ) from error
-    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
+    n_gpus = torch.cuda.device_count()
+    if target.type == "cuda" and (target.index or 0) >= n_gpus:
         raise DataError(
-            f"device={requested!r}: torch sees {torch.cuda.device_count()} CUDA GPUs; leave device out to use what "
-            "there is, or install a build of torch for your GPU and its driver"
+            f"device={requested!r}: torch sees {n_gpus} CUDA GPUs; leave device out, or install a build of torch for "
+            "your GPU"
         )
     if target.type == "mps" and not torch.backends.mps.is_available():
-        raise DataError("device='mps': torch sees no Apple GPU; leave device out to use what there is")
+        raise DataError("device='mps': torch sees no Apple GPU; leave device out")
     return target
 
 
 def dtype(requested: "str | torch.dtype | None", device: "torch.device") -> "torch.dtype":
-    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32.
-
-    `requested`: a name, or the torch dtype of that name.
-    """
+    """The number type of the backbone: the one asked for, otherwise bfloat16 on a GPU that has it, else float32."""
     import torch
 
     if requested is None:
@@ -136,12 +116,12 @@ def load(
     options: dict[str, object] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    made_by, source, weights = _source(checkpoint, getattr(transformers, loader))
+    factory, source, weights = _source(checkpoint, getattr(transformers, loader))
     try:
         with quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of them is raised below
             # transformers' annotations do not know that `output_loading_info` adds a report to the model.
-            model, report = cast(_Loads, made_by.from_pretrained)(
+            model, report = cast(_Loads, factory.from_pretrained)(
                 source, config=checkpoint.config, output_loading_info=True, **options, **weights
             )
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
@@ -149,13 +129,14 @@ def load(
             f"model={checkpoint.name!r}: transformers could not load it with {loader} ({first_line(error)}); check "
             "that the folder is complete and that its configuration belongs to its weights"
         ) from error
-    refuse_new_weights(checkpoint, sorted(report["missing_keys"]))
-    refuse_unused_weights(checkpoint, model, report["unexpected_keys"], head)
+    refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
+    refuse_unused_weights(checkpoint.name, report["unexpected_keys"], {*model.state_dict(), *head})
     model.eval().requires_grad_(False)
     if "device_map" not in options:
         # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
         cast("Callable[[torch.device], object]", model.to)(device)
-    _require_that_it_runs(model, checkpoint, loader, str(dtype).removeprefix("torch."))
+    if not getattr(model.config, "is_encoder_decoder", False):
+        _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
     return model
 
 
@@ -172,18 +153,17 @@ def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
     return cast("PreTrainedModel", model.base_model)
 
 
-def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str) -> None:
+def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str) -> None:
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
     import torch
 
     from rmlab.inference.passes import alone
 
-    if getattr(model.config, "is_encoder_decoder", False):
-        return
+    where = f"model={checkpoint.name!r}: its architecture {checkpoint.config.model_type!r}"
     if loader != "AutoModel" and base_model(model) is model:
         raise DataError(
-            f"model={checkpoint.name!r}: its class {type(model).__name__} does not name the backbone below its output "
-            f"layer, so the architecture {checkpoint.config.model_type!r} cannot be scored"
+            f"{where} cannot be scored, since its class {type(model).__name__} does not name the backbone below its "
+            "output layer"
         )
     try:
         with quiet():
@@ -192,60 +172,47 @@ def _require_that_it_runs(model: "PreTrainedModel", checkpoint: Checkpoint, load
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        raise DataError(
-            f"model={checkpoint.name!r}: its architecture {checkpoint.config.model_type!r} does not run in {dtype} "
-            f"({first_line(error)}); "
-            + ("score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else")
-        ) from error
+        remedy = "score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else"
+        raise DataError(f"{where} does not run in {dtype} ({first_line(error)}); {remedy}") from error
 
 
 def mark_global(backbone: "PreTrainedModel") -> None:
     """Let Longformer see its first token from everywhere, as its class for sequence classification does."""
-    if "global_attention_mask" not in inspect.signature(backbone.forward).parameters:
-        return
+    import torch
 
-    def mark(_: object, inputs: object, named: Named) -> tuple[object, Named]:
-        first = named["input_ids"].new_zeros(named["input_ids"].shape)
-        first[:, 0] = 1
-        return inputs, named | {"global_attention_mask": first}
+    def first_token(ids: "torch.Tensor", _: "torch.Tensor | None") -> "torch.Tensor":
+        return torch.nn.functional.one_hot(ids.new_zeros(len(ids)), ids.shape[1])
 
-    backbone.register_forward_pre_hook(mark, with_kwargs=True)
+    if "global_attention_mask" in inspect.signature(backbone.forward).parameters:
+        _add_argument(backbone, "global_attention_mask", first_token)
 
 
 def shift_positions(backbone: "PreTrainedModel") -> None:
     """Let a backbone count positions from 1: RewardBench's runner masks one token before the text."""
     import torch
 
-    def shift(_: object, inputs: object, named: Named) -> tuple[object, Named]:
-        ids = inputs[0] if isinstance(inputs, tuple) and inputs else named["input_ids"]
-        positions = named.get("position_ids")
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)[None]
-        return inputs, named | {"position_ids": positions + 1}
+    def from_one(ids: "torch.Tensor", positions: "torch.Tensor | None") -> "torch.Tensor":
+        return 1 + (torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions)
 
-    backbone.register_forward_pre_hook(shift, with_kwargs=True)
+    _add_argument(backbone, "position_ids", from_one)
 
 
-def mark_segments(backbone: "PreTrainedModel", words: "PreTrainedTokenizerBase") -> None:
+def mark_segments(backbone: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
     """Let a backbone that tells two segments apart (BERT, ELECTRA) know what stands behind the first separator.
 
     Its tokenizer says which tokens those are (`token_type_ids`); here they are found again from the ids, so that
     whoever forwards texts needs to know nothing of it. Other backbones stay as they are.
     """
-    if "token_type_ids" not in words.model_input_names or getattr(backbone.config, "type_vocab_size", 0) < 2:
+    if "token_type_ids" not in tokenizer.model_input_names or getattr(backbone.config, "type_vocab_size", 0) < 2:
         return
-    types = partial(_segments, words.sep_token_id)
-    pair = words("a", "b", return_tensors="pt")
-    if not pair["token_type_ids"].equal(types(pair["input_ids"])):
+    segments = partial(_segments, tokenizer.sep_token_id)
+    pair = tokenizer("a", "b", return_tensors="pt")
+    if not pair["token_type_ids"].equal(segments(pair["input_ids"])):
         raise DataError(
-            f"the tokenizer {words.name_or_path!r} marks segments as {pair['token_type_ids'].tolist()} for the tokens "
-            f"{pair['input_ids'].tolist()}, a way that rmlab does not know; give the tokenizer a chat template"
+            f"the tokenizer {tokenizer.name_or_path!r} marks segments as {pair['token_type_ids'].tolist()} for the "
+            f"tokens {pair['input_ids'].tolist()}, a way that rmlab does not know; give it a chat template"
         )
-
-    def mark(_: object, inputs: object, named: Named) -> tuple[object, Named]:
-        return inputs, named | {"token_type_ids": types(named["input_ids"], named.get("position_ids"))}
-
-    backbone.register_forward_pre_hook(mark, with_kwargs=True)
+    _add_argument(backbone, "token_type_ids", segments)
 
 
 def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | None" = None) -> "torch.Tensor":
@@ -258,6 +225,18 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
         starts = torch.arange(ids.shape[1], device=ids.device) - positions
         before = before - before.gather(1, starts)
     return before.clamp(max=1)
+
+
+def _add_argument(
+    backbone: "PreTrainedModel", name: str, compute: "Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]"
+) -> None:
+    """Give every forward pass the argument `name`, computed from its token ids and positions."""
+
+    def add(_: object, inputs: "tuple[torch.Tensor, ...]", named: Named) -> tuple[object, Named]:
+        ids = inputs[0] if inputs else named["input_ids"]
+        return inputs, named | {name: compute(ids, named.get("position_ids"))}
+
+    backbone.register_forward_pre_hook(add, with_kwargs=True)
 
 
 def forwarded(backbone: "PreTrainedModel | None") -> dict[str, str | None]:
@@ -279,31 +258,37 @@ def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *
 
 
 def _source(
-    checkpoint: Checkpoint, maker: type["AutoModel"]
+    checkpoint: Checkpoint, auto_class: type["AutoModel"]
 ) -> "tuple[type[PreTrainedModel] | type[AutoModel], Path | None, dict[str, object]]":
     """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
-    code: dict[str, object] = {"trust_remote_code": checkpoint.trust_remote_code}
-    shaped = shape(checkpoint, maker)
-    prefix = _prefix(checkpoint, shaped) if maker.__name__ == "AutoModel" else ""
+    empty = empty_model(checkpoint, auto_class)
+    prefix = _prefix(checkpoint, empty) if auto_class.__name__ == "AutoModel" else ""
     if checkpoint.pickled:
         # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
         weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
-        return type(shaped), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
-    renamed = {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
-    return maker, checkpoint.folder, {"use_safetensors": True} | code | renamed
+        return type(empty), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
+    options: dict[str, object] = {"use_safetensors": True, "trust_remote_code": checkpoint.trust_remote_code}
+    return auto_class, checkpoint.folder, options | ({"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {})
 
 
-def shape(
-    checkpoint: Checkpoint, maker: "type[AutoModel] | type[AutoModelForSequenceClassification]"
+def _prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
+    """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
+    name = next(iter(empty.state_dict()))
+    stored_names = (key for key in checkpoint.files if key == name or key.endswith(f".{name}"))
+    return min(stored_names, key=len, default=name).removesuffix(name)
+
+
+def empty_model(
+    checkpoint: Checkpoint, auto_class: "type[AutoModel] | type[AutoModelForSequenceClassification]"
 ) -> "PreTrainedModel":
     """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
     import torch
 
-    make: Callable[..., PreTrainedModel] = maker.from_config
+    build: Callable[..., PreTrainedModel] = auto_class.from_config
     try:
         with torch.device("meta"), quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of parts without elements, which then do not fit the weights
-            return make(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
+            return build(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
     except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
         raise DataError(
             f"model={checkpoint.name!r}: transformers can build no model of its configuration "
@@ -315,17 +300,8 @@ def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:
     """How many weights the model has that transformers makes of the configuration; nothing of it is built in memory."""
     import transformers
 
-    loaders = ["AutoModelForCausalLM"] if implicit else ["AutoModel", "AutoModelForSequenceClassification"]
-    for loader in loaders[::-1]:
+    loaders = ["AutoModelForCausalLM"] if implicit else ["AutoModelForSequenceClassification", "AutoModel"]
+    for loader in loaders:
         with suppress(DataError):
-            return sum(weight.numel() for weight in shape(checkpoint, getattr(transformers, loader)).parameters())
-    raise DataError(f"model={checkpoint.name!r}: transformers has no {loaders[0]} for its configuration")
-
-
-def _prefix(checkpoint: Checkpoint, shaped: "PreTrainedModel") -> str:
-    """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
-    name = next(iter(shaped.state_dict()))
-    stored_name = min(
-        (key for key in checkpoint.files if key == name or key.endswith(f".{name}")), key=len, default=name
-    )
-    return stored_name.removesuffix(name)
+            return sum(weight.numel() for weight in empty_model(checkpoint, getattr(transformers, loader)).parameters())
+    raise DataError(f"model={checkpoint.name!r}: transformers has no {loaders[-1]} for its configuration")

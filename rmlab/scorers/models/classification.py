@@ -15,9 +15,7 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-    from transformers import AutoModelForSequenceClassification, PreTrainedModel
-
-__all__ = ["head_keys", "label_weights", "split"]
+    from transformers import PreTrainedModel
 
 
 def head_keys(checkpoint: Checkpoint) -> list[str]:
@@ -27,48 +25,45 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
     """
     from transformers import AutoModelForSequenceClassification
 
-    if getattr(checkpoint.config, "is_encoder_decoder", False):
+    config = checkpoint.config
+    if getattr(config, "is_encoder_decoder", False):
         raise DataError(
             f"model={checkpoint.name!r} has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise"
         )
-    if not _has_class(checkpoint, AutoModelForSequenceClassification):
+    has_code = AutoModelForSequenceClassification.__name__ in (getattr(config, "auto_map", None) or {})
+    if not has_code and type(config) not in AutoModelForSequenceClassification._model_mapping:
         raise DataError(
             f"model={checkpoint.name!r}: its checkpoint has no head that rmlab knows, and transformers has no "
-            f"sequence-classification class for the architecture {checkpoint.config.model_type!r}"
+            f"sequence-classification class for the architecture {config.model_type!r}"
         )
-    model = backbones.shape(checkpoint, AutoModelForSequenceClassification)
+    model = backbones.empty_model(checkpoint, AutoModelForSequenceClassification)
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
-
-
-def _has_class(checkpoint: Checkpoint, maker: type["AutoModelForSequenceClassification"]) -> bool:
-    remote = getattr(checkpoint.config, "auto_map", None) or {}
-    return type(checkpoint.config) in maker._model_mapping or maker.__name__ in remote
 
 
 def label_weights(
     weights: Mapping[str, float] | Sequence[float] | None, head: Head, checkpoint: Checkpoint
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
-    names = list((checkpoint.config.id2label or {}).values()) if head.make is None else ["score"]
-    if not names:
+    labels = [str(label) for label in (checkpoint.config.id2label or {}).values()] if head.make is None else ["score"]
+    if not labels:
         raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
-    if len(names) == 1:
+    if len(labels) == 1:
         if weights is not None:
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
         return None
     if weights is None:
         raise DataError(
-            f"model={checkpoint.name!r} has {len(names)} labels ({', '.join(map(str, names[:12]))}); pass weights=, "
-            f"such as weights={{{names[0]!r}: 1.0}}: the reward is the weighted sum of the labels"
+            f"model={checkpoint.name!r} has {len(labels)} labels ({', '.join(labels[:12])}); pass weights=, such as "
+            f"weights={{{labels[0]!r}: 1.0}}: the reward is the weighted sum of the labels"
         )
     if not isinstance(weights, Mapping):
-        if len(weights) != len(names):
-            raise DataError(f"weights: {len(weights)} values for {len(names)} labels {names}; give one for each")
+        if len(weights) != len(labels):
+            raise DataError(f"weights: {len(weights)} values for {len(labels)} labels {labels}; give one for each")
         return np.asarray(weights, np.float64)
     for label in weights:
-        if label not in names:
-            raise DataError(f"weights: no label {label!r}; {nearest(str(label), list(map(str, names)))}")
-    return np.array([float(weights.get(label, 0.0)) for label in names])
+        if label not in labels:
+            raise DataError(f"weights: no label {label!r}; {nearest(str(label), labels)}")
+    return np.array([float(weights.get(label, 0.0)) for label in labels])
 
 
 def split(
@@ -89,18 +84,21 @@ def split(
     texts = _short_texts(model)
     with exclusive_pass(backbone, texts.shape[1]):
         class_logits = torch.cat(
-            [model(input_ids=torch.from_numpy(ids)[None].to(model.device)).logits for ids in texts]
+            [model(input_ids=torch.tensor(ids[None], device=model.device)).logits for ids in texts]
         )
     backbones.mark_global(backbone)
     stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
     setattr(model, prefix, stand_in)
+    device = next((p.device for p in model.parameters()), backbone.device)
+    device = torch.device("cpu") if device.type == "meta" else device
     # Only now, with the backbone out of it: the head becomes float32 (with a pooler of its own), the backbone stays.
     model.float()
-    _exact(checkpoint, {"": model, f"{prefix}.": stand_in})
+    # Loading in bfloat16 has rounded weights that the file holds in float32.
+    stored = checkpoint.read(key for key in model.state_dict() if key in checkpoint.files)
+    model.load_state_dict({key: tensor.to(device) for key, tensor in stored.items()}, strict=False, assign=True)
     # The ids that `run` passes are all 0, which must not count as padding; the backbone keeps its own configuration.
     model.config = copy.deepcopy(model.config)
     model.config.pad_token_id = 1
-    device = next((p.device for p in model.parameters()), backbone.device)
 
     def run(states: "Tensor") -> "Tensor":
         stand_in.states = states.to(device)
@@ -110,13 +108,12 @@ def split(
         return logits
 
     width = getattr(backbone.config, "hidden_size", None) or backbone.config.get_text_config().hidden_size
-    read = _read(run, width, checkpoint.name)
+    read = _find_position(run, width, checkpoint.name)
     # Funnel gives fewer states than tokens, so only those that are read are asked for.
     positions = {"first": np.arange(1), "last": np.arange(7, 8), "mean": np.arange(8)}[read]
     states = torch.stack([alone(backbone, ids, positions).mean(0, keepdim=True) for ids in texts])
-    _require_equal(
-        run(states).cpu(), class_logits.float().cpu(), f"model={checkpoint.name!r}: its class {title}", dtype
-    )
+    source = f"model={checkpoint.name!r}: its class {title}"
+    _require_equal(run(states).cpu(), class_logits.float().cpu(), source, dtype)
     return backbone, run, read
 
 
@@ -153,7 +150,7 @@ def _stand_in(pooler: "nn.Module | None") -> Any:
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
     class States(Output):
-        """What some classes ask for besides (memories, global attentions) and hand on unread is None."""
+        """An output whose further fields (memories, global attentions), which some classes hand on unread, are None."""
 
         def __getattr__(self, name: str) -> None:
             if name.startswith("_"):
@@ -172,25 +169,14 @@ def _stand_in(pooler: "nn.Module | None") -> Any:
     return StandIn()
 
 
-def _exact(checkpoint: Checkpoint, modules: "dict[str, nn.Module]") -> None:
-    """Give the head its weights as they stand in the file: loading in bfloat16 has rounded those stored in float32."""
-    for prefix, module in modules.items():
-        named = dict(module.named_parameters())
-        stored = checkpoint.read([f"{prefix}{key}" for key in named if f"{prefix}{key}" in checkpoint.files])
-        for key, parameter in named.items():
-            raw = stored.get(f"{prefix}{key}")
-            if raw is not None and raw.shape == parameter.shape:
-                parameter.data = raw.to(parameter.device if parameter.device.type != "meta" else "cpu")
-
-
-def _read(run: "Callable[[Tensor], Tensor]", width: int, name: str) -> str:
-    """Where the head looks: the answer to three states at once is that to the first, to the last, or to their mean."""
+def _find_position(run: "Callable[[Tensor], Tensor]", width: int, name: str) -> str:
+    """Where the head reads: its logits for three states are those for the first, for the last, or for their mean."""
     import torch
 
     states = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
-    outputs = run(states)
+    logits = run(states)
     candidates = {"last": states[:, -1:], "first": states[:, :1], "mean": states.mean(1, keepdim=True)}
-    for read, state in candidates.items():
-        if torch.allclose(run(state), outputs, atol=1e-4, equal_nan=True):
-            return read
+    for position, state in candidates.items():
+        if torch.allclose(run(state), logits, atol=1e-4, equal_nan=True):
+            return position
     raise DataError(f"model={name!r}: its class reads neither the first nor the last token nor the mean of all")
