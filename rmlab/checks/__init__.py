@@ -18,9 +18,8 @@ from rmlab.judges.modes import Judge
 from rmlab.scorers.guards import is_inspectable, is_inspectable_pairwise
 from rmlab.scorers.protocol import Inspectable, InspectablePairwise, P
 from rmlab.scoring.self_check import alone_and_together
-from rmlab.servers.connect import connect
+from rmlab.servers.connect import Trial, connect
 from rmlab.servers.scorer import Remote
-from rmlab.servers.validation import Trial
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rmlab.scorers.protocol import LocalModel
-from rmlab.servers.validation import Finding as Finding
+from rmlab.servers.connect import Finding as Finding
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

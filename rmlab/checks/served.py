@@ -9,8 +9,8 @@ import pandas as pd
 from rmlab.checks import scores
 from rmlab.checks.findings import Finding, refusal
 from rmlab.checks.texts import spread
-from rmlab.servers.validation import Trial
-from rmlab.servers.validation import examine as examine_server
+from rmlab.servers.connect import Trial
+from rmlab.servers.connect import examine as examine_server
 from rmlab.tables import DataError
 
 

@@ -13,7 +13,7 @@ from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from rmlab.servers import Client, Reply
+    from rmlab.servers import Client, Reply, Request
     from rmlab.servers.http import Json
 
 OPENAI = "api.openai.com"
@@ -124,29 +124,25 @@ class Chat:
         return asked | ({"version": self.version} if self.version else {})
 
     def _send(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
-        from rmlab.servers import Request
-
-        in_flight: dict[int, tuple[Question, int]] = {}
-
-        def requests() -> Iterator[Request]:
-            for number, question in enumerate(questions):
-                body = request_body(self, question)
-                n_bytes = count_bytes(question.messages)
-                in_flight[number] = question, n_bytes
-                yield Request(number, PATH, body, int(n_bytes * self.token_rate.per_byte) + 1 + self.longest)
-
-        for reply in self.client.stream(requests(), _read_reply):
-            question, n_bytes = in_flight.pop(reply.index)
-            if reply.value is None:
-                yield question, reply.reason
+        for (question, n_bytes), answer in self.client.stream(self._requests(questions), _read_reply):
+            if answer.value is None:
+                yield question, answer.reason
                 continue
-            if self.sampling.letters and len(reply.value.top or {}) < 2:
+            if self.sampling.letters and len(answer.value.top or {}) < 2:
                 raise DataError(
                     f"url={self.client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), "
                     "which mode='logprob' reads; use mode='pairwise', or start the server with them"
                 )
-            self.token_rate.update(n_bytes, reply.value.prompt_tokens)
-            yield question, reply.value
+            self.token_rate.update(n_bytes, answer.value.prompt_tokens)
+            yield question, answer.value
+
+    def _requests(self, questions: Iterable[Question]) -> "Iterator[tuple[tuple[Question, int], Request]]":
+        from rmlab.servers import Request
+
+        for question in questions:
+            n_bytes = count_bytes(question.messages)
+            reserved = int(n_bytes * self.token_rate.per_byte) + 1 + self.longest
+            yield (question, n_bytes), Request(PATH, request_body(self, question), reserved)
 
 
 def request_body(chat: Chat, question: Question) -> dict[str, object]:
@@ -171,7 +167,7 @@ def read_completion(completion: "Json") -> Answer:
     )
 
 
-def _read_reply(reply: "Reply") -> Answer:
+def _read_reply(_: object, reply: "Reply") -> Answer:
     return read_completion(reply.json())
 
 

@@ -1,6 +1,7 @@
 """An HTTP client for thousands of requests: each is answered exactly once, or reported failed."""
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -11,12 +12,10 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Generic, NoReturn, TypeVar
 
-from rmlab.servers.http import Connection, Json, Reply, Request, check_url, read_key
-from rmlab.servers.limits import Failure, Limits, Spent, Stopped
+from rmlab.servers.http import Connection, Failure, Json, Reply, Request, check_url, read_key
 from rmlab.tables import DataError
 
-__all__ = ["Answer", "Client"]
-
+K = TypeVar("K")
 T = TypeVar("T")
 
 _KEY_MARK = "[key]"
@@ -27,24 +26,48 @@ _RETRIED = (408, 425, 429)
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
 _WATCH_SECONDS = 0.1
+# Items that fail in a row, each after all its tries, before the rest is not sent any more.
+_MAX_FAILURES = 32
+# Seconds between two tries of a server that is away: the first pause, and the longest one.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # What `read` may raise for a reply that is not an answer.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _MINIMUM = {"concurrency": 1, "retries": 0, "backoff": 0, "max_requests": 0, "max_tokens": 0, "outage": 0}
+# One for all clients: a client that holds no lock can be copied and pickled.
+_CHANGED = threading.Condition()
+
+
+class _Stopped(Exception):
+    """Nothing more is sent; the message says why."""
 
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
     """What became of one request.
 
-    `index`: that of the request. `value`: what `read` made of the reply. `reason`: why there is no value, empty where
-    there is one. `tries`: how often it was sent. `stopped`: nothing more is sent, now or later in this stream.
+    `value`: what `read` made of the reply. `reason`: why there is no value, empty where there is one. `tries`: how
+    often it was sent. `stopped`: nothing more is sent, now or later in this stream.
     """
 
-    index: int
     value: T | None
     reason: str
     tries: int
     stopped: bool = False
+
+
+@dataclass
+class Spent:
+    """What a client has used so far.
+
+    `requests`: every try that was sent. `tokens`: charged, or reserved in doubt. `open`: requests without an answer
+    yet, whose tokens are the most that they can cost.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    answered: int = 0
+    failed: int = 0
+    open: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +90,7 @@ class Client:
     max_requests, max_tokens
         Budget over all streams of the client, tries included; `spent` says how much of it is used.
     outage
-        Seconds for which all requests wait for a server that answers 503, or that refuses connections after it had
+        Seconds for which all requests wait for a server that answers 503, or that cannot be reached after it had
         answered. 0 waits for nothing but the retries.
 
     Raises
@@ -94,8 +117,7 @@ class Client:
         object.__setattr__(self, "url", check_url(self.url))
         if self.key is not None and not self.key.isidentifier():
             raise DataError(
-                "key: is not the name of an environment variable; give the name, such as 'OPENAI_API_KEY', never the "
-                "key itself"
+                "key: not the name of an environment variable; give its name, such as 'OPENAI_API_KEY', never the key"
             )
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
@@ -107,80 +129,144 @@ class Client:
                 raise DataError(f"{name}={value!r}; allowed: more than 0")
 
     def stream(
-        self, requests: Iterable[Request], read: Callable[[Reply], T], *, reserve: int = 0
-    ) -> Generator[Answer[T], None, None]:
-        """Yield answers as they arrive: every request's index exactly once, with a value or a reason.
+        self, items: Iterable[tuple[K, Request]], read: Callable[[K, Reply], T], *, reserve: int = 0
+    ) -> Generator[tuple[K, Answer[T]], None, None]:
+        """Yield each item with its answer, as they arrive: a value or a reason, exactly once.
 
-        `requests` is iterated in the caller's thread, and no further than twice `concurrency` ahead of the answers that
+        `items` is iterated in the caller's thread, and no further than twice `concurrency` ahead of the answers that
         were taken: memory stays flat. The requests are sent by threads, so that a running event loop, as JupyterLab's,
         does not matter. Leaving early sends nothing more and closes connections whose replies are on their way.
 
         Parameters
         ----------
-        requests
-            What is sent.
+        items
+            What each request is about, and the request.
         read
-            Makes a value of a reply. Where it raises ValueError, LookupError or TypeError the reply is not an answer,
-            and the request is tried again.
+            Makes a value of an item's reply. Where it raises ValueError, LookupError or TypeError the reply is not an
+            answer, and the request is tried again.
         reserve
             Requests of the budget that this stream leaves for later.
         """
-        pending, n_open = iter(requests), 0
-        finished: SimpleQueue[Future[Answer[T]]] = SimpleQueue()
+        pending, n_open = iter(items), 0
+        finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
         with closing(_Sender(self, read, reserve)) as sender:
             while True:
-                while n_open < 2 * self.concurrency and (request := next(pending, None)) is not None:
-                    sender.threads.submit(sender.answer, request).add_done_callback(finished.put)
+                while n_open < 2 * self.concurrency and (item := next(pending, None)) is not None:
+                    sender.threads.submit(sender.answer, *item).add_done_callback(finished.put)
                     n_open += 1
                 if not n_open:
                     return
                 yield finished.get().result()
                 n_open -= 1
 
-    def ask(self, path: str, body: Json | bytes | None, read: Callable[[Reply], T], *, tokens: int = 0) -> T:
+    def ask(self, path: str, body: Json | bytes | None, read: Callable[[Reply], T]) -> T:
         """Return the value of one request's reply; raise DataError with the reason where there is none."""
-        with closing(self.stream([Request(0, path, body, tokens)], read)) as answers:
-            answer = next(answers)
+        with closing(self.stream([(None, Request(path, body))], lambda _, reply: read(reply))) as answers:
+            _, answer = next(answers)
         if answer.reason:
             raise DataError(f"{self.url}: {path} failed: {answer.reason}")
         return answer.value  # type: ignore[return-value]
 
 
-class _Sender(Generic[T]):
+class _Limits:
+    """When the senders of one stream may send. `stop` is set when nobody waits for answers any more."""
+
+    def __init__(self, client: Client, reserve: int) -> None:
+        self.stop, self.gone = threading.Event(), ""
+        self._client, self._spent, self._reserve = client, client.spent, reserve
+        self._pace, self._next_turn, self._paused_until = threading.Lock(), 0.0, 0.0
+        self._n_failures, self._reason = 0, ""
+
+    def acquire(self, tokens: int) -> None:
+        """Wait until one request may be sent, and take it and its tokens out of the budget; raise if never."""
+        with self._pace:
+            turn = max(time.monotonic(), self._next_turn)
+            self._next_turn = turn + (1 / self._client.rate if self._client.rate else 0.0)
+        # A server may ask for more time while this request waits for its turn.
+        while (wait := max(turn, self._paused_until) - time.monotonic()) > 0 and not self.stop.wait(wait):
+            pass
+        if self.stop.is_set():
+            raise _Stopped("not sent: nobody waits for it")
+        if self._n_failures >= max(_MAX_FAILURES, self._client.concurrency):
+            self.gone = f"{self._n_failures} requests in a row failed, the last one with: {self._reason}"
+        if self.gone:
+            raise _Stopped(f"not sent: {self.gone}")
+        with _CHANGED:
+            # Open requests reserve the most that they can cost, and may give tokens back.
+            _CHANGED.wait_for(lambda: not self._spent.open or not self._missing_budget(tokens))
+            if reason := self._missing_budget(tokens):
+                raise _Stopped(f"not sent: {reason}")
+            self._spent.requests += 1
+            self._spent.tokens += tokens
+            self._spent.open += 1
+
+    def release(self, reserved: int, charged: int) -> None:
+        """End an open request, which cost `charged` tokens."""
+        with _CHANGED:
+            self._spent.tokens += charged - reserved
+            self._spent.open -= 1
+            _CHANGED.notify_all()
+
+    def count(self, reason: str, *, stopped: bool) -> None:
+        """Count an item; `reason` is empty where it was answered, and `stopped` says that it may not be sent."""
+        with _CHANGED:
+            self._spent.answered += not reason
+            self._spent.failed += bool(reason)
+            if not stopped:
+                self._n_failures, self._reason = (self._n_failures + 1 if reason else 0), reason
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so long."""
+        with self._pace:
+            self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+
+    def _missing_budget(self, tokens: int) -> str:
+        client, spent = self._client, self._spent
+        if client.max_requests is not None and spent.requests + self._reserve >= client.max_requests:
+            return f"max_requests={client.max_requests} are spent"
+        if client.max_tokens is not None and spent.tokens + tokens > client.max_tokens:
+            return f"{spent.tokens} of max_tokens={client.max_tokens} are spent, it may take {tokens}"
+        return ""
+
+
+class _Sender(Generic[K, T]):
     """The threads of one stream, each with a connection of its own.
 
     Pools of many connections look through all of them for every request, and asynchronous clients cost two to three
     times the processor time.
     """
 
-    def __init__(self, client: Client, read: Callable[[Reply], T], reserve: int) -> None:
+    def __init__(self, client: Client, read: Callable[[K, Reply], T], reserve: int) -> None:
         import tenacity
 
         self._client, self._read, self._key = client, read, read_key(client.key)
-        self._limits = Limits(client, reserve)
+        self._limits = _Limits(client, reserve)
+        self._stop = self._limits.stop
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
-            stop=tenacity.stop_after_attempt(client.retries + 1) | tenacity.stop_when_event_set(self._limits.stop),
+            stop=tenacity.stop_after_attempt(client.retries + 1) | tenacity.stop_when_event_set(self._stop),
             wait=tenacity.wait_random_exponential(client.backoff, max=60 * client.backoff),
-            sleep=tenacity.sleep_using_event(self._limits.stop),
+            sleep=tenacity.sleep_using_event(self._stop),
             reraise=True,
         )
-        self._local, self._connections = threading.local(), list[Connection]()
+        # The first one is made here: 64 threads that import httpx at once take half a second.
+        self._local, self._connections = threading.local(), [self._connect()]
         self._closed = threading.Event()
+        self._outage, self._away, self._returned = threading.Lock(), False, 0.0
         self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self._watch = threading.Thread(target=self._cut_overdue, name="rmlab-deadlines", daemon=True)
         self._watch.start()
 
     def close(self) -> None:
         """Send nothing more, and let go of replies that are on their way."""
-        self._limits.stop.set()
+        self._stop.set()
         self.threads.shutdown(cancel_futures=True)
         self._closed.set()
         self._watch.join()
         for connection in self._connections:
             connection.close()
 
-    def answer(self, request: Request) -> Answer[T]:
+    def answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
         tries = 0
 
@@ -188,27 +274,71 @@ class _Sender(Generic[T]):
             nonlocal tries
             self._limits.acquire(request.tokens)
             tries += 1
-            return self._try(request)
+            return self._try(key, request)
 
         try:
-            answer = Answer(request.index, self._retrying(self._limits.outlast, attempt), "", tries)
-        except (Failure, Stopped) as error:
+            answer = Answer(self._retrying(self._outlast, attempt), "", tries)
+        except (Failure, _Stopped) as error:
             reason = str(error).replace(self._key, _KEY_MARK) if self._key else str(error)
-            answer = Answer(request.index, None, reason, tries, isinstance(error, Stopped))
+            answer = Answer(None, reason, tries, isinstance(error, _Stopped))
         self._limits.count(answer.reason, stopped=answer.stopped)
-        return answer
+        return key, answer
+
+    def _connect(self) -> Connection:
+        return Connection(self._client.url, self._key, self._client.timeout)
 
     def _cut_overdue(self) -> None:
         """Cut connections whose deadline has passed, and after the stop all on which a thread waits."""
-        stop = self._limits.stop
         while not self._closed.is_set():
-            latest = math.inf if stop.is_set() else time.monotonic()
+            latest = math.inf if self._stop.is_set() else time.monotonic()
             for connection in list(self._connections):
                 if connection.deadline < latest:
                     connection.cut()
-            (self._closed if stop.is_set() else stop).wait(_WATCH_SECONDS)
+            (self._closed if self._stop.is_set() else self._stop).wait(_WATCH_SECONDS)
 
-    def _try(self, request: Request) -> T:
+    def _outlast(self, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`; while the server is away, one sender asks it again and the others wait."""
+        while True:
+            if self._away:
+                with self._outage:
+                    pass
+            started = time.monotonic()
+            try:
+                return attempt()
+            except Failure as failure:
+                if not failure.away or not self._client.outage:
+                    raise
+                reason = str(failure)
+            with self._outage:
+                if self._returned < started:
+                    return self._ask_until_back(attempt, reason)
+
+    def _ask_until_back(self, attempt: Callable[[], T], reason: str) -> T:
+        import tenacity
+
+        seconds, began = self._client.outage, time.monotonic()
+        waiting = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.away),
+            stop=tenacity.stop_after_delay(seconds) | tenacity.stop_when_event_set(self._stop),
+            wait=tenacity.wait_exponential(_FIRST_PAUSE, max=min(seconds, _LONGEST_PAUSE)),
+            sleep=tenacity.sleep_using_event(self._stop),
+            reraise=True,
+        )
+        _tell(f"{self._client.url} is away ({reason}); waiting for it up to {seconds:g} seconds (outage=)")
+        self._away = True
+        try:
+            value = waiting(attempt)
+        except Failure as failure:
+            if not failure.away:
+                raise
+            self._limits.gone = f"the server was away for {seconds:g} seconds: {failure}"
+            raise _Stopped(f"not sent: {self._limits.gone}") from None
+        finally:
+            self._away, self._returned = False, time.monotonic()
+        _tell(f"{self._client.url} answers again after {time.monotonic() - began:.0f} seconds")
+        return value
+
+    def _try(self, key: K, request: Request) -> T:
         charged = request.tokens  # a try without a reply may have been charged
         try:
             reply = self._exchange(request)
@@ -216,34 +346,30 @@ class _Sender(Generic[T]):
                 self._refuse(reply)
             if request.tokens and (usage := reply.charged_tokens()) is not None:
                 charged = usage
-            return self._value(reply)
+            return self._read(key, reply)
         except Failure as failure:
             charged = charged if failure.charged else 0
             raise
+        except _NO_ANSWER as error:
+            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
+            reason = f"the answer is not in the form that was asked for ({type(error).__name__}: {error}): {start!r}"
+            raise Failure(reason, again=True) from None
         finally:
             self._limits.release(request.tokens, charged)
 
     def _exchange(self, request: Request) -> Reply:
         if not hasattr(self._local, "connection"):
-            self._local.connection = Connection(self._client.url, self._key, self._client.timeout)
+            self._local.connection = self._connect()
             self._connections.append(self._local.connection)
         try:
             reply: Reply = self._local.connection.send(request)
         except Failure as failure:
-            # A server that refuses connections from the start is more likely a wrong address than an outage.
+            # A server that cannot be reached from the start is more likely a wrong address than an outage.
             failure.away &= self._client.spent.answered > 0
             raise
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
         return replace(reply, content=reply.content.replace(self._key.encode(), _KEY_MARK.encode()))
-
-    def _value(self, reply: Reply) -> T:
-        try:
-            return self._read(reply)
-        except _NO_ANSWER as error:
-            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
-            reason = f"the answer is not in the form that was asked for ({type(error).__name__}: {error}): {start!r}"
-            raise Failure(reason, again=True) from None
 
     def _refuse(self, reply: Reply) -> NoReturn:
         """Raise what a status other than success means."""
@@ -252,7 +378,10 @@ class _Sender(Generic[T]):
             target = reply.headers.get("location", "nowhere").split("?")[0]
             message = f"redirected to {target}, which is not followed; give that as url"
         again = reply.status in _RETRIED or reply.status >= 500
-        seconds = _retry_after(reply.headers.get("retry-after", ""))
+        try:
+            seconds = max(0.0, float(reply.headers.get("retry-after", "0")))
+        except ValueError:  # a date
+            seconds = 0.0
         if again and seconds > _LONGEST_RETRY_AFTER:
             again, message = False, f"{message} (asks to wait {seconds:.0f} seconds)"
         self._limits.pause(seconds if again else 0)
@@ -260,13 +389,8 @@ class _Sender(Generic[T]):
         raise Failure(reason, again=again, away=again and reply.status == 503, charged=False)
 
 
-def _retry_after(value: str) -> float:
-    """Return the seconds that a Retry-After header asks for, 0 where it is not a number.
+def _tell(message: str) -> None:
+    """Show a line beside progress bars."""
+    from tqdm import tqdm
 
-    >>> _retry_after("1.5"), _retry_after("soon"), _retry_after("nan")
-    (1.5, 0.0, 0.0)
-    """
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        return 0.0
+    tqdm.write(message, file=sys.stderr)

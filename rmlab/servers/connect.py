@@ -1,9 +1,13 @@
-"""`rmlab.remote`: a server's address and kind to a scorer that has been tested."""
+"""`rmlab.remote`: a server's address and kind to a scorer, and the checks that the server has to pass first.
 
-from collections.abc import Mapping, Sequence
+No flag is trusted: what a server does with a few known texts shows in its answers. `examine` is read by `rmlab.remote`,
+which refuses a server at its first failure, and by `rmlab.doctor`, which shows them all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +16,56 @@ from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.types import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Client
-from rmlab.servers.conversations import TokenWriter
-from rmlab.servers.dialects import dialect
-from rmlab.servers.scorer import Remote
-from rmlab.servers.validation import Trial, known_texts, require_accepted
+from rmlab.servers.dialects import Payloads, TokenWriter, find_dialect
+from rmlab.servers.scorer import NEAR, Known, Remote
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["connect", "remote"]
+    from rmlab.scorers.classifier import Classifier
 
+Floats = NDArray[np.float64]
 LabelWeights = str | Mapping[str, float] | Sequence[float]
+
+KNOWN = (
+    ("What is the capital of France?", "The capital of France is Paris."),
+    ("What is the capital of France?", "Berlin."),
+    ("What is 7 * 8?", "7 * 8 = 56, because 7 * 4 = 28 and twice 28 is 56."),
+    ("What is 7 * 8?", "I do not feel like counting today, sorry about that; ask somebody else, or count it yourself."),
+    ("How do I boil an egg?", "**Steps**\n\n1. Boil water.\n2. Add the egg.\n3. Wait for 8 minutes.\n\nEnjoy!"),
+    ("How do I boil an egg?", "egg egg egg egg egg egg"),
+    ("Traduis en anglais : « le chat dort ».", "The cat is sleeping."),
+    ("Traduis en anglais : « le chat dort ».", "猫が寝ている。"),
+)
+"""Short questions and answers, good and bad."""
+
+LONG_LINES = (250, 40)
+"""Lines of the long known text, about 13 tokens each; the shorter one for servers and models that take no more.
+
+Servers that compute prompts in pieces were wrong above some thousand tokens only.
+"""
+
+
+class Finding(NamedTuple):
+    """One check. `remedy` is empty where there is nothing to do."""
+
+    check: str
+    status: str
+    detail: str
+    remedy: str = ""
+
+
+class Trial(NamedTuple):
+    """What a server is tried with.
+
+    `remote`: the scorer. `local`: the same weights on this machine. `bounded`: whether the model's own scores may lie
+    between 0 and 1.
+    """
+
+    remote: Remote
+    local: "Classifier | None"
+    bounded: bool
 
 
 def remote(url: str, *, kind: str, **options: Any) -> Remote:
@@ -108,26 +150,29 @@ def connect(
         raise DataError(f"send={send!r}; {nearest(send, ['ids', 'text'])}")
     template = template if template is None else str(template)
     options: EncodeOptions = {"template": template, "eos": eos, "max_length": max_length, "truncate": truncate}
+    title = name or (model.rstrip("/").rpartition("/")[2] if model else kind)
     if kind == "triton":
         misplaced = [key for key, value in {**options, "tokenizer": tokenizer, "weights": weights}.items() if value]
         if misplaced:
             raise DataError(f"{', '.join(misplaced)}: not for kind='triton', whose server has the tokenizer")
         scorer = _connect_triton(client, model or "reward_model", add_eos, label_weights)
-        return Trial(replace(scorer, name=_title(name, model, kind), version=version, batch=batch), None, bounded)
-    server = dialect(kind, client.url)
+        return Trial(replace(scorer, name=title, version=version, batch=batch), None, bounded)
+    server = find_dialect(kind, client.url)
     require_score()
     if kind == "openrlhf" and max_length is None:
         raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
-    words, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
+    loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
     outputs, mix = _name_outputs(sorted(labels) if kind == "tei" else labels, label_weights)
     if model is None and server.model_path:
-        model = client.ask(server.model_path, None, lambda reply: server.read_model(reply.json()))
+        model = client.ask(server.model_path, None, server.read_model)
+        title = name or model.rstrip("/").rpartition("/")[2]
+    writer = TokenWriter(loaded, options, ids=send == "ids" and server.takes_ids, adds_special=server.adds_special)
     scorer = Remote(
         client=client,
         dialect=server,
         model=model,
-        writer=TokenWriter(words, options, ids=send == "ids" and server.takes_ids, adds_special=server.adds_special),
-        name=_title(name, model, kind),
+        writer=writer,
+        name=title,
         version=version,
         outputs=tuple(outputs),
         mix=mix,
@@ -141,22 +186,16 @@ def connect(
     return Trial(scorer, classifier(weights, weights=mixed, dtype="float32", **options), bounded)
 
 
-def _title(name: str | None, model: str | None, kind: str) -> str:
-    """Return what tables call the model: a path becomes its last part."""
-    return name or (model.rstrip("/").rpartition("/")[2] if model else kind)
-
-
 def _connect_triton(client: Client, model: str, add_eos: bool, weights: LabelWeights | None) -> Remote:
     """Return the scorer of a Triton server, which is asked for one text to see how many attributes it rates."""
-    steerlm.require_triton()
     scorer = Remote(client=client, dialect=steerlm.Triton(add_eos), model=model, writer=steerlm.SteerLMWriter())
     prompts, responses = known_texts(0)
     width = scorer.ask_all(scorer.prepare(prompts[:1], responses[:1]))[0].shape[1]
     names = steerlm.FIRST_FOUR + steerlm.ATTRIBUTES if width == 9 else steerlm.ATTRIBUTES
     if weights is None or (isinstance(weights, str) and weights not in steerlm.WEIGHTS):
         raise DataError(
-            f"label_weights={weights!r}; the reward is a weighted sum of the attributes: give the model's name "
-            f"({', '.join(steerlm.WEIGHTS)}), five numbers, or weights by name ({', '.join(names)})"
+            f"label_weights={weights!r}; give the model's name ({', '.join(steerlm.WEIGHTS)}), five numbers, or "
+            f"weights by name ({', '.join(names)})"
         )
     numbers = steerlm.WEIGHTS[weights] if isinstance(weights, str) else weights
     if not isinstance(numbers, Mapping) and len(numbers) == len(steerlm.ATTRIBUTES):
@@ -166,27 +205,22 @@ def _connect_triton(client: Client, model: str, add_eos: bool, weights: LabelWei
     return replace(scorer, outputs=tuple(outputs), mix=mix)
 
 
-def _name_outputs(names: Sequence[str], weights: LabelWeights | None) -> tuple[Sequence[str], NDArray[np.float64]]:
+def _name_outputs(names: Sequence[str], weights: LabelWeights | None) -> tuple[Sequence[str], Floats]:
     """Return the names of the server's outputs and their weights in the score."""
-    if isinstance(weights, str):
-        raise DataError(f"label_weights={weights!r}: names are for kind='triton'; give weights by label")
+    if isinstance(weights, str) or (weights is None and len(names) > 1):
+        raise DataError(f"label_weights={weights!r}; give the weight of each label: {', '.join(names[:12])}")
     if weights is None:
-        if len(names) > 1:
-            raise DataError(
-                f"label_weights: the model has {len(names)} labels ({', '.join(names[:12])}); give the weight of each: "
-                "the reward is their weighted sum"
-            )
         return names or ("score",), np.ones(1)
-    if not isinstance(weights, Mapping):
-        mix = np.asarray(weights, np.float64)
-        if len(names) > 1 and len(names) != len(mix):
-            raise DataError(f"label_weights: {len(mix)} values for {len(names)} labels {list(names)}; give all")
-        return names if len(names) == len(mix) else [f"output_{i}" for i in range(len(mix))], mix
-    names = names if len(names) > 1 else sorted(weights)
-    for label in weights:
-        if label not in names:
-            raise DataError(f"label_weights: no label {label!r}; {nearest(str(label), list(names))}")
-    return names, np.array([float(weights.get(label, 0.0)) for label in names])
+    if isinstance(weights, Mapping):
+        names = names if len(names) > 1 else sorted(weights)
+        for label in weights:
+            if label not in names:
+                raise DataError(f"label_weights: no label {label!r}; {nearest(str(label), list(names))}")
+        return names, np.array([float(weights.get(label, 0.0)) for label in names])
+    if len(names) > 1 and len(names) != len(weights):
+        raise DataError(f"label_weights: {len(weights)} values for {len(names)} labels {list(names)}; give all")
+    outputs = names if len(names) == len(weights) else [f"output_{i}" for i in range(len(weights))]
+    return outputs, np.asarray(weights, np.float64)
 
 
 def _load_tokenizer(
@@ -194,9 +228,7 @@ def _load_tokenizer(
 ) -> "tuple[PreTrainedTokenizerBase, list[str]]":
     """Return the tokenizer, and the names of the model's labels where its configuration lies beside it."""
     if source is None:
-        raise DataError(
-            "tokenizer: not given; pass the folder or hub id that has it: texts are written by its template"
-        )
+        raise DataError("tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts")
     if not isinstance(source, str | Path):
         return source, []
     from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
@@ -204,3 +236,124 @@ def _load_tokenizer(
 
     checkpoint = find_tokenizer(source)
     return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
+
+
+def known_texts(long_lines: int) -> tuple[list[str], list[str]]:
+    """Return the known questions and answers; with `long_lines` a long one after the short ones."""
+    lines = (f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(long_lines))
+    long_text = [("Count the cats, please.", "\n".join(lines))] if long_lines else []
+    prompts, responses = zip(*KNOWN, *long_text, strict=True)
+    return list(prompts), list(responses)
+
+
+def require_accepted(trial: Trial) -> None:
+    """Raise DataError at the first check that fails; else the server's outputs for the known texts are kept."""
+    for finding in examine(trial):
+        if finding.status == "fail":
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            raise DataError(f"{trial.remote.client.url} is not accepted ({finding.check}): {finding.detail}{remedy}")
+
+
+def examine(trial: Trial) -> Iterator[Finding]:
+    """Yield the checks one after the other; those that a failed one makes impossible are left out."""
+    remote = trial.remote
+    try:
+        prompts, responses = known_texts(0)
+        remote.ask_all(remote.prepare(prompts[:1], responses[:1]))
+        prompts, responses = known_texts(_longest_accepted(trial))
+        prepared = remote.prepare(prompts, responses)
+        outputs, n_tokens = remote.ask_all(prepared)
+        outputs_alone, _ = remote.ask_all(prepared, batch=1)
+    except DataError as error:
+        yield Finding("answers", "fail", str(error).partition(": ")[2], "look at the server's log, kind= and model=")
+        return
+    longest = f"{prepared.lengths.max()} tokens" if prepared.lengths.any() else f"{len(responses[-1])} characters"
+    detail = f"{len(prompts)} known texts are answered, together and one by one, the last of them of {longest}"
+    yield Finding("answers", "pass", detail)
+    yield (labels := _check_labels(outputs, remote))
+    if labels.status == "fail":
+        return
+    yield _check_tokens(n_tokens, prepared)
+    scores = outputs @ remote.mix
+    yield (spread := _check_spread(scores))
+    if spread.status == "fail":
+        return
+    weights = None if trial.local is None else _check_weights(trial.local.name, trial.local(prompts, responses), scores)
+    yield _check_activation(trial, prepared, outputs, weights)
+    apart = float(np.abs(scores - outputs_alone @ remote.mix).max() / scores.std())
+    remedy = "padding is read, or answers come in another order: ask with batch=1, and look for a newer server"
+    yield _grade("alone", apart <= NEAR, f"together and alone up to {apart:.2g} standard deviations apart", remedy)
+    if weights is not None:
+        yield weights
+    remote.known = Known(prompts, responses, outputs)
+
+
+def _longest_accepted(trial: Trial) -> int:
+    """Return the most lines of the long text that the server and the model's window take, 0 for none."""
+    for lines in LONG_LINES:
+        prompts, responses = (texts[-1:] for texts in known_texts(lines))
+        try:
+            trial.remote.ask_all(trial.remote.prepare(prompts, responses))
+            if trial.local is not None:
+                trial.local(prompts, responses)
+        except DataError:
+            continue
+        return lines
+    return 0
+
+
+def _grade(check: str, passed: bool, detail: str, remedy: str) -> Finding:
+    return Finding(check, "pass", detail) if passed else Finding(check, "fail", detail, remedy)
+
+
+def _check_labels(outputs: Floats, remote: Remote) -> Finding:
+    width, expected = outputs.shape[1], len(remote.outputs)
+    remedy = "pass label_weights=, one number per output: the reward is their weighted sum"
+    if width > 64:
+        remedy = "start the server for classification; its answer is an embedding, whose last entry is not a reward"
+    detail = f"values for each text: {width}; expected: {expected} ({', '.join(remote.outputs[:9])})"
+    return _grade("labels", width == expected, detail, remedy)
+
+
+def _check_tokens(n_read: int | None, prepared: Payloads) -> Finding:
+    n_sent = int(prepared.lengths.sum())
+    if n_read is None or not n_sent:
+        remedy = "compare with the same weights on this machine: weights=folder"
+        return Finding("tokens", "warn", "the server does not say how many tokens it read", remedy)
+    cause = "a second beginning token" if n_read == n_sent + len(prepared.keys) else "another tokenizer, or truncation"
+    detail = f"{n_read} were read where {n_sent} were sent" + (f": {cause}" if n_read != n_sent else "")
+    remedy = "send token ids (send='ids'), or start the server with the same tokenizer"
+    return _grade("tokens", n_read == n_sent, detail, remedy)
+
+
+def _check_spread(scores: Floats) -> Finding:
+    low, high, n_distinct = float(scores.min()), float(scores.max()), len(np.unique(scores))
+    passed = high - low > 1e-6 * max(abs(low), abs(high), 1e-12) and n_distinct >= len(scores) / 2
+    remedy = "a softmax over one label gives 1.0 for everything: ask for raw scores, or use another server"
+    return _grade("spread", passed, f"{n_distinct} different scores, {low:.4g} to {high:.4g}", remedy)
+
+
+def _check_activation(trial: Trial, prepared: Payloads, outputs: Floats, weights: Finding | None) -> Finding:
+    """Tell raw scores from a sigmoid or a softmax: by their range, or by what the server's own switch does."""
+    detail = f"values from {outputs.min():.4g} to {outputs.max():.4g}"
+    if outputs.min() < 0 or outputs.max() > 1:
+        return Finding("activation", "pass", f"{detail}: raw, no sigmoid or softmax")
+    if weights is not None and weights.status == "pass":
+        return Finding("activation", "pass", f"{detail}, as the weights on this machine give them")
+    remedy = "serve the model without an activation, or compare with weights=folder; bounded=True accepts such scores"
+    if outputs.shape[1] > 1 and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
+        return Finding("activation", "fail", f"{detail}, and each text's sum to 1: a softmax", remedy)
+    if trial.remote.dialect.has_switch:
+        activated, _ = trial.remote.ask_all(prepared, raw=False)
+        is_sigmoid = np.allclose(1 / (1 + np.exp(-outputs)), activated, atol=1e-2)
+        if is_sigmoid and not np.allclose(outputs, activated, atol=1e-3):
+            return Finding("activation", "pass", f"{detail}, and the server's sigmoid of them by its default")
+    status = "warn" if trial.bounded else "fail"
+    return Finding("activation", status, f"{detail}, which may be a sigmoid: high scores become ties", remedy)
+
+
+def _check_weights(name: str, expected: Floats, scores: Floats) -> Finding:
+    apart = float(np.abs(scores - expected).max() / expected.std())
+    remedy = "rmlab.parity(local, served, responses) looks for the cause"
+    detail = f"up to {apart:.2g} standard deviations from {name} on this machine"
+    return _grade("weights", apart <= NEAR, detail, remedy)

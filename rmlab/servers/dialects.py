@@ -1,22 +1,92 @@
 """How servers of reward models are asked for raw scores, and how their answers are read, one `Dialect` each.
 
 Servers differ in what they do by default: a sigmoid, a softmax, a second beginning token, silent truncation. Each
-request here is right by the servers' documents or by measurement; `rmlab.servers.validation` tests what a server does.
+request here is right by the servers' documents or by measurement; `rmlab.servers.connect` tests what a server does.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers.types import EncodeOptions, Prompt
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
-__all__ = ["DIALECTS", "Dialect", "Payload", "Scored", "dialect", "parse_numbers"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Payload = str | list[int]
 """One conversation as a server takes it: text, or token ids."""
 
 Body = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Texts ready to be sent. `keys`: one content key per text. `lengths`: tokens of each text, 0 where unknown."""
+
+    texts: Sequence[Payload]
+    keys: list[str]
+    groups: NDArray[np.intp]
+    lengths: NDArray[np.intp]
+    truncated: int = 0
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Text numbers, answers to one prompt beside each other: servers reuse what they share."""
+        return np.argsort(self.groups, kind="stable")
+
+
+@dataclass(frozen=True)
+class TokenWriter:
+    """Writes conversations by the model's own template and tokenizer, as `rmlab.inference.template.encode` does.
+
+    `ids`: send token ids. Else text is sent that the server's tokenizer turns into the same ids; `adds_special` says
+    whether the server writes special tokens around it. Raises DataError for texts of which that cannot be shown.
+    """
+
+    tokenizer: "PreTrainedTokenizerBase"
+    options: EncodeOptions
+    ids: bool
+    adds_special: bool
+
+    @cached_property
+    def identity(self) -> dict[str, object]:
+        """Return the tokenizer and the options."""
+        vocabulary = hashlib.sha256(repr(sorted(self.tokenizer.get_vocab().items())).encode()).hexdigest()[:16]
+        return dict(self.options) | {"vocabulary": vocabulary, "chat_template": self.tokenizer.chat_template}
+
+    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
+        """Return one payload per response."""
+        from rmlab.inference.template import encode
+
+        encoded = encode(self.tokenizer, prompts, responses, **self.options)
+        ids = [text_ids.tolist() for text_ids in encoded.ids]
+        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
+        texts = ids if self.ids else self._as_text(ids)
+        return Payloads(texts, encoded.keys, encoded.groups, lengths, int(np.sum(encoded.truncated)))
+
+    def _as_text(self, ids: list[list[int]]) -> list[str]:
+        from rmlab.inference.ends import call, decode, special_tokens
+
+        opening, closing = map(len, special_tokens(self.tokenizer) if self.adds_special else ((), ()))
+        spans = [text_ids[opening : len(text_ids) - closing] for text_ids in ids]
+        exactly = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        texts = [decode(self.tokenizer, span, **exactly) for span in spans]
+        ids_again = call(self.tokenizer, texts, add_special_tokens=self.adds_special)["input_ids"] if texts else []
+        differing = [i for i, (before, after) in enumerate(zip(ids, ids_again, strict=True)) if before != after]
+        if differing:
+            raise DataError(
+                f"text {differing[0]} (and {len(differing) - 1} more of {len(ids)}): as text it would be read as other "
+                "tokens than the model's template writes; use a server that takes token ids (vllm, sglang)"
+            )
+        return texts
 
 
 @dataclass(frozen=True)
@@ -50,16 +120,17 @@ class Dialect:
         """Return the outputs in the JSON of a reply; raise ValueError, TypeError or LookupError if it is not whole."""
         raise NotImplementedError
 
-    def request(self, index: int, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
+    def request(self, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
         """Return the request for the outputs of some texts; with `raw` before the activation."""
-        return Request(index, self.path, self.body(texts, model, raw))
+        return Request(self.path, self.body(texts, model, raw))
 
     def outputs(self, reply: Reply, n_texts: int) -> Scored:
         """Return the outputs in a reply."""
         return self.read(reply.json(), n_texts)
 
-    def read_model(self, answer: Json) -> str:
-        """Return the model's name in the answer from `model_path`."""
+    def read_model(self, reply: Reply) -> str:
+        """Return the model's name in the reply from `model_path`."""
+        answer = reply.json()
         for key in self.model_keys:
             answer = answer[key]
         return str(answer)
@@ -151,23 +222,15 @@ class OpenRlhf(Dialect):
 DIALECTS = {server.kind: server for server in (Vllm(), VllmPooling(), Sglang(), Tei(), OpenRlhf())}
 
 
-def dialect(kind: str, url: str) -> Dialect:
+def find_dialect(kind: str, url: str) -> Dialect:
     """Return the dialect of a server; raise DataError for an unknown one, and for one that gives no raw scores."""
     if kind == "infinity":
-        raise DataError(
-            f"kind={kind!r} is refused: its /classify ignores raw_scores and always returns probabilities, which merge "
-            f"high scores into ties; serve the model with {', '.join(DIALECTS)}"
-        )
+        raise DataError("kind='infinity': its /classify ignores raw_scores and gives probabilities; use another server")
     if kind not in DIALECTS:
         raise DataError(f"kind={kind!r}; {nearest(kind, [*DIALECTS, 'triton'])}")
-    path = "/" + "/".join(url.split("/")[3:])
-    if kind == "sglang" and path.startswith("/v1"):
-        raise DataError(
-            "url: SGLang's /v1/classify is refused: it always applies a softmax, which is 1.0 for every text of a "
-            "model with one label; give the server's address alone, its /classify is asked then"
-        )
-    if path.rstrip("/").endswith((DIALECTS[kind].path, "/v1", "/pooling", "/score")):
-        raise DataError(f"url: ends in {path!r}; give the server's address alone, such as 'http://127.0.0.1:8000'")
+    # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text of a model with one label.
+    if url.endswith((DIALECTS[kind].path, "/v1", "/pooling", "/score", "/classify")):
+        raise DataError(f"url={url!r}; give the server's address alone, such as 'http://127.0.0.1:8000'")
     return DIALECTS[kind]
 
 

@@ -10,14 +10,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from ssl import SSLContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from rmlab.servers.limits import Failure
 from rmlab.tables import DataError
 
-__all__ = ["MAX_BYTES", "Connection", "Json", "Reply", "Request", "check_url", "read_key"]
+if TYPE_CHECKING:
+    import httpx
 
 Json = Any
 """A value that JSON can hold."""
@@ -29,14 +29,20 @@ _HEADERS = {"content-type": "application/json", "accept-encoding": "identity", "
 _CONNECT_SECONDS = 10.0
 
 
+class Failure(Exception):
+    """A try failed. `again`: another may succeed. `away`: the server is out of service. `charged`: it may cost."""
+
+    def __init__(self, reason: str, *, again: bool, away: bool = False, charged: bool = True) -> None:
+        super().__init__(reason)
+        self.again, self.away, self.charged = again, away, charged
+
+
 @dataclass(frozen=True)
 class Request:
     """One request.
 
     Parameters
     ----------
-    index
-        The number that its answer carries.
     path
         Path below the client's address.
     body
@@ -47,7 +53,6 @@ class Request:
         Headers of this request.
     """
 
-    index: int
     path: str
     body: Json | bytes | None
     tokens: int = 0
@@ -56,11 +61,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """A server's reply to the request number `index`; names in `headers` are in small letters."""
+    """A server's reply; names in `headers` are in small letters."""
 
     content: bytes
     headers: Mapping[str, str]
-    index: int = 0
     status: int = 200
 
     def json(self) -> Json:
@@ -88,15 +92,14 @@ def check_url(url: str) -> str:
     import httpx
 
     try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not httpx.URL(url).host or parts.port == 0 or " " in url:
-            raise ValueError
-    except (ValueError, httpx.InvalidURL):
-        raise DataError("url: is not the address of a server; give one like 'http://127.0.0.1:8000'") from None
-    if "@" in parts.netloc:
-        raise DataError("url: holds a user name or password; put the key into an environment variable (key=its name)")
-    if parts.query or parts.fragment:
-        raise DataError(f"url: 'http...{parts.path}?...' has a query or fragment; give the address before the '?'")
+        address = httpx.URL(url)
+        is_address = address.scheme in ("http", "https") and bool(address.host) and " " not in url
+    except (httpx.InvalidURL, TypeError):
+        is_address = False
+    if not is_address:
+        raise DataError("url: is not the address of a server; give one like 'http://127.0.0.1:8000'")
+    if address.userinfo or address.query or address.fragment:
+        raise DataError("url: holds a password, a query or a fragment; give the address alone, and a key by key=")
     return url.rstrip("/")
 
 
@@ -142,20 +145,18 @@ class Connection:
                 headers=self._headers | dict(request.headers),
                 extensions={"timeout": self._timeouts, "trace": self._note_socket},
             )
-            response = self._transport.handle_request(message)
-            with closing(response):
-                body = _read_body(response)
+            with closing(self._transport.handle_request(message)) as response:
+                return Reply(_read_body(response), dict(response.headers), response.status_code)
         except Failure:
             raise
         except Exception as error:  # h11 and ssl raise errors of their own, which httpx does not translate
             if isinstance(error, httpx.TimeoutException) or time.monotonic() >= self.deadline:
                 raise Failure(f"no answer within {self._timeout:g} seconds", again=True) from None
-            refused = _is_refused(error)
+            was_sent = not isinstance(error, httpx.ConnectError)
             reason = f"the connection failed ({type(error).__name__}: {error})"
-            raise Failure(reason, again=True, away=refused, charged=not refused) from None
+            raise Failure(reason, again=True, away=not was_sent, charged=was_sent) from None
         finally:
             self.deadline = math.inf
-        return Reply(body, dict(response.headers), request.index, response.status_code)
 
     def cut(self) -> None:
         """End a request that another thread waits for."""
@@ -172,7 +173,7 @@ class Connection:
             self._socket = details["return_value"].get_extra_info("socket")
 
 
-def _read_body(response: Any) -> bytes:
+def _read_body(response: "httpx.Response") -> bytes:
     """Return the unpacked body; gzip grows at most a thousandfold by piece, other packings without limit."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "deflate"):
@@ -200,9 +201,3 @@ def _proxy(url: str) -> str | None:
     if not proxy or proxy_bypass(parts.hostname or ""):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _is_refused(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, ConnectionRefusedError):
-        error = error.__cause__ or error.__context__
-    return error is not None

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from rmlab.scorers.streaming import Stream, fingerprint, gather
 from rmlab.scorers.types import Prompt
 from rmlab.servers.client import Answer, Client
-from rmlab.servers.conversations import Payloads, TokenWriter
-from rmlab.servers.dialects import Dialect, Scored
-from rmlab.servers.http import Reply, Request
+from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
+from rmlab.servers.http import Reply
 from rmlab.servers.steerlm import SteerLMWriter
 from rmlab.tables import DataError
-
-__all__ = ["NEAR", "Known", "Remote"]
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -88,8 +85,7 @@ class Remote:
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Return the scores of `responses` to `prompts`, one each, shape (n,)."""
-        prepared = self.prepare(prompts, responses)
-        rows = self._score_rows(prepared, np.arange(len(responses)))
+        rows = self._score_rows(self.prepare(prompts, responses), np.arange(len(responses)))
         return gather(((texts, values[:, 0]) for texts, values in rows), responses, self.name)
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
@@ -147,8 +143,7 @@ class Remote:
             if not apart <= NEAR:
                 raise DataError(
                     f"{self.client.url}: the server has changed: known texts are up to {apart:.2g} standard deviations "
-                    "from what it gave them when it was accepted. Scores since the last look are not kept; look at its "
-                    "replicas and run again"
+                    "from its first scores. Scores since the last look are dropped; look at its replicas and run again"
                 )
 
     @property
@@ -171,7 +166,7 @@ class Remote:
                 stop = answer.reason
             else:
                 refused[int(part[0])] = answer.reason
-            if self._needs_look(len(unconfirmed), last_look):
+            if self.known is None or _needs_look(len(unconfirmed), time.monotonic() - last_look):
                 self.require_unchanged()
                 yield from unconfirmed
                 unconfirmed, last_look = [], time.monotonic()
@@ -182,12 +177,6 @@ class Remote:
             raise DataError(f"{self.client.url}: {stop}; run again to go on from what a store= kept")
         if refused:
             yield self._missing_rows(refused)
-
-    def _needs_look(self, requests: int, last_look: float) -> bool:
-        if self.known is None:
-            return requests > 0
-        overdue = requests >= _LOOK_MIN_REQUESTS and time.monotonic() - last_look >= _LOOK_SECONDS
-        return requests >= LOOK_REQUESTS or overdue
 
     def _ask_twice(self, prepared: Payloads, selected: Ints) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each part with its answer; the texts of a request that fails are asked one by one."""
@@ -208,32 +197,30 @@ class Remote:
         return np.array(list(refused), np.intp), np.full((len(refused), 1 + len(self.outputs)), np.nan)
 
     def _ask(
-        self, prepared: Payloads, parts: Iterable[Ints], *, checked: bool = True, raw: bool = True
+        self, prepared: Payloads, parts: Sequence[Ints], *, checked: bool = True, raw: bool = True
     ) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each part with its answer, in the order of arrival."""
-        open_parts: dict[int, Ints] = {}
 
-        def requests() -> Iterator[Request]:
-            for number, part in enumerate(parts):
-                open_parts[number] = part
-                yield self.dialect.request(number, [prepared.texts[text] for text in part], self.model, raw)
-
-        def read(reply: Reply) -> Scored:
-            part = open_parts[reply.index]
+        def read(part: Ints, reply: Reply) -> Scored:
             scored = self.dialect.outputs(reply, len(part))
-            tokens = int(prepared.lengths[part].sum())
-            if checked and scored.tokens is not None and tokens and scored.tokens != tokens:
-                raise ValueError(f"{scored.tokens} tokens were read where {tokens} were sent")
+            n_tokens = int(prepared.lengths[part].sum())
+            if checked and scored.tokens is not None and n_tokens and scored.tokens != n_tokens:
+                raise ValueError(f"{scored.tokens} tokens were read where {n_tokens} were sent")
             if checked and any(len(row) != len(self.outputs) for row in scored.values):
                 raise ValueError(f"not {len(self.outputs)} values for each text")
             return scored
 
         # The budget must be enough for the last look: the known texts together, and one by one.
         n_known = len(self.known.prompts) if self.known and checked else 0
-        reserve = n_known + -(-n_known // self.batch)
-        with closing(self.client.stream(requests(), read, reserve=reserve)) as answers:
-            for answer in answers:
-                yield open_parts.pop(answer.index), answer
+        payloads = ([prepared.texts[text] for text in part] for part in parts)
+        requests = (self.dialect.request(texts, self.model, raw) for texts in payloads)
+        items = zip(parts, requests, strict=True)
+        with closing(self.client.stream(items, read, reserve=n_known + -(-n_known // self.batch))) as answers:
+            yield from answers
+
+
+def _needs_look(n_requests: int, seconds: float) -> bool:
+    return n_requests >= LOOK_REQUESTS or (n_requests >= _LOOK_MIN_REQUESTS and seconds >= _LOOK_SECONDS)
 
 
 def _split(selected: Ints, size: int) -> list[Ints]:

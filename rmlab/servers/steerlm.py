@@ -12,13 +12,9 @@ from types import MappingProxyType
 import numpy as np
 
 from rmlab.scorers.types import Prompt
-from rmlab.servers.conversations import Payloads
-from rmlab.servers.dialects import Dialect, Payload, Scored, parse_numbers
-from rmlab.servers.http import Reply, Request
-from rmlab.servers.limits import Failure
+from rmlab.servers.dialects import Dialect, Payload, Payloads, Scored, parse_numbers
+from rmlab.servers.http import Failure, Reply, Request
 from rmlab.tables import DataError
-
-__all__ = ["ATTRIBUTES", "FIRST_FOUR", "WEIGHTS", "SteerLMWriter", "Triton", "conversation", "require_triton"]
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 """The five of HelpSteer; in the nine-attribute form they come last."""
@@ -37,12 +33,6 @@ _SYSTEM = (
 """The system message that these models were trained with, where the conversation has none."""
 
 _NAMES = {"user": "User", "assistant": "Assistant"}
-
-
-def require_triton() -> None:
-    """Raise ImportError with the command that installs what is missing."""
-    if find_spec("tritonclient") is None:
-        raise ImportError("asking a Triton server needs tritonclient: run pip install -e '.[triton]' in the clone")
 
 
 def conversation(prompt: Prompt, response: str) -> str:
@@ -89,9 +79,11 @@ class Triton(Dialect):
     kind = "triton"
 
     def __init__(self, add_eos: bool) -> None:
+        if find_spec("tritonclient") is None:
+            raise ImportError("asking a Triton server needs tritonclient: run pip install -e '.[triton]' in the clone")
         self.add_eos = add_eos
 
-    def request(self, index: int, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
+    def request(self, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
         """Return the request for the attributes of some texts."""
         from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
@@ -103,7 +95,7 @@ class Triton(Dialect):
         outputs = [InferRequestedOutput(name) for name in ("rewards", "exceeded")]
         content, json_size = InferenceServerClient.generate_request_body(inputs, outputs=outputs)
         headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(json_size)}
-        return Request(index, f"/v2/models/{model}/infer", content, headers=headers)
+        return Request(f"/v2/models/{model}/infer", content, headers=headers)
 
     def outputs(self, reply: Reply, n_texts: int) -> Scored:
         """Return the attributes in a reply; raise where they are not whole, or the server cut a text."""
