@@ -3,23 +3,40 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-long gpu-check lint typecheck check lab real docs notebooks clean
+.PHONY: demo test test-labs test-long test-oldest mutants gpu-check lint typecheck check lab real docs notebooks clean
 
 demo: .venv/core  ## the main job on the bundled data: scores, table, figures
 	$(BIN)/rmlab demo
 
-test: .venv/docs .venv/chromium check  ## everything CI runs
-	$(BIN)/python -m pytest -n 2 --dist loadfile
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 --override-ini addopts= -n 2 --dist loadfile notebooks/*.ipynb notebooks/course/solutions/*.ipynb
+NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 --override-ini addopts= -n 2 --dist loadfile
+
+test: .venv/docs .venv/chromium check  ## before every commit: lint, types, tests, the lessons
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(NBVAL) notebooks/*.ipynb
+
+test-labs: .venv/dev  ## the solved labs of the course
+	$(NBVAL) notebooks/course/solutions/*.ipynb
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
 test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/pytriton/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
-	  $(BIN)/python -m pytest tests/test_triton.py
-	PYTHONPATH=.venv/serving $(BIN)/python -m pytest tests/test_judges_serve.py
-	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest tests/test_store_s3.py
-	$(BIN)/python -m pytest tests/test_vllm.py
-	$(BIN)/python -m pytest tests/test_nemo.py
+	  $(BIN)/python -m pytest -m "" tests/test_triton.py
+	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m "" tests/test_judges_serve.py
+	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m "" tests/test_store_s3.py
+	$(BIN)/python -m pytest -m "" tests/test_vllm.py
+	$(BIN)/python -m pytest -m "" tests/test_nemo.py
+	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
+
+# The tests that need neither torch nor a browser, with the oldest releases that pyproject.toml allows.
+CORE := metrics estimate laws difference ranking rm_bench reward_bench benchmarks tables own_pairs styles results score_files
+test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
+	$(PYTHON) -m venv .venv/oldest && .venv/oldest/bin/pip install --quiet uv
+	.venv/oldest/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct \
+	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20' 'nh3>=0.2.18' 'mdit-py-plugins>=0.4'
+	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_stats_*.py tests/test_bias_*.py tests/test_plots*.py)
+
+mutants: .venv/dev  ## how many of 400 changed lines the tests notice: see benchmarks/README.md
+	$(BIN)/python benchmarks/mutants.py
 
 gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
 	$(BIN)/python benchmarks/gpu_check.py --device $(or $(DEVICE),cuda)

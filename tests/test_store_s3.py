@@ -13,9 +13,8 @@ from fakes import Streaming, responses
 from rmlab.scoring import merge, score
 from rmlab.store import Store
 
-pytestmark = pytest.mark.skipif(
-    find_spec("moto") is None or find_spec("s3fs") is None, reason="needs moto[server] and s3fs: make test-long"
-)
+ABSENT = find_spec("moto") is None or find_spec("s3fs") is None
+pytestmark = [pytest.mark.long, pytest.mark.skipif(ABSENT, reason="needs moto[server] and s3fs: make test-long")]
 
 SHARD = """
 import sys
