@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+import pandas as pd
+
 from rmlab.tables import DataError, nearest, require_text
 from rmlab.text import short
 
@@ -143,6 +145,13 @@ def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy:
     place = f"row {number}" + (f" (id {short(name)})" if name is not None else "")
     value = f"has {short(row[column])}" if column in row else f"has no such field; found: {short(list(row), 200)}"
     raise DataError(f"{path}: {place}: {column!r} must be {allowed}; it {value}; {remedy}")
+
+
+def refuse_rows(path: Path, values: pd.Series, wrong: pd.Series, allowed: str) -> None:
+    """Raise DataError naming the first row whose value is wrong, unless none is."""
+    if wrong.any():
+        row, column = int(wrong.argmax()), str(values.name)
+        fail(path, row, {column: values.astype(object).iloc[row]}, column, allowed, "repair the row")
 
 
 def write_file(path: Path, content: str | bytes) -> Path:

@@ -347,6 +347,9 @@ def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     frame = frame[[*columns, *(c for c in frame.columns if c not in columns)]].reset_index(drop=True)
     typed: dict[str, pd.Series] = {}
     for column in columns:
+        if (column in CLOSED or column in _STRINGS) and frame[column].dtype == object:
+            is_scalar = frame[column].map(pd.api.types.is_scalar).to_numpy(bool)
+            _refuse(frame, ~is_scalar, table, column, "a text or a number")
         if column in CLOSED:
             typed[column] = _to_categorical(frame, column, table)
         elif column in _STRINGS:

@@ -161,7 +161,7 @@ def test_rows_in_any_order_find_their_answers(mini, scores, key):
 
 def test_joins_that_would_guess_are_refused(mini, scores):
     plain = scores[["id", "label", "score"]]
-    with pytest.raises(DataError, match=r"with those of other prompts or labels.*add a column 'domain'"):
+    with pytest.raises(DataError, match=r"with those of other prompts or labels.*add a column ..domain"):
         join(mini, plain.sample(frac=1, random_state=0))
     chat = mini[mini["domain"] == "chat"]
     mine = plain[(mini["domain"] == "chat").to_numpy()]

@@ -74,6 +74,11 @@ class Benchmark:
         The styles that its answers come in.
     folder_files, read, hub : callable, callable, Source
         Which files of a folder are its own; rows of files to responses; its place on the hub.
+    result_fields : mapping
+        Our names (id, subset, chosen_score and rejected_score, or scores and num_correct) to the fields of its runner's
+        result files.
+    adapt_results : callable
+        The path and a frame of these fields, a row per prompt, to a frame in which the columns mean what they should.
     make_items, make_parts : callable
         Table to items; items and options to parts with their weights.
     check_complete : callable
@@ -100,6 +105,8 @@ class Benchmark:
     folder_files: Callable[[Path], list[Path]] = one_file
     read: Callable[[Files], pd.DataFrame] | None = None
     hub: Source | None = None
+    result_fields: Mapping[str, str] = field(default_factory=dict)
+    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = lambda path, prompts: prompts
     make_items: _MakeItems = comparison_items
     make_parts: Callable[[Items, Mapping[str, str]], Parts] = lambda items, options: domain_parts(items, "prompts")
     check_complete: Callable[[Items], None] = lambda items: None

@@ -149,6 +149,12 @@ REWARD_BENCH = Benchmark(
         "data/filtered-00000-of-00001.parquet",
         "sha256:65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
     ),
+    result_fields={
+        "id": "id",
+        "subset": "subset",
+        "chosen_score": "scores_chosen",
+        "rejected_score": "scores_rejected",
+    },
     make_items=make_items,
     make_parts=make_parts,
     published={

@@ -15,7 +15,7 @@ from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import Record, read_answers
 from rmlab.metrics.items import N_STYLE_CODES, NO_ROW, NO_STYLE, Items, comparison_items
 from rmlab.metrics.weights import Parts, weighted_parts
-from rmlab.records import Row
+from rmlab.records import Row, refuse_rows
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError
 
 _SAFETY = ("safety-refuse", "safety-response")
@@ -26,6 +26,10 @@ TOTAL = "total_dataset.json"
 
 _EXTRA = ("source", "note", "error", "error_key")
 _FILE = re.compile(rf"({'|'.join(SUBSETS)})(_filtered)?$")
+# The runner names a file after data, model and time: chat_filtered_<model>_<reference>_<time>.json.
+_RESULT_FILE = re.compile(
+    rf"({'|'.join(SUBSETS)}|total_dataset)(?:_filtered)?(?:_(.+?))??(?:_[A-Z]+_?MODEL)?(?:_\d{{8}}_\d{{6}})?$"
+)
 _CELLS = len(STYLES) ** 2
 _PERCENT = [*DOMAINS, *LEVELS, "overall", "domain_avg", "difficulty_avg"]
 
@@ -71,6 +75,23 @@ def _describe(record: Record) -> Row:
         raise DataError(f"{record.file}: no field 'domain' in row {record.number}; name the file one of {FILES}")
     extra = {name: row[name] for name in _EXTRA[1:] if row.get(name) is not None}
     return {"domain": SUBSETS[subset], "id": name, "subset": subset, "source": row.get("subset"), **extra}
+
+
+def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the runner's result files, with the domain and the model that the file's name says."""
+    match = _RESULT_FILE.match(path.stem)
+    if match is not None:
+        prompts = prompts.assign(model=match[2] or path.parent.name)
+    if "subset" in prompts:
+        prompts["id"] = prompts["id"].astype("str").str.split("/", n=1).str[-1]
+    else:
+        prompts["subset"] = path.stem if match is None else match[1]
+    is_strange = ~prompts["subset"].isin([*SUBSETS])
+    refuse_rows(path, prompts["subset"].rename("domain"), is_strange, f"one of {', '.join(SUBSETS)}")
+    for label in tables.LABELS:
+        scores = prompts[f"{label}_score"].rename(f"score_{label}")
+        refuse_rows(path, scores, scores.str.len() != len(STYLES), f"a list of three numbers ({', '.join(STYLES)})")
+    return prompts.assign(domain=prompts["subset"].map(SUBSETS))
 
 
 def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Sequence[str]) -> Items:
@@ -139,6 +160,8 @@ RM_BENCH = Benchmark(
         {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
         layouts=((TOTAL,), FILES),
     ),
+    result_fields={"id": "id", "chosen_score": "score_chosen", "rejected_score": "score_rejected"},
+    adapt_results=adapt_results,
     make_items=make_items,
     make_parts=make_parts,
     check_complete=check_nine_comparisons,

@@ -2,20 +2,18 @@
 
 import glob
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
 import pandas as pd
 
 from rmlab import records, tables
+from rmlab.benchmarks import known
 from rmlab.io import native, results
 from rmlab.tables import DataError, check_option
 
-FORMATS = ("rmlab", "rm-bench", "reward-bench", "reward-bench-2", "response-matrix")
-
 Source = str | PathLike[str] | Iterable[str | PathLike[str]]
-ReadFile = Callable[[Path, str, Mapping[str, object]], pd.DataFrame]
-"""From a file, its format and what its sidecar says to a checked table."""
 
 
 def read_scores(
@@ -69,22 +67,9 @@ def read_scores(
         For a file that cannot be read, and for missing or infinite scores; the message names file, row and value.
     """
     tables.require_text("model", model)
-
-    def read_file(path: Path, layout: str, sidecar: Mapping[str, object]) -> pd.DataFrame:
-        if columns is not None:
-            frame = results.read_mapped_scores(path, columns, model)
-        elif layout == "response-matrix":
-            raise DataError(f"a response matrix holds outcomes and no scores; use read_pairs({str(path)!r})")
-        elif layout == "rmlab":
-            frame = native.read_frame(path, sidecar)
-            frame = frame if model is None else frame.assign(model=model)
-        else:
-            frame = results.read_published(path, records.read_rows(path), layout, model)
-        return tables.check_scores(frame, allow_missing=allow_missing)
-
-    scores = _read_files(_find_files(source, pairs=False), read_file, format, is_mapped=columns is not None)
-    tables.refuse_repeats(scores, ["model", *tables.KEY], "scores")
-    return scores
+    read_mapped = None if columns is None else partial(results.read_mapped_scores, columns=columns, model=model)
+    read_layout = read_mapped or partial(_read_file, layout=format, model=model)
+    return _read_files("scores", source, read_layout, partial(tables.check_scores, allow_missing=allow_missing))
 
 
 def read_pairs(
@@ -124,20 +109,9 @@ def read_pairs(
         For a file that cannot be read; the message names file, row and value.
     """
 
-    def read_file(path: Path, layout: str, sidecar: Mapping[str, object]) -> pd.DataFrame:
-        if columns is not None:
-            frame = results.read_mapped_pairs(path, columns)
-        elif layout == "response-matrix":
-            frame = results.read_matrix(path, benchmark, subsets)
-        elif layout == "rmlab":
-            frame = native.read_frame(path, sidecar)
-        else:
-            raise DataError(f"a file of scores ({layout}), not of comparisons; use pairs(read_scores(...))")
-        return tables.check_pairs(frame)
-
-    pairs = _read_files(_find_files(source, pairs=True), read_file, format, is_mapped=columns is not None)
-    tables.refuse_repeats(pairs, tables.PAIR_KEY, "pairs")
-    return pairs
+    read_mapped = None if columns is None else partial(results.read_mapped_pairs, columns=columns)
+    read_layout = read_mapped or partial(_read_file, layout=format, benchmark=benchmark, subsets=subsets)
+    return _read_files("pairs", source, read_layout, tables.check_pairs)
 
 
 def write_scores(scores: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -189,31 +163,56 @@ def write_pairs(pairs: pd.DataFrame, path: str | PathLike[str]) -> Path:
     return native.write_frame(tables.check_pairs(pairs), Path(path).expanduser())
 
 
-def _read_files(paths: list[Path], read_file: ReadFile, format: str | None, *, is_mapped: bool) -> pd.DataFrame:
+def _read_files(
+    table: str, source: Source, read_file: Callable[..., pd.DataFrame], check: Callable[[pd.DataFrame], pd.DataFrame]
+) -> pd.DataFrame:
     """One table of all files, with what their sidecars say; an error names its file."""
-    if format is not None:
-        check_option("format", format, FORMATS)
     frames, provenance = [], {}
-    for path in paths:
+    for path in _find_files(source, pairs=table == "pairs"):
         sidecar = native.read_sidecar(path)
         if "provenance" in sidecar:
             provenance[str(path)] = sidecar["provenance"]
         try:
-            frames.append(read_file(path, format or ("" if is_mapped else _find_format(path)), sidecar))
+            frame = read_file(path, sidecar=sidecar)
+            if table == "scores" and "outcome" in frame:
+                raise DataError(f"holds outcomes and no scores; use read_pairs({str(path)!r})")
+            if table == "pairs" and "score" in frame:
+                raise DataError("holds scores and no comparisons; use pairs(read_scores(...))")
+            frames.append(check(frame))
         except DataError as error:
             raise error if str(error).startswith(str(path)) else DataError(f"{path}: {error}") from None
-    table = pd.concat(frames, ignore_index=True)
+    merged = pd.concat(frames, ignore_index=True)
+    tables.refuse_repeats(merged, ["model", *tables.KEY] if table == "scores" else tables.PAIR_KEY, table)
     if provenance:
-        table.attrs["provenance"] = provenance[str(paths[0])] if len(paths) == 1 else {"files": provenance}
-    return table
+        merged.attrs["provenance"] = next(iter(provenance.values())) if len(frames) == 1 else {"files": provenance}
+    return merged
 
 
-def _find_format(path: Path) -> str:
-    if path.suffix.lower() == ".parquet":
-        return "rmlab"
-    if path.suffix.lower() in records.CSV:
-        return "rmlab" if {"label", "chosen_slot"} & {*records.read_header(path)} else "response-matrix"
-    return results.find_layout(path, records.read_json(path))
+def _read_file(
+    path: Path,
+    *,
+    sidecar: Mapping[str, object],
+    layout: str | None,
+    model: str | None = None,
+    benchmark: str = "",
+    subsets: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """The columns of a file in one of the known formats, not checked yet."""
+    runners = [name for name, known_benchmark in known().items() if known_benchmark.result_fields]
+    if layout is not None:
+        check_option("format", layout, ["rmlab", "response-matrix", *runners])
+    elif path.suffix.lower() in records.CSV:
+        layout = "rmlab" if {"label", "chosen_slot"} & {*records.read_header(path)} else "response-matrix"
+    elif path.suffix.lower() == ".parquet":
+        layout = "rmlab"
+    rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
+    layout = layout or results.find_layout(path, rows[0])
+    if layout == "response-matrix":
+        return results.read_matrix(path, benchmark, subsets)
+    if layout != "rmlab":
+        return results.read_published(path, rows, layout, model)
+    frame = native.read_frame(path, rows, sidecar)
+    return frame if model is None else frame.assign(model=model)
 
 
 def _find_files(source: Source, *, pairs: bool) -> list[Path]:
@@ -222,25 +221,13 @@ def _find_files(source: Source, *, pairs: bool) -> list[Path]:
     for place in [source] if isinstance(source, str | PathLike) else source:
         path = Path(place).expanduser()
         if path.is_dir():
-            paths += _list_tables(path, pairs=pairs)
+            in_folder = [file for file in sorted(path.iterdir()) if file.suffix in (".csv", ".parquet", ".jsonl")]
+            paths += [file for file in in_folder if native.holds_pairs(file) == pairs]
         elif path.exists() or not glob.has_magic(str(path)):
             paths.append(path)
         else:
-            matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+            matches = map(Path, sorted(glob.glob(str(path), recursive=True)))
             paths += (match for match in matches if match.is_file() and not match.name.endswith(native.SIDECAR))
     if not paths:
-        raise DataError(f"source: no file matches {source!r}; check the folder and the pattern")
+        raise DataError(f"source: no file of {'pairs' if pairs else 'scores'} in {source!r}; name the files")
     return list(dict.fromkeys(paths))
-
-
-def _list_tables(folder: Path, *, pairs: bool) -> list[Path]:
-    """The tables of one kind in a store's folder; without a name that tells comparisons apart, all tables."""
-    paths = [path for path in sorted(folder.iterdir()) if path.suffix in (".csv", ".parquet", ".jsonl")]
-    if not paths:
-        raise DataError(f"{folder}: is a folder; name its files, for example {str(folder / '*.json')!r}")
-    comparisons = [path for path in paths if native.holds_pairs(path)]
-    if pairs:
-        return comparisons or paths
-    if len(comparisons) == len(paths):
-        raise DataError(f"{folder}: holds comparisons and no scores; use read_pairs({str(folder)!r})")
-    return [path for path in paths if path not in comparisons]

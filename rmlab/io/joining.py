@@ -8,7 +8,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import records, tables
-from rmlab.io import native
 from rmlab.io.results import Columns, rename_columns
 from rmlab.tables import DataError
 from rmlab.text import short
@@ -70,19 +69,19 @@ def join(
     else:
         place = Path(scores).expanduser()
         plain = pd.DataFrame(records.read_rows(place))
-    plain = native.frame_of(place, rename_columns(plain, columns or {}, _NAMES))
+    plain = rename_columns(plain, columns or {}, _NAMES)
     key = [name for name in _KEY if name in plain]
     if "score" not in plain or not {"id", "response"} & {*key}:
         needed = "'score'" if "score" not in plain else "'id' or 'response'"
         raise DataError(f"scores: no column {needed}; found: {short([*plain])}; name it: columns={{'score': ...}}")
     if model is not None or "model" not in plain:
         plain = plain.assign(model=model or place.stem)
-    plain = plain.assign(**{name: _as_text(name, plain[name]) for name in key}).reset_index(drop=True)
+    plain = plain.assign(**{name: _to_text(name, plain[name]) for name in key}).reset_index(drop=True)
     parts = [_join_model(responses, part, key) for _, part in plain.groupby("model", sort=False)]
     return tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
 
 
-def _as_text(column: str, values: pd.Series) -> pd.Series:
+def _to_text(column: str, values: pd.Series) -> pd.Series:
     """Keys as text: 7 and 7.0 are "7"."""
     tables.require_text(f"scores: {column}", values.tolist())
     numbers = values.astype(object)
@@ -93,27 +92,23 @@ def _as_text(column: str, values: pd.Series) -> pd.Series:
 def _join_model(responses: pd.DataFrame, plain: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     names = [name for name in tables.SCORES if name in responses] + tables.prompt_columns(responses, tables.SCORES)
     scored = responses[names].assign(model=plain["model"].iloc[0])
-    answers = pd.DataFrame({name: _as_text(name, responses[name]) for name in key})
+    answers = pd.DataFrame({name: _to_text(name, responses[name]) for name in key})
     if len(plain) == len(answers) and (plain[key].to_numpy() == answers[key].to_numpy()).all():
         return scored.assign(score=plain["score"].to_numpy())
     prompt = responses.groupby([*tables.PROMPT, "label"], observed=True).ngroup()
     is_shared = answers.assign(prompt=prompt).groupby(key)["prompt"].transform("nunique") > 1
-    missing = [repr(name) for name in ("domain", "subset", "id", "label") if name not in key]
-    remedy = f"add a column {' or '.join(missing) or 'slot'} to the scores"
-    _refuse(answers, is_shared, "answers share their names with those of other prompts or labels", remedy)
-    # Equal texts of one prompt are one text to a model: a score by text goes to all of them.
-    keys, answer_keys = (
-        pd.MultiIndex.from_frame(
-            frame[key] if "response" in key else frame[key].assign(place=frame.groupby(key).cumcount())
-        )
-        for frame in (plain, answers)
-    )
-    fault = "scores belong to no answer, or to one that has a score already"
-    _refuse(plain[key], keys.duplicated() | ~keys.isin(answer_keys), fault, "pass the responses that were scored")
+    missing = [name for name in ("domain", "subset", "id", "label") if name not in key]
+    fault = f"answers share their names with those of other prompts or labels; add a column {short(missing)}"
+    _refuse(answers, is_shared.to_numpy(), fault)
+    if "response" not in key:  # equal texts of one prompt are one text to a model: a score by text goes to all of them
+        plain, answers = (frame.assign(place=frame.groupby(key).cumcount()) for frame in (plain, answers))
+        key = [*key, "place"]
+    keys, answer_keys = (pd.MultiIndex.from_frame(frame[key]) for frame in (plain, answers))
+    _refuse(plain[key], keys.duplicated() | ~keys.isin(answer_keys), "scores belong to no answer, or to a scored one")
     return scored.assign(score=pd.Series(plain["score"].to_numpy(), keys).reindex(answer_keys).to_numpy())
 
 
-def _refuse(rows: pd.DataFrame, wrong: pd.Series | NDArray[np.bool_], fault: str, remedy: str) -> None:
+def _refuse(rows: pd.DataFrame, wrong: NDArray[np.bool_], fault: str) -> None:
     if wrong.any():
         first = short(rows[wrong].iloc[0].to_dict(), 200)
-        raise DataError(f"scores: {int(wrong.sum())} of {len(rows)} {fault}, first {first}; {remedy}")
+        raise DataError(f"scores: {int(wrong.sum())} of {len(rows)} {fault}, first {first}")

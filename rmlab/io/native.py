@@ -21,41 +21,24 @@ _NAMES = ["model", "benchmark", "domain", "id", "subset"]
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?inf"
 
 
-def read_frame(path: Path, sidecar: Mapping[str, object]) -> pd.DataFrame:
+def read_frame(path: Path, rows: list[records.Row], sidecar: Mapping[str, object]) -> pd.DataFrame:
     """The columns of one of rmlab's files, not checked yet; names, ids and what the sidecar names are text."""
     if path.suffix.lower() == ".parquet":
-        return frame_of(path, records.read_parquet(path, lambda table: table.to_pandas(ignore_metadata=True)))
+        return records.read_parquet(path, lambda table: pd.DataFrame(table.to_pandas(ignore_metadata=True)))
     if path.suffix.lower() not in records.CSV:
-        return frame_of(path, records.read_rows(path))
+        return pd.DataFrame(rows or records.read_rows(path))
     header, lines = records.read_table(path)
     frame = pd.DataFrame(lines, columns=header, dtype="str")
     extra = sidecar.get("columns")
     kinds: dict[str, str] = dict(extra) if isinstance(extra, dict) else {}
     kinds |= dict.fromkeys(_NAMES, "text") | dict.fromkeys(tables.CLOSED, "text or missing")
-    return frame.assign(**{name: _parse_cells(frame[name], kinds.get(name)) for name in header})
-
-
-def frame_of(path: Path, rows: list[records.Row] | pd.DataFrame) -> pd.DataFrame:
-    """The columns of a file's rows; DataError where a list, an object or a truth value stands in place of a name."""
-    frame = pd.DataFrame(rows)
-    for name in (name for name in (*_NAMES, *tables.CLOSED) if name in frame and frame[name].dtype in (object, bool)):
-        values = frame[name].astype(object)
-        nested = ~values.map(lambda value: pd.api.types.is_scalar(value) and not isinstance(value, bool))
-        refuse_rows(path, values, nested, "a text or a number", "repair the row")
-    return frame
-
-
-def refuse_rows(path: Path, values: pd.Series, wrong: pd.Series, allowed: str, remedy: str) -> None:
-    """Raise DataError naming the first row whose value is wrong, unless none is."""
-    if wrong.any():
-        row = int(wrong.argmax())
-        records.fail(path, row, {str(values.name): values.astype(object).iloc[row]}, str(values.name), allowed, remedy)
+    return frame.assign(**{name: _parse_column(frame[name], kinds.get(name)) for name in header})
 
 
 def read_sidecar(path: Path) -> dict[str, object]:
     """What the file beside `path` says of it: provenance, and which extra columns are text; empty without one."""
     sidecar = path.with_name(path.name + SIDECAR)
-    if not (sidecar.is_file() and path.is_file()):
+    if not sidecar.is_file() or not path.is_file():
         return {}
     content = records.read_json(sidecar)
     if not isinstance(content, dict) or "sha256" not in content:
@@ -125,14 +108,14 @@ def _describe(frame: pd.DataFrame, path: Path) -> dict[str, object]:
     return content
 
 
-def _parse_cells(cells: pd.Series, kind: str | None) -> pd.Series:
-    """A column of CSV as what it holds: text, missing where empty; numbers or truth values where all cells are."""
-    present = cells[cells != ""]
-    values = cells if kind == "text" else cells.where(cells != "")
+def _parse_column(texts: pd.Series, kind: str | None) -> pd.Series:
+    """A column of CSV as what it holds: text, missing where empty; numbers or truth values where all texts are."""
+    present = texts[texts != ""]
+    values = texts if kind == "text" else texts.where(texts != "")
     if kind is not None:
         return values
-    is_complete = len(present) == len(cells)
+    is_complete = len(present) == len(texts)
     if present.str.fullmatch(_NUMBER).all():
         is_whole = is_complete and not present.str.contains("[.eEf]").any()
         return pd.to_numeric(values) if is_whole else values.astype("float64")
-    return cells == "True" if is_complete and present.isin(["True", "False"]).all() else values
+    return texts == "True" if is_complete and present.isin(["True", "False"]).all() else values

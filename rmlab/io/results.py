@@ -1,18 +1,15 @@
-"""Result files of other projects: RM-Bench, RewardBench 1 and 2, response matrices, and fields of any name."""
+"""Result files of other projects: the benchmarks' own runners, response matrices, and fields of any name."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from rmlab import records, tables
+from rmlab.benchmarks import known
 from rmlab.benchmarks.reward_bench import subset_of_item
-from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
-from rmlab.benchmarks.rm_bench import SUBSETS
-from rmlab.io.native import frame_of, refuse_rows
-from rmlab.tables import STYLES, DataError, nearest
+from rmlab.records import refuse_rows
+from rmlab.tables import DataError, nearest
 from rmlab.text import short
 
 Columns = Mapping[str, str]
@@ -20,105 +17,77 @@ Columns = Mapping[str, str]
 
 _LAYOUTS = ("score", "chosen_score", "scores")
 _SHARED = ("model", "benchmark", "domain", "id", "subset", "label", "slot", "style")
-_ITEM = {"id": "id", "subset": "subset"}
-_RUNNERS = {
-    "rm-bench": {"id": "id", "chosen_score": "score_chosen", "rejected_score": "score_rejected"},
-    "reward-bench": {**_ITEM, "chosen_score": "scores_chosen", "rejected_score": "scores_rejected"},
-    "reward-bench-2": {**_ITEM, "scores": "scores", "num_correct": "num_correct"},
-}
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
-# The runner of RM-Bench names a file after data, model and time: chat_filtered_<model>_<reference>_<time>.json.
-_SUBSET = "|".join(sorted(SUBSETS, key=len, reverse=True))
-_RM_BENCH_FILE = re.compile(
-    rf"({_SUBSET}|total_dataset)(?:_filtered)?(?:_(.+?))??(?:_[A-Z]+_?MODEL)?(?:_\d{{8}}_\d{{6}})?$"
-)
 
 
-def find_layout(path: Path, content: object) -> str:
-    """The format of a JSON file of scores, from the fields of its first object."""
-    first = content[0] if isinstance(content, list) and content else content
-    fields = set(first) if isinstance(first, dict) else set()
-    if isinstance(content, dict) and {"scores", "scores_chosen"} & fields:
-        return "reward-bench-2" if "scores" in fields else "reward-bench"
-    if {"score_chosen", "score_rejected"} & fields:
-        return "rm-bench"
-    if {"score", "label"} <= fields or "chosen_slot" in fields:
+def find_layout(path: Path, row: records.Row) -> str:
+    """The format of a JSON file of results, from the fields of its first object."""
+    if {"score", "label"} <= row.keys() or "chosen_slot" in row:
         return "rmlab"
+    for benchmark in known().values():
+        if any(benchmark.result_fields.get(name) in row for name in ("chosen_score", "scores", "judgments")):
+            return benchmark.name
     hint = "name its fields: columns={'chosen_score': ..., 'rejected_score': ...}"
-    hint = "it looks like a benchmark's texts: use load(...)" if {"chosen", "rejected"} <= fields else hint
-    raise DataError(f"{path}: not a file of scores of responses; fields found: {short(sorted(fields))}; {hint}")
+    hint = "it looks like a benchmark's texts: use load(...)" if {"chosen", "rejected"} <= row.keys() else hint
+    raise DataError(f"{path}: not a file of scores of responses; fields found: {short(sorted(row))}; {hint}")
 
 
 def read_published(path: Path, rows: list[records.Row], layout: str, model: str | None) -> pd.DataFrame:
-    """Scores of a result file of RM-Bench or RewardBench, not checked yet."""
+    """Results in the file format of a benchmark's own runner, not checked yet."""
+    benchmark = known()[layout]
     optional = {"model": "model", "subset": "domain"}
-    columns = _RUNNERS[layout] | {ours: theirs for ours, theirs in optional.items() if theirs in rows[0]}
-    prompts = _select(path, rows, columns).assign(benchmark=layout)
-    if layout != "rm-bench":
-        spelling = {name.lower(): name for name in REWARD_BENCH_2.subsets}
-        prompts["subset"] = prompts["subset"].map(lambda name: spelling.get(str(name).lower(), name))
-        return _complete(path, _expand(path, prompts, columns), model)
-    match = _RM_BENCH_FILE.match(path.stem)
-    if match is not None and model is None:
-        model = match[2] or path.parent.name
+    columns = {**benchmark.result_fields} | {ours: theirs for ours, theirs in optional.items() if theirs in rows[0]}
+    prompts = benchmark.adapt_results(path, _select_fields(path, rows, columns)).assign(benchmark=layout)
     if "subset" in prompts:
-        prompts["id"] = prompts["id"].astype("str").str.split("/", n=1).str[-1]
-    else:
-        prompts["subset"] = path.stem if match is None else match[1]
-    allowed = f"one of {', '.join(SUBSETS)}"
-    remedy = "correct it, or start the file's name with it"
-    refuse_rows(path, prompts["subset"].rename("domain"), ~prompts["subset"].isin(SUBSETS), allowed, remedy)
-    for label in tables.LABELS:
-        scores = prompts[f"{label}_score"].rename(f"score_{label}")
-        wrong = scores.map(_as_list).map(len) != len(STYLES)
-        refuse_rows(path, scores, wrong, f"a list of three numbers ({', '.join(STYLES)})", "score the prompt again")
-    answers = _expand(path, prompts.assign(domain=prompts["subset"].str.split("-").str[0]), columns)
-    return _complete(path, answers.assign(style=answers["slot"].map(dict(enumerate(STYLES)))), model)
+        spelling = {name.lower(): name for name in benchmark.subsets}
+        prompts["subset"] = prompts["subset"].map(lambda name: spelling.get(str(name).lower(), name))
+    answers = prompts if "outcome" in prompts else _expand_answers(path, prompts, columns)
+    if benchmark.styles:
+        answers = answers.assign(style=answers["slot"].map(dict(enumerate(benchmark.styles))))
+    return _fill_names(path, answers, model)
 
 
-def read_mapped_scores(path: Path, columns: Columns, model: str | None) -> pd.DataFrame:
+def read_mapped_scores(path: Path, columns: Columns, model: str | None, **_: object) -> pd.DataFrame:
     """Scores of a file whose fields have other names, not checked yet; see `read_scores` for the three layouts."""
     _check_names(columns, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
     if len({*_LAYOUTS} & {*columns}) != 1 or ("chosen_score" in columns) != ("rejected_score" in columns):
-        raise DataError(
-            "columns: name one of 'score' (a row per answer), 'chosen_score' with 'rejected_score' (a row per pair) "
-            f"or 'scores' (a row per prompt); got {short(sorted(columns))}"
-        )
-    return _complete(path, _expand(path, _select(path, records.read_rows(path), columns), columns), model)
+        layouts = "'score' (a row per answer), 'chosen_score' with 'rejected_score', or 'scores' (a row per prompt)"
+        raise DataError(f"columns: name one of {layouts}; got {short(sorted(columns))}")
+    prompts = _select_fields(path, records.read_rows(path), columns)
+    return _fill_names(path, _expand_answers(path, prompts, columns), model)
 
 
-def read_mapped_pairs(path: Path, columns: Columns) -> pd.DataFrame:
+def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame:
     """Comparisons of a file whose fields have other names, not checked yet."""
     _check_names(columns, tables.PAIRS)
-    frame = _select(path, records.read_rows(path), columns)
+    frame = _select_fields(path, records.read_rows(path), columns)
     slots = {name: 0 for name in ("chosen_slot", "rejected_slot") if name not in frame}
-    return _complete(path, frame.assign(**slots), None)
+    return _fill_names(path, frame.assign(**slots), None)
 
 
 def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
     """Comparisons of a response matrix, not checked yet: model by model, items in the order of the file."""
-    (first, *items), lines = records.read_table(path)
-    if first != "model" or not items:
-        raise DataError(f"{path}: the first column must be 'model', the others items; found: {short([first, *items])}")
-    domains = [subset_of_item(item) if subsets is None else subsets.get(item) for item in items]
-    if None in domains:
-        raise DataError(
-            f"{path}: {domains.count(None)} of {len(items)} items have no subset, first "
-            f"{short(items[domains.index(None)])}; pass subsets={{item: subset}}, or a leaderboard of averages to "
-            "rmlab.papers.reproduce; without subsets, items are RewardBench 1 ids (0 to 2984)"
-        )
-    cells = pd.DataFrame([line[1:] for line in lines], columns=items)
-    for item in cells.columns[~cells.isin([*_OUTCOMES]).all()]:
-        refuse_rows(path, cells[item], ~cells[item].isin([*_OUTCOMES]), "1, 0.5, 0 or an empty cell", "repair the cell")
+    header, lines = records.read_table(path)
+    if header[0] != "model" or len(header) < 2:
+        raise DataError(f"{path}: the first column must be 'model', the others items; found: {short(header)}")
+    domain = {item: subset_of_item(item) if subsets is None else subsets.get(item) for item in header[1:]}
+    if without_subset := [item for item, subset in domain.items() if subset is None]:
+        problem = f"{len(without_subset)} of {len(domain)} items have no subset, first {short(without_subset[0])}"
+        remedy = "pass subsets={item: subset}, or a leaderboard of averages to rmlab.papers.reproduce"
+        raise DataError(f"{path}: {problem}; {remedy}")
+    matrix = pd.DataFrame(lines, columns=header)
+    for item in domain:
+        refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), "1, 0.5, 0 or an empty cell")
+    pairs = matrix.melt("model", var_name="id", ignore_index=False).sort_index(kind="stable", ignore_index=True)
     return pd.DataFrame(
         {
-            "model": np.repeat([line[0] or None for line in lines], len(items)),
+            "model": pairs["model"].replace("", None),
             "benchmark": benchmark,
-            "domain": domains * len(lines),
-            "id": items * len(lines),
+            "domain": pairs["id"].map(domain),
+            "id": pairs["id"],
             "chosen_slot": 0,
             "rejected_slot": 0,
-            "outcome": pd.Series(cells.to_numpy().ravel()).map(_OUTCOMES),
+            "outcome": pairs["value"].map(_OUTCOMES),
         }
     )
 
@@ -139,19 +108,16 @@ def _check_names(columns: Columns, allowed: Sequence[str]) -> None:
             raise DataError(f"columns: {name!r} is not a name of rmlab; {nearest(name, allowed)}")
 
 
-def _select(path: Path, rows: list[records.Row], columns: Columns) -> pd.DataFrame:
+def _select_fields(path: Path, rows: list[records.Row], columns: Columns) -> pd.DataFrame:
     """A row per record with our names for its fields; `id` is the row's number where no field is named for it."""
     flat = pd.json_normalize(rows)
     if len(flat) == 1:
-        flat = _unfold(path, flat, columns)
-    try:
-        frame = rename_columns(flat, columns, list(columns))
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    return frame_of(path, frame if "id" in frame else frame.assign(id=[str(number) for number in range(len(frame))]))
+        flat = _unfold_object(path, flat, columns)
+    frame = rename_columns(flat, columns, list(columns))
+    return frame if "id" in frame else frame.assign(id=[str(number) for number in range(len(frame))])
 
 
-def _unfold(path: Path, flat: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+def _unfold_object(path: Path, flat: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """The records that lie inside one object: under a name that all paths begin with, or as lists side by side."""
     for name, value in flat.iloc[0].items():
         if isinstance(value, list) and all(theirs.startswith(f"{name}.") for theirs in columns.values()):
@@ -166,50 +132,40 @@ def _unfold(path: Path, flat: pd.DataFrame, columns: Columns) -> pd.DataFrame:
         raise DataError(f"{path}: the lists {short(lists)} differ in length; the file may be cut off") from None
 
 
-def _expand(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+def _expand_answers(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """A row per answer from a row per answer, per pair or per prompt."""
     if "score" in frame:
-        return frame.assign(score=frame["score"].map(_unwrap))
+        return frame.assign(score=frame["score"].map(_flatten)).explode("score")
     if "scores" in frame:
-        scores = frame["scores"].map(_as_list)
-        n_correct = pd.to_numeric(frame.get("num_correct", frame["scores"].map(lambda _: 1)), errors="coerce")
-        wrong = ~((n_correct > 0) & (n_correct < scores.map(len)) & (n_correct % 1 == 0))
+        scores = frame["scores"].map(_flatten)
         field = "num_correct" if "num_correct" in frame else "scores"
-        allowed = "at least 1 and less than there are scores" if field == "num_correct" else "a list of two or more"
-        refuse_rows(path, frame[field].rename(columns[field]), wrong, allowed, "the chosen answers come first")
-        counted_scores = [*zip(scores, n_correct.astype(int), strict=True)]
-        sides = {"chosen": [values[:n] for values, n in counted_scores]}
-        sides["rejected"] = [values[n:] for values, n in counted_scores]
-    else:
-        sides = {label: [*frame[f"{label}_score"].map(_as_list)] for label in tables.LABELS}
+        n_chosen = pd.to_numeric(frame.get("num_correct", scores.map(lambda _: 1)), errors="coerce")
+        wrong = ~((n_chosen > 0) & (n_chosen < scores.map(len)) & (n_chosen % 1 == 0))
+        allowed = "at least 1 and less than there are scores (the chosen answers come first)"
+        refuse_rows(path, frame[field].rename(columns[field]), wrong, allowed)
+        counted_scores = [*zip(scores, n_chosen.astype(int), strict=True)]
+        frame = frame.assign(chosen_score=[values[:n] for values, n in counted_scores])
+        frame = frame.assign(rejected_score=[values[n:] for values, n in counted_scores])
     shared = frame.drop(columns=["scores", "num_correct", "chosen_score", "rejected_score"], errors="ignore")
-    answers = pd.concat([shared.assign(label=label, score=values) for label, values in sides.items()])
-    answers = answers.explode("score").sort_index(kind="stable")
+    sides = [shared.assign(label=label, score=frame[f"{label}_score"].map(_flatten)) for label in tables.LABELS]
+    answers = pd.concat(sides).explode("score").sort_index(kind="stable")
     slot = answers.groupby([answers.index, "label"]).cumcount()
     return answers.assign(slot=slot).reset_index(drop=True)
 
 
-def _as_list(value: object) -> list[object]:
-    """Scores of several answers as a list; a list around that list is taken off."""
-    while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
-        value = value[0]
-    return [*map(_unwrap, value)] if isinstance(value, list) else [_unwrap(value)]
+def _flatten(value: object) -> list[object]:
+    """Scores without the lists around them."""
+    return [score for part in value for score in _flatten(part)] if isinstance(value, list) else [value]
 
 
-def _unwrap(value: object) -> object:
-    """A score without the lists around it; a truth value is no number."""
-    while isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return str(value) if isinstance(value, bool) else value
-
-
-def _complete(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:
+def _fill_names(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:
     """With the columns that a file about one model and one data set leaves out: both are named after the file."""
-    names = {"model": model or path.stem, "benchmark": path.stem}
+    names = {"model": path.stem, "benchmark": path.stem}
     frame = frame.assign(**{name: value for name, value in names.items() if name not in frame})
     frame = frame if model is None else frame.assign(model=model)
     if "domain" not in frame:
         frame = frame.assign(domain=frame["subset" if "subset" in frame else "benchmark"])
     if "slot" not in frame and "label" in frame:
-        frame = frame.assign(slot=frame.groupby(["model", *tables.PROMPT, "label"], dropna=False).cumcount())
+        key = frame[["model", *tables.PROMPT, "label"]].astype("str")
+        frame = frame.assign(slot=key.groupby([*key]).cumcount())
     return frame
