@@ -24,8 +24,11 @@ import transformers
 
 from rmlab import toy
 from rmlab.inference.budget import model_budget
-from rmlab.inference.forward import alone, hidden, packing_support, plan
+from rmlab.inference.forward import hidden
 from rmlab.inference.kernels import kernels, serves
+from rmlab.inference.packing import packing_support
+from rmlab.inference.passes import alone
+from rmlab.inference.planning import plan
 from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
 

@@ -22,8 +22,8 @@ from rmlab.inference import attention, flex, kernels
 from rmlab.inference.attention import path_attention, paths
 from rmlab.inference.flex import View
 from rmlab.inference.layout import Layout, lay_out
+from rmlab.inference.planning import Pack, pack
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Pack, pack
 
 HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8, 28)}
 """Heads, heads of keys, layers."""

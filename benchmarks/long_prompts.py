@@ -19,8 +19,10 @@ import pandas as pd
 import torch
 from scoring import ENCODERS, SIZES, Worker, shape_of
 
-from rmlab.inference.forward import Packing, hidden, packing_support, plan
+from rmlab.inference.forward import hidden
+from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import accepts
+from rmlab.inference.planning import Packing, plan
 
 ANSWERS, ANSWER, VOCABULARY = 6, 400, 16384
 PADDED = 16384

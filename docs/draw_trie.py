@@ -7,8 +7,8 @@ from matplotlib import pyplot as plt
 
 from rmlab import toy
 from rmlab.inference.layout import lay_out
+from rmlab.inference.planning import pack
 from rmlab.inference.template import encode
-from rmlab.inference.trie import pack
 
 PROMPT = "Which planet has the most moons?"
 ANSWERS = [

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rmlab import toy
-from rmlab.inference.forward import packing_support
+from rmlab.inference.packing import packing_support
 from rmlab.scorers.checkpoints import checkpoint
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward

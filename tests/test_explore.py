@@ -554,7 +554,8 @@ def test_the_last_token_reward_is_the_score(tmp_path, architecture):
 
 
 def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
-    from rmlab.inference.forward import Batch, alone
+    from rmlab.inference.forward import Batch
+    from rmlab.inference.passes import alone
 
     table = token_rewards(tiny, "Why?", "Because it is.")
     prepared = tiny.prepare(["Why?"], ["Because it is."])

@@ -11,14 +11,14 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from rmlab.inference import attention, flex, kernels, runs
+from rmlab.inference import attention, flex, kernels
 from rmlab.inference.attention import Kept
-from rmlab.inference.forward import Packing, alone, hidden, packing_support, plan
+from rmlab.inference.forward import hidden
 from rmlab.inference.layout import lay_out
-from rmlab.inference.packing import goes_on
-from rmlab.inference.passes import packed_rows, position_scales
+from rmlab.inference.packing import packing_support, supports_prefix_cache
+from rmlab.inference.passes import alone, packed_rows, position_scales
+from rmlab.inference.planning import Packing, pack, plan
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import pack
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -108,7 +108,7 @@ def test_a_prompt_larger_than_the_budget_is_forwarded_once(load_backbone, long_w
     texts, groups = long_world
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     packing = packing_support(backbone)
-    assert goes_on(backbone)
+    assert supports_prefix_cache(backbone)
     reference = scores_alone(backbone, texts)
     sizes = []
     backbone.get_input_embeddings().register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
@@ -153,7 +153,7 @@ def test_windows_reach_back_into_earlier_packs(load_backbone, long_world, archit
 def test_half_precision_in_pieces_is_as_quiet_as_whole(load_backbone, long_world, architecture):
     texts, groups = long_world
     backbone = load_backbone(architecture, torch.bfloat16)
-    assert goes_on(backbone)
+    assert supports_prefix_cache(backbone)
     single = scores_alone(backbone, texts)
     padded = padded_scores(backbone, texts, -1)
     for budget in (300, 5000):
@@ -196,7 +196,7 @@ def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, l
 
     monkeypatch.setattr(type(backbone), "forward", counted)
     assert packing_support(backbone).packed
-    assert not goes_on(backbone)
+    assert not supports_prefix_cache(backbone)
     sizes = []
     backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
     made = plan(texts, groups, budget=300, packing=replace(packing_support(backbone), keeps=False))
@@ -211,7 +211,7 @@ def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, capl
     """What is done stays done; the rest begins anew with half the budget."""
     texts, groups = long_world
     backbone = load_backbone("llama")
-    assert goes_on(backbone)
+    assert supports_prefix_cache(backbone)
     reference = scores_alone(backbone, texts)
     whole, sizes = type(backbone).forward, []
 
@@ -659,10 +659,10 @@ def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, mo
     layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
-    kind, view = runs.Kind(window, None, softcap, causal), flex.View(window, causal)
+    kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
     tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
     found = kernels.Kernels().attend(kind, query, key, value, tables)
-    torch.testing.assert_close(found, runs.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -675,7 +675,7 @@ def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
     layout = lay_out(pack(texts, range(4), 10_000)[0], texts)
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, h, len(layout.ids), 16, generator=make).to(dtype) for h in (4, 2, 2))
-    found = runs.attend(layout, runs.Kind(window, 0.3, softcap, False), query, key, value)
+    found = attention.attend(layout, flex.Kind(window, 0.3, softcap, False), query, key, value)
     near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (window or 10_000)
     seen = torch.from_numpy(near & (layout.ends[:, None] == layout.ends[None, :]))
     logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(2, 3)
@@ -698,8 +698,8 @@ def test_half_precision_attends_as_each_text_alone(window):
     query, key, value = (
         torch.randn(1, heads, len(layout.ids), 32, generator=make).to(torch.bfloat16) for heads in (4, 2, 2)
     )
-    found = runs.attend(layout, runs.Kind(window, None, None), query, key, value).transpose(1, 2)
-    for path in layout.paths:
+    found = attention.attend(layout, flex.Kind(window, None, None), query, key, value).transpose(1, 2)
+    for path in [layout.path(text) for text in range(len(layout.runs))]:
         back = torch.arange(len(path))[:, None] - torch.arange(len(path))[None, :]
         seen = (back >= 0) & (back < (window or len(path)))
         alone = torch.nn.functional.scaled_dot_product_attention(
@@ -736,5 +736,5 @@ def test_packed_rows_reports_what_each_layer_asked_for(load_backbone):
     backbone = load_backbone("gemma2")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
     _, calls = packed_rows(backbone, layout, np.array([4]))
-    assert [call.window for call in calls] == [16, None]
+    assert [call.view.window for call in calls] == [16, None]
     assert not any(call.refused for call in calls)

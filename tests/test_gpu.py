@@ -12,13 +12,13 @@ from rmlab import toy
 from rmlab.checks.findings import packs
 from rmlab.inference import flex, kernels, transfers
 from rmlab.inference.budget import activation_bytes, default_budget, kept_bytes, until_it_fits
-from rmlab.inference.flex import View
-from rmlab.inference.forward import Batch, Packing, alone, hidden, packing_support, plan
+from rmlab.inference.flex import Kind, View
+from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.layout import lay_out
-from rmlab.inference.planning import Padded
-from rmlab.inference.runs import Kind
+from rmlab.inference.packing import packing_support
+from rmlab.inference.passes import alone
+from rmlab.inference.planning import Packing, Padded, pack, plan
 from rmlab.inference.transfers import read_late, upload
-from rmlab.inference.trie import pack
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones
@@ -151,7 +151,7 @@ def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, 
     assert_as_alone(backbone, world, budget=300)
     held = kernels.kernels(backbone)
     assert str(held) == "flex attention"
-    assert {(shape.rows, shape.kept) for shape in held.made} == {(1024, 0), (1024, 1024)}
+    assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {(1024, 0), (1024, 1024)}
 
 
 # bfloat16 and Apple's GPU

@@ -9,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmlab import toy
-from rmlab.inference.budget import CPU_BUDGET
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
-from rmlab.inference.forward import Packing, plan
 from rmlab.inference.layout import lay_out
-from rmlab.inference.planning import WASTE, pad
+from rmlab.inference.planning import CPU_BUDGET, WASTE, Pack, Packing, distinct, pack, pad, plan, trie_size
 from rmlab.inference.template import encode
-from rmlab.inference.trie import Pack, distinct, pack, trie_size
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 
@@ -98,7 +95,9 @@ def test_every_path_spells_its_text(world, budget):
         assert len(layout.ids) == part.tokens + part.kept
         spelled = [texts[text] for text in part.texts]
         spelled[-1] = spelled[-1][: part.keep] if part.cut else spelled[-1]
-        for ids, path, run in zip(spelled, layout.paths, layout.runs, strict=True):
+        for ids, path, run in zip(
+            spelled, [layout.path(text) for text in range(len(layout.runs))], layout.runs, strict=True
+        ):
             assert layout.ids[path].tolist() == ids.tolist()
             assert layout.positions[path].tolist() == list(range(len(ids)))
             rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
@@ -113,7 +112,7 @@ def test_a_row_sees_its_path_and_nothing_else(world):
     for part in pack(texts, groups, 9999):
         layout = lay_out(part, texts)
         seen = np.zeros((part.tokens, part.tokens), bool)
-        for path in layout.paths:
+        for path in [layout.path(text) for text in range(len(layout.runs))]:
             for at, row in enumerate(path):
                 seen[row, path[: at + 1]] = True
         assert (ancestors(layout) == seen).all()

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from rmlab.inference import flex, kernels, passes, runs
-from rmlab.inference.forward import hidden, packing_support
+from rmlab.inference import attention, flex, kernels, passes
+from rmlab.inference.forward import hidden
 from rmlab.inference.layout import lay_out
+from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import alone
+from rmlab.inference.planning import pack
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import pack
 
 torch = pytest.importorskip("torch")
 
@@ -53,7 +54,7 @@ def assert_kernel_is_right(layout, kind, heads, size, options=kernels.OPTIONS):
         found = held.attend(kind, query, key, value, tables)
         assert found is not None, held.trouble
         assert str(held) == "flex attention"
-        expected = runs.attend(layout, kind, query, key, value)
+        expected = attention.attend(layout, kind, query, key, value)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * max(1.0, float(expected.abs().max())))
 
 
@@ -62,22 +63,22 @@ def assert_kernel_is_right(layout, kind, heads, size, options=kernels.OPTIONS):
 @pytest.mark.parametrize("causal", [True, False])
 def test_head_sizes_windows_and_directions(size, window, causal):
     layout = a_pack(np.random.default_rng(0), causal)
-    assert_kernel_is_right(layout, runs.Kind(window, None, None, causal), (4, 2, 2), size)
+    assert_kernel_is_right(layout, flex.Kind(window, None, None, causal), (4, 2, 2), size)
 
 
 def test_keys_that_three_heads_share():
-    assert_kernel_is_right(a_pack(np.random.default_rng(1), True), runs.Kind(None, 0.3, None), (3, 1, 1), 32)
+    assert_kernel_is_right(a_pack(np.random.default_rng(1), True), flex.Kind(None, 0.3, None), (3, 1, 1), 32)
 
 
 def test_more_rows_than_the_first_size():
     layout = a_pack(np.random.default_rng(2), True, lengths=(700, 900), alone=200)
     assert flex.filled(len(layout.ids)) == 4096
-    assert_kernel_is_right(layout, runs.Kind(None, None, None), (1, 1, 1), 16)
+    assert_kernel_is_right(layout, flex.Kind(None, None, None), (1, 1, 1), 16)
 
 
 def test_small_blocks(monkeypatch):
     monkeypatch.setattr(kernels, "OPTIONS", kernels.OPTIONS[1:])
-    assert_kernel_is_right(a_pack(np.random.default_rng(3), True), runs.Kind(None, None, None), (2, 1, 1), 64)
+    assert_kernel_is_right(a_pack(np.random.default_rng(3), True), flex.Kind(None, None, None), (2, 1, 1), 64)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])

@@ -35,8 +35,7 @@ def plan(
     """
     import pandas as pd
 
-    from rmlab.inference.budget import CPU_BUDGET
-    from rmlab.inference.packing import Packing
+    from rmlab.inference.planning import CPU_BUDGET, Packing
     from rmlab.inference.planning import plan as plan_passes
     from rmlab.inference.rendering import read_template
     from rmlab.inference.template import encode

@@ -4,39 +4,21 @@ Where memory runs out all the same, the part that did not fit is cut in half, an
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmlab.inference.flex import SIZES
+from rmlab.inference.planning import CPU_BUDGET, Ints, Pack, Padded
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from rmlab.inference.planning import Padded
-    from rmlab.inference.trie import Pack
-
-__all__ = [
-    "CPU_BUDGET",
-    "activation_bytes",
-    "default_budget",
-    "free_memory",
-    "kept_bytes",
-    "model_budget",
-    "offloaded",
-    "out_of_memory",
-    "until_it_fits",
-]
-
 Result = TypeVar("Result")
-Part = TypeVar("Part", bound="Pack | Padded")
-Ints = NDArray[np.intp]
-
-CPU_BUDGET = 4096
-"""Tokens at once on a CPU: more no longer fits into its caches."""
+Part = TypeVar("Part", bound=Pack | Padded)
 
 _BUSY = 16384
 """Tokens at once that keep any GPU busy; more would only take memory."""
@@ -47,27 +29,16 @@ _OFFLOADED = 65536
 _SHARE = 0.5
 """The share of the free memory that activations may take by this estimate, which knows only the largest of them."""
 
-_MESSAGES = (
-    "can't allocate memory",  # torch's allocator on CPUs
-    "MPS backend out of memory",
-    "CUDA error: out of memory",  # AcceleratorError, outside of torch's own allocator
-    "CUDA out of memory",
-    "HIP out of memory",
-    "hipErrorOutOfMemory",
-    "CUBLAS_STATUS_ALLOC_FAILED",  # the workspace of a matrix product
-    "Triton Error [CUDA]: out of memory",  # while a kernel is loaded
-)
-"""Errors by which a lack of memory shows, beside torch.OutOfMemoryError."""
+_MESSAGES = re.compile("can't allocate memory|out of memory|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED")
+"""How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and kernels raise other errors."""
 
 _log = logging.getLogger(__name__)
 
 
 def model_budget(backbone: "PreTrainedModel") -> int:
     """The default budget of a loaded model, in tokens."""
-    device = backbone.device
-    return default_budget(
-        backbone.config, backbone.dtype, device, free=free_memory(device), offloaded=offloaded(backbone)
-    )
+    free, is_offloaded = free_memory(backbone.device), offloaded(backbone)
+    return default_budget(backbone.config, backbone.dtype, backbone.device, free=free, offloaded=is_offloaded)
 
 
 def default_budget(
@@ -84,9 +55,9 @@ def default_budget(
     """
     if device.type == "cpu":
         return CPU_BUDGET
-    most = _OFFLOADED if offloaded else _BUSY
-    room = most if free is None else _SHARE * free / activation_bytes(config, dtype)  # tokens
-    return max(size for size in SIZES if size <= max(min(room, most), SIZES[0]))
+    enough = _OFFLOADED if offloaded else _BUSY
+    room = enough if free is None else _SHARE * free / activation_bytes(config, dtype)  # tokens
+    return max(size for size in SIZES if size <= max(min(room, enough), SIZES[0]))
 
 
 def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
@@ -140,7 +111,7 @@ def out_of_memory(error: BaseException) -> bool:
     """
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError) or any(message in str(error) for message in _MESSAGES)
+    return isinstance(error, torch.OutOfMemoryError) or bool(_MESSAGES.search(str(error)))
 
 
 def until_it_fits(

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.layout import Layout
+from rmlab.inference.planning import Ints
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-__all__ = ["BLOCK", "SIZES", "Tables", "View", "filled", "mask_mod", "tables", "tables_of"]
 
 BLOCK = 128
 """Rows and columns of one block: what flex attention's kernels expect."""
@@ -25,8 +24,6 @@ BLOCK = 128
 # Powers of four, from 1,024.
 SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
 """Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
-
-Ints = NDArray[np.intp]
 
 
 class Met(NamedTuple):
@@ -45,6 +42,18 @@ class View(NamedTuple):
 
     window: int | None
     causal: bool
+
+
+class Kind(NamedTuple):
+    """What an attention layer computes: how far it sees, the scale of its logits, and the cap on them.
+
+    `window`: a row sees rows less than so many away, None: however far. `causal`: only those before it, and itself.
+    """
+
+    window: int | None
+    scaling: float | None
+    softcap: float | None
+    causal: bool = True
 
 
 A = TypeVar("A", NDArray[np.generic], "torch.Tensor")

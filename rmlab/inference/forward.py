@@ -1,8 +1,8 @@
 """Hidden states of many texts at recorded positions: nothing padded, no shared beginning forwarded twice.
 
-Decoders get packs of tries, encoders packs of whole texts (trie.py, attention.py); models whose texts would see each
-other in a pack get length-sorted batches. A prompt that is larger than a pack goes through in several, which hand keys
-and values on. All give what each text alone gives; `alone` is that reference.
+Decoders get packs of tries, encoders packs of whole texts (planning.py, attention.py); models whose texts would see
+each other in a pack get length-sorted batches. A prompt that is larger than a pack goes through in several, which hand
+keys and values on. All give what each text alone gives (`passes.alone`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,24 +11,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmlab.inference.attention import Kept
 from rmlab.inference.budget import model_budget, until_it_fits
-from rmlab.inference.layout import Layout, lay_out
-from rmlab.inference.packing import Packing, cached_packing, goes_on, packing_support
-from rmlab.inference.passes import alone, packed_rows, padded_rows, position_scales
-from rmlab.inference.planning import FILL, Padded, Plan, cut, plan
+from rmlab.inference.layout import lay_out
+from rmlab.inference.packing import packing_support, supports_prefix_cache
+from rmlab.inference.passes import packed_rows, padded_rows, position_scales
+from rmlab.inference.planning import FILL, Ints, Pack, Packing, Padded, Tokens, cut, plan
 from rmlab.inference.transfers import upload
-from rmlab.inference.trie import Pack, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
-
-__all__ = ["Batch", "Packing", "Plan", "alone", "cached_packing", "hidden", "packing_support", "plan"]
-
-Ints = NDArray[np.intp]
 
 
 class Batch(NamedTuple):
@@ -98,7 +92,7 @@ def _batches_by_scale(
 
 
 class _Run:
-    """Texts on their way through a model: the plan, what is done, and what a pack has left for the next."""
+    """Texts on their way through a model: the plan, and what a pack has left for the next."""
 
     def __init__(
         self,
@@ -109,20 +103,18 @@ class _Run:
         budget: int,
         packing: Packing,
     ) -> None:
-        self.backbone, self.reads = backbone, reads
+        self.backbone, self.reads, self.packing = backbone, reads, packing
         self.fill = FILL.get(backbone.device.type)
         passes = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
         # Tried only now that a prompt needs it, as it takes passes of its own.
-        if passes.kept and not goes_on(backbone):
-            packing = replace(packing, keeps=False)
-            passes = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
-        self.packing = packing
+        if passes.kept and not supports_prefix_cache(backbone):
+            self.packing = replace(packing, keeps=False)
+            passes = plan(sequences, groups, budget=budget, fill=self.fill, packing=self.packing)
         self.parts, self.copies = passes.parts, passes.copies
         # From here on texts are numbers of distinct sequences; `copies` leads back to the caller's.
         first = [copies[0] for copies in passes.copies]
         self.sequences, self.groups = [np.asarray(sequences[text]) for text in first], groups[first]
-        self.waiting = np.ones(len(first), bool)
-        self.kept = Kept()
+        self.prefix = Kept()
 
     def batches(self) -> Iterator[Batch]:
         """The states, batch by batch; a pack in which no text ends gives none."""
@@ -156,44 +148,35 @@ class _Run:
 
     def _packed(self, part: Pack, owner: Ints, positions: Ints) -> "tuple[Tensor, Ints]":
         """States of a pack and which of them are the `positions` of its texts number `owner`."""
-        layout = lay_out(part, self.sequences)
-        cells, where = _distinct(layout.rows(owner, positions))
-        if not part.kept and not part.keep:
-            return packed_rows(self.backbone, layout, cells, self.packing.views)[0], where
-        # The first pack of a prompt: what another prompt has left is of no use.
-        if not part.kept:
-            self.kept = Kept()
-        later = self._read_later(part)
-        # Positions that later packs read lie on the path that they go on from, that of the last text.
-        carried = layout.path(len(part.texts) - 1)[later]
-        needed = np.union1d(cells, carried)
-        states = self._states(layout, needed)
-        # Only now: a pack that did not fit into memory has finished nothing.
-        self.waiting[part.finished] = False
-        self.kept.positions, self.kept.states = later, states[_index(states, np.searchsorted(needed, carried))]
-        if not part.keep:  # the prompt is done: its keys and values are freed
-            self.kept = Kept()
-        return states, np.searchsorted(needed, cells)[where]
-
-    def _states(self, layout: Layout, needed: Ints) -> "Tensor":
-        """States of the `needed` rows of a pack, ascending: those of kept rows are there, the others are forwarded."""
         import torch
 
-        # Rows below `layout.kept` were forwarded before: an ascending list has them first.
-        before = needed[needed < layout.kept]
-        states, _ = packed_rows(self.backbone, layout, needed[len(before) :], self.packing.views, self.kept)
-        if self.kept.states is None or not len(before):
-            return states
-        places = np.searchsorted(self.kept.positions, before)
-        return torch.cat([self.kept.states[_index(self.kept.states, places)], states])
+        layout = lay_out(part, self.sequences)
+        cells, where = _distinct(layout.rows(owner, positions))
+        if not part.kept:  # the first pack of a prompt: what another prompt has left is of no use
+            self.prefix = Kept()
+        rows = cells
+        if part.keep:
+            # What later packs read of this one lies on the path that they go on from, that of the last text.
+            later = self._prefix_reads(part)
+            rows = np.concatenate([cells, layout.path(len(part.texts) - 1)[later]])
+        # Kept rows were forwarded before, row by position.
+        before, is_new = self.prefix.positions, rows >= layout.kept
+        states, _ = packed_rows(self.backbone, layout, rows[is_new], self.packing.views, self.prefix)
+        if self.prefix.states is not None:
+            states = torch.cat([self.prefix.states, states])
+        places = np.where(is_new, len(before) + np.cumsum(is_new) - 1, np.searchsorted(before, rows))
+        if part.keep:
+            self.prefix.positions, self.prefix.states = later, states[_index(states, places[len(cells) :])]
+        else:  # the prompt is done: its keys and values are freed
+            self.prefix = Kept()
+        return states, places[: len(cells)][where]
 
-    def _read_later(self, part: Pack) -> Ints:
-        """Positions in the beginning that the next pack goes on from which texts that are not done want to read."""
-        if not part.keep:
-            return np.zeros(0, np.intp)
-        later = np.flatnonzero(self.waiting & (self.groups == self.groups[part.texts[0]]))
-        positions = np.concatenate([self.reads[text] for n in later for text in self.copies[n]])
-        return np.unique(positions[positions < part.keep]).astype(np.intp)
+    def _prefix_reads(self, part: Pack) -> Ints:
+        """Where texts of the prompt are read in the beginning that the next pack goes on from, ascending."""
+        texts = np.flatnonzero(self.groups == self.groups[part.texts[-1]])
+        reads = [self.reads[copy] for text in texts for copy in self.copies[text]]
+        positions = np.unique(np.concatenate(reads)).astype(np.intp)
+        return positions[positions < part.keep]
 
 
 def _index(owner: "Tensor", rows: Ints) -> "Tensor":
@@ -210,14 +193,10 @@ def _distinct(cells: Ints) -> tuple[Ints, Ints]:
 def _check(sequences: Sequence[Tokens], reads: Sequence[Tokens], groups: Sequence[int] | Ints) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
-    lengths, counts = (np.array([len(values) for values in lists], np.intp) for lists in (sequences, reads))
-    if not lengths.all():
-        raise ValueError(f"sequences[{int(lengths.argmin())}] is empty; a text needs at least one token")
-    owner = np.repeat(np.arange(len(reads)), counts)
-    positions = np.concatenate([*reads, np.zeros(0, np.intp)])
-    outside = np.flatnonzero((positions < 0) | (positions >= lengths[owner]))
-    if len(outside):
-        text = owner[outside[0]]
-        raise ValueError(
-            f"reads[{text}]={list(reads[text])} of a text of {lengths[text]} tokens; allowed: 0 to {lengths[text] - 1}"
-        )
+    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
+        n_tokens = len(ids)
+        if not n_tokens:
+            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
+        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
+            at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
+            raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")

@@ -1,8 +1,8 @@
 """The compiled kernels of flex attention: one for each shape, with smaller blocks where the first do not fit.
 
 Compiling can fail in many ways that say nothing of the model: no C compiler, no triton, too little shared memory for
-the blocks that torch picks, a driver that is too old. Then the pack goes run by run (runs.py), which gives the same,
-only slower, and a warning says why.
+the blocks that torch picks, a driver that is too old. Then the pack goes run by run (attention.py), which gives the
+same, only slower, and a warning says why.
 """
 
 import logging
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, finalize
 
 from rmlab.inference.budget import out_of_memory
-from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod
-from rmlab.inference.runs import Kind
+from rmlab.inference.flex import BLOCK, Kind, Tables, View, filled, mask_mod
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from torch._dynamo.types import GuardFilterEntry
     from torch.nn.attention.flex_attention import FlexKernelOptions
     from transformers import PreTrainedModel
-
-__all__ = ["OPTIONS", "Kernels", "kernels", "serves"]
 
 OPTIONS: tuple[Mapping[str, int], ...] = ({}, {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1})
 """What torch is told of a kernel: first nothing, then the smallest blocks, which need the least shared memory."""
@@ -57,8 +54,8 @@ class _Shape(NamedTuple):
         return self.query[2]
 
     @property
-    def kept(self) -> int:
-        """Keys that stand behind those of its rows."""
+    def prefix_keys(self) -> int:
+        """Keys of kept rows, which stand behind those of its own."""
         return self.key[2] - self.query[2]
 
 
@@ -138,7 +135,7 @@ class Kernels:
         kernel = self.made.get(shape)
         # What failed once for this model is not tried again for its other shapes.
         if kernel is None and self._level < len(OPTIONS):
-            kernel = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.kept))
+            kernel = _Kernel(self._level, compiled(shape.kind, shape.rows, OPTIONS[self._level], shape.prefix_keys))
             self.made[shape] = kernel
         return kernel
 
@@ -164,12 +161,12 @@ class Kernels:
 
 
 _numbers = count()
-_held: "WeakKeyDictionary[PreTrainedModel, Kernels]" = WeakKeyDictionary()
+_kernels: "WeakKeyDictionary[PreTrainedModel, Kernels]" = WeakKeyDictionary()
 
 
 def kernels(backbone: "PreTrainedModel") -> Kernels:
     """The model's kernels, which live as long as it does."""
-    return _held.setdefault(backbone, Kernels())
+    return _kernels.setdefault(backbone, Kernels())
 
 
 def serves(device: "torch.device") -> bool:

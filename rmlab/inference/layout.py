@@ -1,7 +1,7 @@
 """A pack written out in rows: which token a row holds, on which texts' paths it lies, and which rows it is seen by.
 
 The rows of a pack are the runs of its texts, one behind the other: a text needs rows only for the tokens that it does
-not share with the text before it (trie.py). The path of a text is the rows that spell it. What the pack before has
+not share with the text before it (planning.py). The path of a text is the rows that spell it. What the pack before has
 forwarded of a long prompt (attention.py) comes first. All functions are pure and know only numpy.
 """
 
@@ -12,13 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rmlab.inference.trie import Pack, Tokens
-
-__all__ = ["Layout", "Run", "Segment", "lay_out"]
-
-Ints = NDArray[np.intp]
+from rmlab.inference.planning import Ints, Pack, Tokens
 
 
 class Run(NamedTuple):
@@ -99,20 +94,15 @@ class Layout:
         """The rows that spell the text, in order."""
         return np.concatenate([np.arange(first, last) for first, last in self._slices(text)])
 
-    @cached_property
-    def paths(self) -> list[Ints]:
-        """The path of every text."""
-        return [self.path(text) for text in range(len(self.runs))]
-
     def rows(self, texts: Ints, positions: Ints) -> Ints:
         """The row of each position of a text, given as two arrays of one length."""
         offsets = np.array([run.offset for run in self.runs])[texts]
         # Right for positions in the text's own run.
         rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
         # Most heads read behind what texts share, where no path need be written out.
-        shared = positions < offsets
-        for text in set(texts[shared].tolist()):
-            cells = shared & (texts == text)
+        is_shared = positions < offsets
+        for text in set(texts[is_shared].tolist()):
+            cells = is_shared & (texts == text)
             rows[cells] = self.path(text)[positions[cells]]
         return rows
 
@@ -129,47 +119,44 @@ class Layout:
 
 def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
-    kept, rows, shared = part.kept, part.kept + part.tokens, part.shared.tolist()
-    pieces = [sequences[text][begin:] for text, begin in zip(part.texts.tolist(), shared, strict=True)]
+    pieces = [sequences[text][begin:] for text, begin in zip(part.texts, part.shared, strict=True)]
     if part.cut:
-        pieces[-1] = pieces[-1][: part.keep - shared[-1]]
+        pieces[-1] = pieces[-1][: part.keep - part.shared[-1]]
     lengths = np.array([len(piece) for piece in pieces], np.intp)
-    stops = kept + np.cumsum(lengths)
-    runs, ends = _runs(part, stops.tolist())
-    begun = [sequences[part.texts[0]][:kept]] if kept else []
-    ids = np.concatenate([*begun, *pieces]).astype(np.intp, copy=False)
-    positions = np.arange(rows)
+    stops = part.kept + np.cumsum(lengths)
+    ids = np.concatenate([sequences[part.texts[0]][: part.kept], *pieces]).astype(np.intp, copy=False)
+    positions = np.arange(part.kept + part.tokens)
     # A row's position is its distance from the run's start plus what the text shares.
-    positions[kept:] -= np.repeat(stops - lengths - part.shared, lengths)
-    return Layout(ids, positions, runs, ends, kept, part.keep)
+    positions[part.kept :] -= np.repeat(stops - lengths - part.shared, lengths)
+    return Layout(ids, positions, *_runs(part, stops.tolist()), part.kept, part.keep)
 
 
 def _runs(part: Pack, stops: list[int]) -> tuple[list[Run], Ints]:
     """Each text's run, which ends at its number of `stops`, and where each row's subtree ends."""
-    kept, rows = part.kept, part.kept + part.tokens
+    rows = part.kept + part.tokens
     ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
     runs: list[Run] = []
-    path = [(0, kept)] if kept else []
-    start, spelled = kept, kept  # where the next run begins; how many rows are on the path
+    path = [(0, part.kept)] if part.kept else []
+    start = n_spelled = part.kept  # where the next run begins; how many rows are on the path
     for stop, shared in zip(stops, part.shared.tolist(), strict=True):
-        _cut_off(path, spelled - shared, ends, start)
+        _cut_off(path, n_spelled - shared, ends, start)
         runs.append(Run(start, stop, tuple(path)))
         # A run that goes on where the path ends makes that slice longer: few slices, few copies.
         if path and path[-1][1] == start:
             path[-1] = (path[-1][0], stop)
         elif stop > start:
             path.append((start, stop))
-        start, spelled = stop, shared + stop - start
+        start, n_spelled = stop, shared + stop - start
     return runs, ends
 
 
-def _cut_off(path: list[tuple[int, int]], over: int, ends: Ints, row: int) -> None:
-    """Cut the last `over` rows off the path, slices of rows; they end at `row`."""
+def _cut_off(path: list[tuple[int, int]], excess: int, ends: Ints, row: int) -> None:
+    """Cut the last `excess` rows off the path, slices of rows; they end at `row`."""
     # From the back: those rows are on no later text's path, so their subtrees end here.
-    while over > 0:
+    while excess > 0:
         start, stop = path.pop()
-        cut = max(stop - over, start)
+        cut = max(stop - excess, start)
         ends[cut:stop] = row
-        over -= stop - cut
+        excess -= stop - cut
         if cut > start:
             path.append((start, cut))

@@ -1,8 +1,8 @@
 """How texts of a model can go through it together: read from its settings, then tried with one small pack."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -13,15 +13,13 @@ from rmlab.inference.attention import Call, Kept
 from rmlab.inference.budget import out_of_memory
 from rmlab.inference.flex import View
 from rmlab.inference.kernels import kernels, serves
-from rmlab.inference.layout import lay_out
+from rmlab.inference.layout import Run, lay_out
 from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
-from rmlab.inference.trie import pack
+from rmlab.inference.planning import Ints, Packing, pack
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel
-
-__all__ = ["Packing", "cached_packing", "goes_on", "how_packed", "packing_support", "read_refusal"]
 
 _LAYERS = {"full_attention", "sliding_attention"}  # kinds that path attention knows
 
@@ -31,42 +29,9 @@ _FAILURES = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
 _SMALL = 20
 """Tokens of a pack that the common beginning of the trial's texts, 28 tokens, does not fit into."""
 
-
-@dataclass(frozen=True)
-class Packing:
-    """How texts go through a model together.
-
-    `refused`: why they cannot share a pack, as half a sentence; None where they can. `causal`: a token sees what comes
-    before it and no more, so that texts with a common beginning share its rows. `views`: what the layers let a row see.
-    `pads`: where there are no packs, texts of different lengths can share a batch, since padding changes nothing.
-    `half_differs`: on a GPU, in half precision, texts in a pack are rounded otherwise than texts alone. `keeps`: a
-    prompt that is larger than a pack can be forwarded in several, which hand keys and values on; believed until the
-    first such prompt, before which `goes_on` tries it.
-    """
-
-    refused: str | None
-    causal: bool = True
-    views: frozenset[View] = frozenset()
-    pads: bool = True
-    half_differs: bool = False
-    keeps: bool = True
-
-    @property
-    def packed(self) -> bool:
-        """Can texts share a pack?"""
-        return self.refused is None
-
-    def __str__(self) -> str:
-        """What packs hold, or why there are none."""
-        if self.packed:
-            content = "texts with shared beginnings" if self.causal else "whole texts"
-            return content + (", rounded otherwise than alone" if self.half_differs else "")
-        return f"none: {self.refused}" + ("" if self.pads else "; texts of one length go together")
-
-
-# By model, so that answers go with it; by device and dtype, as a model that is moved meets other kernels and noise.
-_packings: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Packing]]" = WeakKeyDictionary()
-_goes_on: "WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], bool]]" = WeakKeyDictionary()
+# By model, so that answers go with it.
+_packings: "WeakKeyDictionary[PreTrainedModel, Packing]" = WeakKeyDictionary()
+_prefix_caches: "WeakKeyDictionary[PreTrainedModel, bool]" = WeakKeyDictionary()
 
 
 def packing_support(backbone: "PreTrainedModel") -> Packing:
@@ -75,10 +40,9 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
     Asks the model's settings first. Then forwards a pack of short texts: every layer must come to path attention and
     ask for nothing that it lacks, and each text must come out as it does alone. Texts that cannot share a pack are
     padded where that changes nothing. A GPU's kernels that compute something else are not used. The answer is kept for
-    as long as the model lives, per device and dtype.
+    as long as the model lives.
     """
-    packing = cached_packing(backbone)
-    if packing is None:
+    if backbone not in _packings:
         refused = read_refusal(backbone)
         packing = Packing(refused) if refused else _try_packing(backbone)
         # Refused by trial on a GPU: it may be the kernels that are wrong, not the packs.
@@ -88,35 +52,26 @@ def packing_support(backbone: "PreTrainedModel") -> Packing:
             if without_kernels.packed:
                 kernels(backbone).refuse(packing.refused)
                 packing = without_kernels
-        if not packing.packed:
-            packing = replace(packing, pads=_pads(backbone))
-        _packings.setdefault(backbone, {})[_state(backbone)] = packing
-    return packing
+        _packings[backbone] = packing if packing.packed else replace(packing, pads=_pads(backbone))
+    return _packings[backbone]
 
 
-def goes_on(backbone: "PreTrainedModel") -> bool:
+def supports_prefix_cache(backbone: "PreTrainedModel") -> bool:
     """Do texts come out the same where a pack goes on from the keys and values of the one before?
 
     Tried only for prompts that are larger than a pack: a GPU compiles kernels of their own for it. The answer is kept.
     """
-    answers = _goes_on.setdefault(backbone, {})
-    if _state(backbone) not in answers:
-        answers[_state(backbone)] = _Trial(backbone, 0, causal=True).goes_on(packing_support(backbone).views)
-    return answers[_state(backbone)]
-
-
-def cached_packing(backbone: "PreTrainedModel") -> Packing | None:
-    """The answer of `packing_support` for this model as it is now; None before that."""
-    return _packings.get(backbone, {}).get(_state(backbone))
+    if backbone not in _prefix_caches:
+        texts, views = _trial_texts(backbone, 0)[:3], packing_support(backbone).views
+        _prefix_caches[backbone] = _try_packs(backbone, texts, [0, 0, 0], _SMALL, causal=True, views=views)[0] is None
+    return _prefix_caches[backbone]
 
 
 def how_packed(backbone: "PreTrainedModel") -> tuple[str | None, str]:
     """For people: what packs hold and how attention goes, None before that is known; and what kernels lack, if any."""
-    packing = cached_packing(backbone)
-    if packing is None:
-        return None, ""
-    if not packing.packed or not serves(backbone.device):
-        return str(packing), ""
+    packing = _packings.get(backbone)
+    if packing is None or not packing.packed or not serves(backbone.device):
+        return None if packing is None else str(packing), ""
     return f"{packing}; {kernels(backbone)}", kernels(backbone).trouble
 
 
@@ -137,10 +92,6 @@ def read_refusal(backbone: "PreTrainedModel") -> str | None:
     return f"it has layers of another kind: {', '.join(strange)}" if strange else None
 
 
-def _state(backbone: "PreTrainedModel") -> tuple[str, str]:
-    return str(backbone.device), str(backbone.dtype)
-
-
 def _has_kernels(backbone: "PreTrainedModel") -> bool:
     """Does attention go through a GPU's kernels?"""
     return serves(backbone.device) and kernels(backbone).usable
@@ -151,122 +102,101 @@ def _try_packing(backbone: "PreTrainedModel") -> Packing:
     config = backbone.config.get_text_config()
     # Learned positions may run out in a pack that has more rows than they are.
     learned = 0 if getattr(config, "rope_parameters", None) else getattr(config, "max_position_embeddings", 0)
-    causal = True
-    refused, calls = _Trial(backbone, learned - 8, causal=True).run()
-    if calls and not any(call.causal for call in calls):
-        # Texts several windows long, so that what lies outside of a window shows.
-        nearest = min((call.window for call in calls if call.window), default=0)
-        causal = False
-        refused, calls = _Trial(backbone, max(learned - 8, 6 * nearest), causal=False).run()
+    texts, causal = _trial_texts(backbone, learned - 8), True
+    refused, calls = _try_packs(backbone, texts, [0, 0, 0, 1, 2], 4096, causal=True)
+    if calls and not any(call.view.causal for call in calls):
+        # Texts several windows long, so that what lies outside of a window shows; an encoder's share nothing.
+        nearest = min((call.view.window for call in calls if call.view.window), default=0)
+        texts, causal = _trial_texts(backbone, max(learned - 8, 6 * nearest)), False
+        refused, calls = _try_packs(backbone, texts, range(5), 4096, causal=False)
     if refused:
         return Packing(refused)
     half_differs = backbone.dtype.itemsize < 4 and _has_kernels(backbone)
     return Packing(None, causal, frozenset(call.view for call in calls), half_differs=half_differs)
 
 
-class _Trial:
-    """A pack of five texts, read at both ends of each run, beside the same texts alone.
+def _trial_texts(backbone: "PreTrainedModel", longest: int) -> list[Ints]:
+    """Three texts with common beginnings and two that lie apart, the last of these of up to `longest` tokens."""
+    ids = _random_ids(backbone, 80 + min(max(longest, 16), 1024))
+    # The second text leaves the first after 28 tokens, the third leaves the second six tokens later: a branch in a
+    # branch.
+    return [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]], ids[65:80], ids[80:]]
 
-    Three texts have common beginnings, two lie apart, one of these of up to `longest` tokens.
-    """
 
-    def __init__(self, backbone: "PreTrainedModel", longest: int, *, causal: bool) -> None:
-        self.backbone, self.causal = backbone, causal
-        ids = _random_ids(backbone, 80 + min(max(longest, 16), 1024))
-        # The second text leaves the first after 28 tokens, the third leaves the second six tokens later: a branch in a
-        # branch.
-        self.sharing = [ids[:34], np.r_[ids[:28], ids[40:50]], np.r_[ids[:28], ids[40:46], ids[60:65]]]
-        texts = [*self.sharing, ids[65:80], ids[80:]]
-        # Five groups: an encoder's texts share nothing.
-        part = pack(texts, [0, 0, 0, 1, 2] if causal else range(5), budget=4096)[0]
-        self.layout = lay_out(part, texts)
-        self.states_alone: dict[int, Tensor] = {}
-        self.embeddings_alone: list[Tensor] = []  # what enters the first layer
-        for text, run in zip(part.texts.tolist(), self.layout.runs, strict=True):
-            # The first row after what is shared, and the last: where a wrong path or position shows.
-            ends = np.array([run.offset, len(texts[text]) - 1])
-            with _recorded_embeddings(backbone, len(texts[text])) as embeddings:
-                self.states_alone[text] = alone(backbone, texts[text], ends)
-            self.embeddings_alone += embeddings[:1]
-
-    def run(self) -> tuple[str | None, list[Call]]:
-        """Why the texts cannot share this pack, None where they can; and the attention calls."""
-        import torch
-
-        rows = np.concatenate([[run.start, run.stop - 1] for run in self.layout.runs])
+def _try_packs(
+    backbone: "PreTrainedModel",
+    texts: list[Ints],
+    groups: Sequence[int],
+    budget: int,
+    *,
+    causal: bool,
+    views: frozenset[View] = frozenset(),
+) -> tuple[str | None, list[Call]]:
+    """Why the texts do not come out of packs as they do alone, None where they do; the last pack's attention calls."""
+    kept, calls, complaints = Kept(), list[Call](), list[str]()
+    for part in pack(texts, groups, budget):
+        layout = lay_out(part, texts)
+        # Of each run the first row, behind what is shared, and the last: where a wrong path or position shows.
+        rows = np.concatenate([[run.start, run.stop - 1] for run in layout.runs])
         try:
-            with _recorded_embeddings(self.backbone, len(self.layout.ids)) as embeddings:
-                states, calls = packed_rows(self.backbone, self.layout, rows)
+            with _first_layer_inputs(backbone) as inputs:
+                states, calls = packed_rows(backbone, layout, rows, views, kept)
         except _FAILURES as error:
             if out_of_memory(error):
                 raise
             return f"it does not run with path attention: {error}", []
-        apart = _distance(states, torch.cat(list(self.states_alone.values())))
-        return next(self._complaints(embeddings, apart, calls), None), calls
-
-    def goes_on(self, views: frozenset[View]) -> bool:
-        """Do the texts come out the same in packs that are too small for their common beginning?"""
-        kept, distances = Kept(), []
-        try:
-            for part in pack(self.sharing, [0] * len(self.sharing), _SMALL):
-                layout = lay_out(part, self.sharing)
-                ends = np.array([run.stop - 1 for run in layout.runs])
-                states, _ = packed_rows(self.backbone, layout, ends, views, kept)
-                for state, text in zip(states, part.finished.tolist(), strict=False):
-                    distances.append(_distance(state, self.states_alone[text][-1]))
-        except _FAILURES as error:
-            if out_of_memory(error):
-                raise
-            return False
-        return all(distance <= _noise(self.backbone) for distance in distances)
-
-    def _complaints(self, embeddings: "list[Tensor]", apart: float, calls: list[Call]) -> Iterator[str]:
-        yield from _call_complaints(self.backbone.config.get_text_config(), calls)
-        if any(call.causal != self.causal for call in calls):
-            yield (
-                "it attends in both directions" if self.causal else "only some of its layers attend in both directions"
-            )
-        # Before any attention: a model that adds positions of its own to the embeddings is found out here.
-        for path, single in zip(self.layout.paths, self.embeddings_alone if embeddings else (), strict=False):
-            # Rounded once or twice by now, so that another position is plain in any dtype.
-            if not _distance(embeddings[0][:, path], single) <= min(_noise(self.backbone), 0.02):
-                yield "tokens in a pack enter the first layer different from tokens of texts alone"
-        if not apart <= _noise(self.backbone):
-            yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
+        complaints += _call_complaints(backbone.config.get_text_config(), calls, causal=causal)
+        for text, run, ends in zip(part.texts, layout.runs, states.split(2), strict=True):
+            entered = [rows[0, run.start - layout.kept : run.stop - layout.kept] for rows in inputs]
+            complaints += _run_complaints(backbone, texts[text], run, entered, ends)
+    return next(iter(complaints), None), calls
 
 
-def _call_complaints(config: "PreTrainedConfig", calls: list[Call]) -> Iterator[str]:
+def _run_complaints(
+    backbone: "PreTrainedModel", ids: Ints, run: Run, entered: "list[Tensor]", ends: "Tensor"
+) -> Iterator[str]:
+    """Differences between a text alone and its run in a pack: what `entered` the first layer, states at its `ends`."""
+    stop = run.offset + run.stop - run.start
+    with _first_layer_inputs(backbone) as inputs:
+        ends_alone = alone(backbone, ids, np.array([run.offset, stop - 1]))
+    # Before any attention: a model that adds positions of its own to the embeddings is found out here.
+    for packed, single in zip(entered, inputs, strict=False):
+        # Rounded once or twice by now, so that another position is plain in any dtype.
+        if not _distance(packed.float(), single[0, run.offset : stop].float()) <= min(_noise(backbone), 0.02):
+            yield "tokens in a pack enter the first layer different from tokens of texts alone"
+    apart = _distance(ends, ends_alone)
+    if not apart <= _noise(backbone):
+        yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
+
+
+def _call_complaints(config: "PreTrainedConfig", calls: list[Call], *, causal: bool) -> Iterator[str]:
+    """What attention calls ask for that packs cannot give."""
     if len(calls) != config.num_hidden_layers:
         yield f"{len(calls)} of its {config.num_hidden_layers} layers use the attention interface"
-    for call in calls:
-        for name in call.refused:
-            yield f"its attention asks for {name}"
+    yield from (f"its attention asks for {name}" for call in calls for name in call.refused)
     # A window that a layer does not hand over would be missing in path attention.
     layer_types = getattr(config, "layer_types", None)
     slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     windows = layer_types.count("sliding_attention") if layer_types else len(calls) * bool(slides)
-    if windows != sum(call.window is not None for call in calls):
+    if windows != sum(call.view.window is not None for call in calls):
         yield "it has sliding windows that its layers do not hand to attention"
+    if any(call.view.causal != causal for call in calls):
+        yield "it attends in both directions" if causal else "only some of its layers attend in both directions"
 
 
 @contextmanager
-def _recorded_embeddings(backbone: "PreTrainedModel", rows: int) -> "Iterator[list[Tensor]]":
-    """Inside the block: what enters the first layer when a text or pack of `rows` rows goes through it."""
+def _first_layer_inputs(backbone: "PreTrainedModel") -> "Iterator[list[Tensor]]":
+    """Inside the block: what enters the first layer, (1, rows, hidden) for each pass."""
     import torch
 
-    embeddings: list[Tensor] = []
-
-    def record(layer: object, inputs: tuple[object, ...]) -> None:
-        if inputs and isinstance(inputs[0], torch.Tensor) and inputs[0].shape[:-1] == (1, rows):
-            embeddings.append(inputs[0].float())
-
+    inputs: list[Tensor] = []
     # By their number, as names of layers differ from model to model.
     n_layers = backbone.config.get_text_config().num_hidden_layers
     lists = (module for module in backbone.modules() if isinstance(module, torch.nn.ModuleList))
     layers = next((list(modules) for modules in lists if len(modules) == n_layers), [])
-    handles = [layer.register_forward_pre_hook(record) for layer in layers[:1]]
+    handles = [layer.register_forward_pre_hook(lambda _, args: inputs.extend(args[:1])) for layer in layers[:1]]
     try:
-        yield embeddings
+        yield inputs
     finally:
         for handle in handles:
             handle.remove()

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
@@ -16,16 +15,12 @@ from rmlab.inference.budget import offloaded
 from rmlab.inference.flex import View, filled, tables
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.layout import Layout
+from rmlab.inference.planning import Ints, Tokens
 from rmlab.inference.transfers import upload
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
-
-__all__ = ["accepts", "alone", "exclusive_pass", "packed_rows", "padded_rows", "position_scales"]
-
-Ints = NDArray[np.intp]
-Tokens = NDArray[np.integer]
 
 FILLING = 0.01
 """Where a pack needs at most this share of further rows to fill a kernel's size, they go through the whole model: that
@@ -43,46 +38,33 @@ def alone(backbone: "PreTrainedModel", sequence: Tokens, reads: Tokens) -> "Tens
 
 
 def packed_rows(
-    backbone: "PreTrainedModel", layout: Layout, rows: Ints, views: Set[View] = frozenset(), kept: Kept | None = None
+    backbone: "PreTrainedModel", layout: Layout, rows: Ints, views: Set[View] = frozenset(), prefix: Kept | None = None
 ) -> "tuple[Tensor, list[Call]]":
     """Hidden states of some forwarded `rows` of a pack, (n, hidden) float32, and the attention calls that made them.
 
-    `views`: what the layers let a row see, as far as known, so that the tables for it go up with the pack. `kept`: what
-    the pack before has left, where the layout goes on from that; takes what the next pack needs. Everything goes up in
-    one copy, and nothing comes back before the states are asked for.
+    `views`: what the layers let a row see, as far as known, so that the tables for it go up with the pack. `prefix`:
+    what the pack before has left, where the layout goes on from that; takes what the next pack needs. Everything goes
+    up in one copy, and nothing comes back before the states are asked for.
     """
-    layout = _fill(backbone, layout)
-    # A cache of keys and values would cost memory, and nothing is generated from it.
-    options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
+    on_kernels = serves(backbone.device) and kernels(backbone).usable
+    size = filled(layout.forwarded)
+    if on_kernels and size - layout.forwarded <= FILLING * size:
+        layout = layout.filled(size)
+    # Rows are counted from the first forwarded one.
+    ids, positions = layout.ids[None, layout.kept :], layout.positions[None, layout.kept :]
+    arrays: dict[Hashable, NDArray[np.generic]] = {"ids": ids, "positions": positions, "rows": rows - layout.kept}
+    for view in views if on_kernels else ():
+        arrays |= tables(layout, view)
     with exclusive_pass(backbone, layout.positions.max() + 1):
         # Kernels are compiled for tensors made inside: those made outside are of another sort to torch.
-        sent = upload(dict(_arrays(backbone, layout, rows, views)), backbone.device)
-        with paths(backbone, layout, sent, kept) as calls:
-            states = backbone(input_ids=sent["ids"], position_ids=sent["positions"], **options).last_hidden_state[0]
+        uploaded = upload(arrays, backbone.device)
+        with paths(backbone, layout, uploaded, prefix) as calls:
+            states = _forward(backbone, input_ids=uploaded["ids"], position_ids=uploaded["positions"])[0]
         # A model that drops or adds rows would be read at the wrong ones.
         if len(states) != layout.forwarded:
             raise ValueError(f"{len(states)} rows came out of a pack of {layout.forwarded}")
         # Only the wanted rows become float32: heads compute in it, whatever the model's dtype is.
-        return states[sent["rows"].to(states.device)].float(), calls
-
-
-def _fill(backbone: "PreTrainedModel", layout: Layout) -> Layout:
-    """The layout, filled up to a kernel's size where that costs next to nothing."""
-    size = filled(layout.forwarded)
-    few = size - layout.forwarded <= FILLING * size
-    return layout.filled(size) if few and serves(backbone.device) and kernels(backbone).usable else layout
-
-
-def _arrays(
-    backbone: "PreTrainedModel", layout: Layout, rows: Ints, views: Set[View]
-) -> Iterator[tuple[Hashable, NDArray[np.generic]]]:
-    """All that a pack needs on the device, by name; rows are counted from the first forwarded one."""
-    yield "ids", layout.ids[None, layout.kept :]
-    yield "positions", layout.positions[None, layout.kept :]
-    yield "rows", rows - layout.kept
-    if serves(backbone.device) and kernels(backbone).usable:
-        for view in views:
-            yield from tables(layout, view).items()
+        return states[uploaded["rows"].to(states.device)].float(), calls
 
 
 def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts: Ints, reads: Ints) -> "Tensor":
@@ -92,28 +74,28 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts:
     """
     lengths = np.array([len(ids) for ids in sequences])
     real = np.arange(lengths.max())[None, :] < lengths[:, None]  # (texts, longest): False is padding
-    ids = np.full(real.shape, _pad_id(backbone), np.int64)
+    # The model's own pad token: some encoders count positions by it.
+    pad = getattr(backbone.config.get_text_config(), "pad_token_id", None)
+    ids = np.full(real.shape, 0 if pad is None or pad < 0 else pad, np.int64)
     ids[real] = np.concatenate(list(sequences))
-    options: dict[str, Tensor | bool] = (
-        {} if real.all() else {"attention_mask": _as_tensor(backbone, real.astype(np.int64))}
-    )
-    if accepts(backbone, "use_cache"):
-        options["use_cache"] = False
+    arrays = {"input_ids": ids} | ({} if real.all() else {"attention_mask": real.astype(np.int64)})
     with exclusive_pass(backbone, lengths.max()):
-        states = backbone(input_ids=_as_tensor(backbone, ids), **options).last_hidden_state
-        read: Tensor = states[_as_tensor(states, texts), _as_tensor(states, reads)].float()
-        return read
+        states = _forward(backbone, **upload(arrays, backbone.device))
+        places = upload({"texts": texts, "reads": reads}, states.device)
+        return states[places["texts"], places["reads"]].float()
+
+
+def _forward(backbone: "PreTrainedModel", **inputs: "Tensor") -> "Tensor":
+    """The last hidden states, (texts, rows, hidden)."""
+    # A cache of keys and values would cost memory, and nothing is generated from it.
+    options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
+    states: Tensor = backbone(**inputs, **options).last_hidden_state
+    return states
 
 
 def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
     """Does the model's forward method name this argument?"""
-    # Of the function behind the bound method: the same for all models of a class, and the cache holds on to no model.
-    return argument in _arguments(getattr(backbone.forward, "__func__", backbone.forward))
-
-
-@lru_cache(maxsize=64)
-def _arguments(function: Callable[..., object]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+    return argument in inspect.signature(backbone.forward).parameters
 
 
 def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
@@ -151,7 +133,7 @@ def exclusive_pass(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
         try:
             if position_scales(backbone, np.array([longest]))[0] > 1:
                 # "dynamic" keeps the scale of the longest text that it met until a short one comes.
-                backbone(input_ids=_as_tensor(backbone, np.zeros((1, 1), np.int64)))
+                backbone(input_ids=torch.zeros((1, 1), dtype=torch.int64, device=backbone.device))
             yield
         finally:
             if training:
@@ -159,15 +141,3 @@ def exclusive_pass(backbone: "PreTrainedModel", longest: int) -> Iterator[None]:
             # A short text switches BigBird to full attention for good; long texts after it would get other scores.
             if attention_type != getattr(backbone, "attention_type", None):
                 cast("Callable[[object], None]", backbone.set_attention_type)(attention_type)
-
-
-def _as_tensor(owner: "PreTrainedModel | Tensor", values: NDArray[np.generic]) -> "Tensor":
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(values), device=owner.device)
-
-
-def _pad_id(backbone: "PreTrainedModel") -> int:
-    """The model's own pad token: some encoders count positions by it."""
-    pad = getattr(backbone.config.get_text_config(), "pad_token_id", None)
-    return 0 if pad is None or pad < 0 else int(pad)

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["read_late", "upload"]
-
 Key = TypeVar("Key")
 Name = TypeVar("Name", bound=Hashable)
 

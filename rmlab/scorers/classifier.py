@@ -153,7 +153,8 @@ class Classifier(LocalScorer[Prepared]):
 
     def alone(self, prepared: Prepared, numbers: Ints) -> NDArray[np.float64]:
         """Scores of the texts with these `numbers`, each forwarded by itself: the reference for everything faster."""
-        from rmlab.inference.forward import Batch, alone
+        from rmlab.inference.forward import Batch
+        from rmlab.inference.passes import alone
 
         sequences, reads = self.places(prepared, numbers)
         scores = []

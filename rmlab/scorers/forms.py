@@ -73,7 +73,7 @@ class Comparisons:
     @property
     def tokens(self) -> Reads:
         """How many of these have to be forwarded, where beginnings are shared."""
-        from rmlab.inference.trie import own_tokens
+        from rmlab.inference.planning import own_tokens
 
         return own_tokens(self.texts.ids, self.groups)
 

@@ -187,7 +187,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
 
     def alone(self, prepared: Comparisons, numbers: Ints) -> Floats:
         """The same logits, each text forwarded by itself: the reference for everything faster."""
-        from rmlab.inference.forward import alone
+        from rmlab.inference.passes import alone
 
         ids, reads = self.places(prepared, numbers)
         model, head = self.parts

@@ -51,7 +51,7 @@ class Prepared:
     @property
     def tokens(self) -> NDArray[np.intp]:
         """How many of these have to be forwarded: all for an encoder, else those that no text before it has."""
-        from rmlab.inference.trie import own_tokens
+        from rmlab.inference.planning import own_tokens
 
         return self.lengths if self.by_length else own_tokens(self.encoded.ids, self.encoded.groups)
 

@@ -72,7 +72,8 @@ class LanguageModel(LocalModel):
 
     def log_probs(self, prepared: Prepared, text: int) -> Floats:
         """Log-probability of each token of a text's answer, forwarded by itself, shape (tokens,)."""
-        from rmlab.inference.forward import Batch, alone
+        from rmlab.inference.forward import Batch
+        from rmlab.inference.passes import alone
 
         ids, reads, targets = answer(prepared, text)
         rows = alone(self.backbone, ids, reads)
