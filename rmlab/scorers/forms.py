@@ -16,30 +16,18 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = [
-    "FORMS",
-    "Comparisons",
-    "Form",
-    "Texts",
-    "choose_form",
-    "content_key",
-    "letters",
-    "order_name",
-    "require_one_of_each",
-]
-
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
 """Prompts, the answers written first, and those written second."""
 
-_MARKS = {
-    "<|source|>": "source_prefix_id",
-    "<|candidate1|>": "cand1_prefix_id",
-    "<|candidate2|>": "cand2_prefix_id",
-}
+_CANDIDATES = ("<|candidate1|>", "<|candidate2|>")
+_MARKS = {"<|source|>": "source_prefix_id"} | dict(
+    zip(_CANDIDATES, ("cand1_prefix_id", "cand2_prefix_id"), strict=True)
+)
+"""Markers of PairRM's texts, and the setting that names each one's token."""
 _REWARD_BENCH_BETWEEN = "\n    \n    "
-"""What stands between the turns in RewardBench's template of Better-PairRM: the indentation of its source."""
+"""Separator of the turns in RewardBench's template of Better-PairRM: the indentation of its source."""
 _PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM": "better-pairrm"}
 
 
@@ -78,18 +66,18 @@ class Comparisons:
         return own_tokens(self.texts.ids, self.groups)
 
 
-Encode = Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Texts]
-
-
 @dataclass(frozen=True)
 class Form:
-    """One way to ask. `task`: the transformers class that loads the model. `encode`: comparisons to Texts."""
+    """One way to ask. `task`: the transformers class that loads the model. `encode`: comparisons to Texts.
+
+    `longest`: the tokens that the model was trained on, where its configuration does not say so.
+    """
 
     name: str
     models: str
     task: str
-    encode: Encode
-    longest: int | None
+    encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Texts]
+    longest: int | None = None
 
 
 def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None = None) -> Form:
@@ -98,27 +86,24 @@ def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None
     PairRM and Better-PairRM have the same keys: a copy of the latter must be named. Raises DataError for another name
     and for a model that is not pairwise.
     """
-    form = _named(name) if name is not None else _form_of_checkpoint(checkpoint)
-    if convention == "reward-bench" and form.name == "better-pairrm":
-        return replace(form, encode=partial(_encode_better, between=_REWARD_BENCH_BETWEEN, source_apart=True))
+    name = name or _detect_form(checkpoint)
+    if name not in FORMS:
+        raise DataError(f"form={name!r}; {nearest(name, list(FORMS))}")
+    form = FORMS[name]
+    if convention == "reward-bench" and name == "better-pairrm":
+        source = partial(_better_source, between=_REWARD_BENCH_BETWEEN)
+        return replace(form, encode=partial(_BETTER, write_source=source, source_apart=True))
     return form
 
 
-def _named(name: str) -> Form:
-    rows = {form.name: form for form in FORMS}
-    if name not in rows:
-        raise DataError(f"form={name!r}; {nearest(name, list(rows))}")
-    return rows[name]
-
-
-def _form_of_checkpoint(checkpoint: Checkpoint) -> Form:
-    """The form that the checkpoint's keys and configuration ask for."""
+def _detect_form(checkpoint: Checkpoint) -> str:
+    """The name of the form that the checkpoint's keys and configuration ask for."""
     if any(key.startswith("head_layer.") for key in checkpoint.files):
-        return _named(_PUBLISHED.get(checkpoint.name, "pairrm"))
+        return _PUBLISHED.get(checkpoint.name, "pairrm")
     if getattr(checkpoint.config, "is_encoder_decoder", False):
-        return _named("steamshp")
+        return "steamshp"
     if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
-        return _named("letters")
+        return "letters"
     raise DataError(
         f"model={checkpoint.name!r} is not a pairwise model that rmlab knows (no head_layer, no encoder and decoder, "
         "no language model); a model that scores single answers goes to rmlab.classifier"
@@ -160,37 +145,15 @@ def _better_source(prompt: Prompt, between: str) -> str:
     return between.join([*conversation, "ASSISTANT: "])
 
 
-def _encode_pairrm(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
-    parts = [
-        (_pairrm_source(prompt), _pairrm_candidate(prompt, first), _pairrm_candidate(prompt, second))
-        for prompt, first, second in zip(*texts, strict=True)
-    ]
-    # The limits of LLM-Blender's own code: 1,224 tokens of the prompt and 412 of each answer.
-    return _join(tokenizer, checkpoint, parts, source_longest=1224, longest=2048, keep_end=False)
-
-
-def _encode_better(
+def _encode_marked(
     tokenizer: "PreTrainedTokenizerBase",
     checkpoint: Checkpoint,
     *texts: *Columns,
-    between: str = "\n\n\n",
-    source_apart: bool = False,
-) -> Texts:
-    parts = [(_better_source(prompt, between), first, second) for prompt, first, second in zip(*texts, strict=True)]
-    # Better-PairRM's: 2,030 tokens and 670.
-    return _join(
-        tokenizer, checkpoint, parts, source_longest=2030, longest=3370, keep_end=True, source_apart=source_apart
-    )
-
-
-def _join(
-    tokenizer: "PreTrainedTokenizerBase",
-    checkpoint: Checkpoint,
-    parts: Sequence[tuple[str, str, str]],
-    *,
+    write_source: Callable[[Prompt], str],
+    write_candidate: Callable[[Prompt, str], str],
     source_longest: int,
     longest: int,
-    keep_end: bool,
+    keep_end: bool = False,
     source_apart: bool = False,
 ) -> Texts:
     """Source and two candidates, each with marker and special tokens, read at the markers (LLM-Blender's layout).
@@ -201,9 +164,11 @@ def _join(
     marker = tokenizer.encode("<|source|>") if source_apart else []
     n_opening = len(marker) + 1 if source_apart else 2
     ids, reads, cut = [], [], []
-    for source, *candidates in parts:
+    for prompt, *answers in zip(*texts, strict=True):
+        source = write_source(prompt)
         coded = [[*marker, *tokenizer.encode(source if source_apart else f"<|source|>{source}")]]
-        coded += [tokenizer.encode(mark + text) for mark, text in zip(list(_MARKS)[1:], candidates, strict=True)]
+        for mark, answer in zip(_CANDIDATES, answers, strict=True):
+            coded.append(tokenizer.encode(mark + write_candidate(prompt, answer)))
         clipped = [_clip(coded[0], source_longest, n_opening if keep_end else None)]
         room = (longest - len(clipped[0])) // 2
         clipped += [_clip(candidate, room, None) for candidate in coded[1:]]
@@ -245,13 +210,20 @@ def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
     if not tokenizer.chat_template:
         raise DataError(
             f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
-            "known; save the model with the template it was trained with (tokenizer.chat_template = ...)"
+            "known; set tokenizer.chat_template and save it"
         )
-    jinja = choose_template(tokenizer, None)[1]
+    jinja, bos = choose_template(tokenizer, None)[1], tokenizer.bos_token
     write = partial(render, tokenizer, jinja, header=False)
-    _require_no_bos_in_turns(write, tokenizer.bos_token, checkpoint)
-    questions = [[{"role": "user", "content": _letters_question(*sequence)}] for sequence in zip(*texts, strict=True)]
-    chats = [chat.replace(tokenizer.bos_token, "") if tokenizer.bos_token else chat for chat in write(questions)]
+    # The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it.
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    if bos and write([turns])[0].count(bos) > 1:
+        raise DataError(
+            f"model={checkpoint.name!r}: form='letters' leaves out the beginning token, and with {bos!r} this chat "
+            "template opens every turn; save a copy with tokenizer.bos_token = None, or ask it with "
+            "rmlab.judge(..., mode='logprob')"
+        )
+    questions = [[{"role": "user", "content": _letters_question(*row)}] for row in zip(*texts, strict=True)]
+    chats = [chat.replace(bos, "") if bos else chat for chat in write(questions)]
     coded = call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
     ids = [np.array(sequence, np.int32) for sequence in coded]
     reads = [np.array([len(sequence) - 1]) for sequence in ids]
@@ -264,19 +236,6 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
         for turn in _turns(prompt)
     )
     return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
-
-
-def _require_no_bos_in_turns(
-    write: Callable[[list[list[dict[str, str]]]], list[str]], bos: str | None, checkpoint: Checkpoint
-) -> None:
-    """The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it."""
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    if bos and write([turns])[0].count(bos) > 1:
-        raise DataError(
-            f"model={checkpoint.name!r}: form='letters' leaves out the beginning token, and with {bos!r} this chat "
-            "template opens every turn; save a copy whose tokenizer has none (tokenizer.bos_token = None, then "
-            "save_pretrained), or ask it with rmlab.judge(..., mode='logprob')"
-        )
 
 
 def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
@@ -292,13 +251,31 @@ def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoin
     return Texts(ids, [np.zeros(1, np.intp) for _ in ids], np.zeros(len(ids), bool))
 
 
-FORMS: tuple[Form, ...] = (
-    Form("pairrm", "PairRM-hf", "AutoModel", _encode_pairrm, None),
-    Form("better-pairrm", "Better-PairRM", "AutoModel", _encode_better, None),
-    Form("steamshp", "SteamSHP on Flan-T5", "AutoModelForSeq2SeqLM", _encode_steamshp, 512),
-    Form("letters", "RLHFlow pair-preference models", "AutoModelForCausalLM", _encode_letters, None),
+# The limits are those of the authors' own code.
+_PAIRRM = partial(
+    _encode_marked,
+    write_source=_pairrm_source,
+    write_candidate=_pairrm_candidate,
+    source_longest=1224,
+    longest=2048,
 )
-"""Every form. `longest`: the tokens that the model was trained on, where its configuration does not say so."""
+_BETTER = partial(
+    _encode_marked,
+    write_source=partial(_better_source, between="\n\n\n"),
+    write_candidate=lambda _, response: response,
+    source_longest=2030,
+    longest=3370,
+    keep_end=True,
+)
+FORMS = {
+    form.name: form
+    for form in (
+        Form("pairrm", "PairRM-hf", "AutoModel", _PAIRRM),
+        Form("better-pairrm", "Better-PairRM", "AutoModel", _BETTER),
+        Form("steamshp", "SteamSHP on Flan-T5", "AutoModelForSeq2SeqLM", _encode_steamshp, 512),
+        Form("letters", "RLHFlow pair-preference models", "AutoModelForCausalLM", _encode_letters),
+    )
+}
 
 
 def content_key(ids: Ids, reads: Reads) -> str:

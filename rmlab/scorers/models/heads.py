@@ -14,8 +14,6 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HEADS", "Head", "choose", "layers"]
-
 Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
 Function = Callable[["Tensor"], "Tensor"]
@@ -61,19 +59,17 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     """
     keys = list(keys)
     if name is None:
-        fitting = (
-            h for h in HEADS if not h.explicit_only and (h.setting is None or h.setting in settings) and h.keys(keys)
-        )
-        return next(fitting, _LABELS)
-    rows = {head.name: head for head in HEADS}
-    if name not in rows:
-        raise DataError(f"head={name!r}; {nearest(name, list(rows))}")
-    if not rows[name].keys(keys) and rows[name] is not _LABELS:
+        candidates = (head for head in HEADS if not head.explicit_only and (head.setting or "") in {"", *settings})
+        return next((head for head in candidates if head.keys(keys)), _LABELS)
+    heads = {head.name: head for head in HEADS}
+    if name not in heads:
+        raise DataError(f"head={name!r}; {nearest(name, list(heads))}")
+    if not heads[name].keys(keys) and heads[name] is not _LABELS:
         raise DataError(
-            f"head={name!r} needs the weights {', '.join(rows[name].parts)}, which the checkpoint does not have; leave "
-            "head out to find the head by its keys"
+            f"head={name!r} needs the weights {', '.join(heads[name].parts)}, which the checkpoint does not have; "
+            "leave head out to find the head by its keys"
         )
-    return rows[name]
+    return heads[name]
 
 
 def layers(weights: Weights, prefix: str, activation: str) -> Callable[["Tensor"], "Tensor"]:
@@ -123,17 +119,15 @@ def _normalized(weights: Weights, settings: Settings) -> Function:
     def score(states: "Tensor") -> "Tensor":
         scores = run(states[:, 0])
         if settings.get("do_normalize", False):
-            mean, variance = (_moment(weights, settings, name, scores) for name in ("mean", "var"))
+            mean, variance = (
+                weights[key] if (key := f"normalizer.{moment}") in weights else scores.new_tensor(settings[moment])
+                for moment in ("mean", "var")
+            )
             scores = scores - mean if kind == "reward" else scores
             scores = scores / (variance.sqrt() + 1e-8) if kind in {"reward", "cost"} else scores
         return -scores if kind == "cost" else scores
 
     return score
-
-
-def _moment(weights: Weights, settings: Settings, name: str, template: "Tensor") -> "Tensor":
-    stored = weights.get(f"normalizer.{name}")
-    return stored if stored is not None else template.new_tensor(settings[name])
 
 
 def _gated(weights: Weights, settings: Settings) -> Function:
@@ -199,10 +193,15 @@ def _projected(weights: Weights, settings: Settings) -> Function:
     return _stack("out_proj")(weights, settings)
 
 
+def _linear(name: str, models: str, part: str, extra: tuple[str, ...] = ()) -> Head:
+    """A head that is the linear layer `part`, with or without a bias."""
+    make = _normalized if extra else _stack(part)
+    return Head(name, models, (f"{part}.weight",), make, extra=(f"{part}.bias", *extra), bos_twice=True)
+
+
 _LABELS = Head(
     "labels", "Skywork, FsfairX, OffsetBias, RM-Mistral, tulu, OpenAssistant DeBERTa, SteerLM exports", (), None
 )
-
 _GATING = ("regression_layer.weight", "gating.layers")
 _GATING_EXTRA = ("gating.logit_scale", "reward_transform_matrix")
 
@@ -213,30 +212,9 @@ HEADS: tuple[Head, ...] = (
     Head("attributes", "URM", ("score", "weights.fc"), _attribute_means),
     Head("attribute_means", "URM without its gate", ("score",), _attribute_means, explicit_only=True),
     Head("value_stack", "GRM", ("v_head.summary",), _stack("v_head.summary"), bos_twice=True),
-    Head(
-        "value",
-        "InternLM2-reward, Starling, Athene",
-        ("v_head.weight",),
-        _stack("v_head"),
-        extra=("v_head.bias",),
-        bos_twice=True,
-    ),
-    Head(
-        "regression",
-        "Eurus-RM, UltraRM",
-        ("regression_head.weight",),
-        _stack("regression_head"),
-        extra=("regression_head.bias",),
-        bos_twice=True,
-    ),
-    Head(
-        "score_head",
-        "Beaver",
-        ("score_head.weight",),
-        _normalized,
-        extra=("score_head.bias", "normalizer"),
-        bos_twice=True,
-    ),
+    _linear("value", "InternLM2-reward, Starling, Athene", "v_head"),
+    _linear("regression", "Eurus-RM, UltraRM", "regression_head"),
+    _linear("score_head", "Beaver", "score_head", extra=("normalizer",)),
     Head("projection", "OASST Pythia", ("out_proj.weight",), _projected, extra=("out_proj.bias",), setting="pooling"),
     Head("score_stack", "INF-ORM, WorldPM", ("score.0", "score.2"), _stack("score")),
     Head("first_logit", "Nemotron-70B-Reward-HF", ("lm_head.weight",), _stack("lm_head"), explicit_only=True, rows=1),

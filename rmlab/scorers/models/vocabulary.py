@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["Vocabulary"]
-
 _CHUNK_BYTES = {"cpu": 1 << 26, "cuda": 1 << 29}
 
 
@@ -31,9 +29,8 @@ class Vocabulary:
         self.weight = layer.weight if _widens(layer.weight) else layer.weight.float()
         self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
         self.cap = getattr(config, "final_logit_softcapping", None)
-        self.factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
-            getattr(config, "logits_scaling", None) or 1.0
-        )
+        scale, divisor = (getattr(config, name, None) or 1.0 for name in ("logit_scale", "logits_scaling"))
+        self.factor = float(scale) / float(divisor)
         self._compare(model, name)
 
     @property
