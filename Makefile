@@ -35,7 +35,7 @@ test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
 	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20' 'nh3>=0.2.18' 'mdit-py-plugins>=0.4'
 	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_stats_*.py tests/test_bias_*.py tests/test_plots*.py)
 
-mutants: .venv/dev  ## how many of 400 changed lines the tests notice: see benchmarks/README.md
+mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see benchmarks/README.md
 	$(BIN)/python benchmarks/mutants.py
 
 gpu-check: .venv/dev  ## five minutes on a GPU: what rmlab does there, as text to paste into an issue
@@ -119,6 +119,10 @@ clean:
 
 .venv/docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+.venv/mutmut: .venv/dev
+	$(PIP) mutmut==3.8.1
 	@touch $@
 
 # Without its dependencies: rmlab needs the weights, not what the package would run them with.
