@@ -5,8 +5,7 @@ import re
 import pandas as pd
 
 from rmlab.judges.modes import AnswerJudge, PairJudge
-from rmlab.judges.questions import Answer
-from rmlab.judges.templates import load_template
+from rmlab.judges.questions import Answer, load_template
 
 _SHOWN = re.compile(r"<answer_a>\n(.*)\n</answer_a>\n\n<answer_b>\n(.*)\n</answer_b>", re.DOTALL)
 _RATED = re.compile(r"(?:<answer>|Reply of the assistant:\n---)\n(.*)\n(?:</answer>|---)", re.DOTALL)

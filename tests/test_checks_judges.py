@@ -5,8 +5,7 @@ from judge_fakes import Speaker, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge
-from rmlab.judges.questions import Answer
-from rmlab.judges.templates import load_template
+from rmlab.judges.questions import Answer, load_template
 
 
 def rows(judge, n=20):

@@ -8,8 +8,7 @@ from judge_fakes import responses
 
 import rmlab
 from rmlab import toy
-from rmlab.judges.questions import Question
-from rmlab.judges.templates import Template
+from rmlab.judges.questions import Question, Template
 from rmlab.tables import DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

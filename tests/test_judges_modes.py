@@ -9,8 +9,7 @@ from judge_fakes import Speaker, both, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
-from rmlab.judges.questions import Answer, shuffled_order
-from rmlab.judges.templates import load_template
+from rmlab.judges.questions import Answer, load_template, shuffled_order
 from rmlab.scorers import guards
 from rmlab.tables import DataError
 

@@ -73,8 +73,7 @@ def test_the_server_and_this_process_write_the_same(served):
     url, folder = served
     here = rmlab.judge(folder, answer_tokens=6, device="cpu", dtype="float32").speaker
     there = rmlab.judge(str(folder), url, answer_tokens=6).speaker
-    from rmlab.judges.questions import Question
-    from rmlab.judges.templates import Template
+    from rmlab.judges.questions import Question, Template
 
     words = Template("plain", "", "{prompt}")
     asked = [Question(i, (0,), 0, words, text, ("",)) for i, text in enumerate(toy.models.TEXTS[:4])]

@@ -3,7 +3,7 @@
 import pytest
 
 from rmlab.judges import load_template, shipped
-from rmlab.judges.templates import conversation, reworded
+from rmlab.judges.questions import conversation, reworded
 from rmlab.tables import DataError
 
 SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
@@ -69,5 +69,5 @@ def test_unknown_names():
     with pytest.raises(DataError, match="did you mean 'rating'"):
         load_template("ratng", "answer")
     assert reworded(load_template("two", "pair"), "pair").name == "two-reworded"
-    with pytest.raises(DataError, match="without a second wording"):
+    with pytest.raises(DataError, match="reworded_template"):
         reworded(load_template("ranking", "list"), "list")

@@ -252,7 +252,7 @@ def test_what_is_refused():
         judge_report(table())
     with pytest.raises(TypeError, match="does not compare two answers"):
         examine(sound, table())
-    with pytest.raises(DataError, match="without a second wording"):
+    with pytest.raises(DataError, match="reworded_template"):
         examine(pair_judge(sound, template=_own()), table(5), progress=False)
 
 

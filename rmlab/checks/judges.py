@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from rmlab.checks.findings import Finding, check_rate
 from rmlab.checks.pairwise import position
-from rmlab.judges.asking import ask
+from rmlab.judges.asking import ask, estimate, list_questions
 from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Answer, Question
-from rmlab.judges.requests import all_questions, estimate
 from rmlab.tables import PROMPT
 
 Floats = NDArray[np.float64]
@@ -31,7 +30,7 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
 
 def judge_findings(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a judge's table. The questions about some `sample` answers are asked; nothing is stored."""
-    runs = all_questions(judge, judge_sample(responses, sample))
+    runs = list_questions(judge, judge_sample(responses, sample))
     replies = [_ask(run_judge, questions) for run_judge, questions in runs]
     answers = [answer for run_answers, _, _ in replies for answer in run_answers]
     failures = sum((run_failures for _, _, run_failures in replies), Counter[str]())

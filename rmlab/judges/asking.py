@@ -1,20 +1,62 @@
 """Asking: each question once, its raw answer stored as it comes, and nothing asked that the store has answered."""
 
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.judges.questions import Answer, Question, Speaker, decode, encode
+from rmlab import tables
+from rmlab.judges.questions import Answer, Question, Sampling, count_tokens, decode, encode
 from rmlab.scorers.types import Provenance
+from rmlab.scoring.judged import show_items, split_by_judge
+from rmlab.scoring.texts import comparisons
 from rmlab.store import Store
 from rmlab.text import line
 
+if TYPE_CHECKING:
+    from rmlab.judges.modes import Judge
+
 Read = Callable[[Answer, Question], float | None]
 """Makes a number of an answer: None where nothing can be read in it."""
+
+
+class Speaker(ABC):
+    """The model that answers: behind a server, or on this machine. Answers are drawn as `sampling` says."""
+
+    sampling: Sampling
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The model's name for people."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of everything but the question that changes an answer."""
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of an answer."""
+        return self.sampling.answer_tokens
+
+    def check_budget(self, questions: Sequence[Question]) -> None:  # noqa: B027  # a model here costs time alone
+        """Raise DataError where a budget cannot pay for the questions."""
+
+    @abstractmethod
+    def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+        """Yield each question with its answer, or with the reason why there is none, in any order."""
+
+    @abstractmethod
+    def provenance(self) -> Provenance:
+        """The model and how it is asked, as plain values."""
 
 
 @dataclass
@@ -27,24 +69,17 @@ class Replies:
         What was read in each answer, by the question's key.
     failures : dict of str to str
         Why a question has no answer, by its key.
-    n_asked, n_cut : int
-        Questions answered in this run, and answers that ended at the limit of their length.
-    prompt_tokens, answer_tokens : int
-        What these answers cost.
+    counts : Counter
+        Of this run: questions "asked" (and answered), answers "cut" at the limit of their length, "prompt_tokens" and
+        "answer_tokens".
     models : Counter
         How often the server named which model in this run.
-    stored_models : set of str
-        Models that answered what was in the store.
     """
 
     values: dict[str, float | None] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    n_asked: int = 0
-    n_cut: int = 0
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
-    stored_models: set[str] = field(default_factory=set)
 
     def add(self, question: Question, answer: Answer | str, read: Read) -> None:
         """Take an answer, or the reason why there is none."""
@@ -52,10 +87,8 @@ class Replies:
             self.failures[question.key] = answer
             return
         self.values[question.key] = read(answer, question)
-        self.n_asked += 1
-        self.n_cut += answer.finish == "length"
-        self.prompt_tokens += answer.prompt_tokens or 0
-        self.answer_tokens += answer.answer_tokens or 0
+        costs = {"prompt_tokens": answer.prompt_tokens or 0, "answer_tokens": answer.answer_tokens or 0}
+        self.counts.update({"asked": 1, "cut": int(answer.finish == "length")} | costs)
         self.models.update([answer.model] if answer.model else [])
 
     def values_of(self, questions: Sequence[Question]) -> NDArray[np.float64]:
@@ -68,14 +101,8 @@ class Replies:
 
     def provenance(self, questions: Sequence[Question]) -> Provenance:
         """Return the counts of the run."""
-        counts: Provenance = {
-            "questions": len({question.key for question in questions}),
-            "asked": self.n_asked,
-            "failed": len(self.failures),
-            "cut": self.n_cut,
-            "prompt_tokens": self.prompt_tokens,
-            "answer_tokens": self.answer_tokens,
-        }
+        counts: Provenance = {"questions": len({question.key for question in questions}), "failed": len(self.failures)}
+        counts |= {name: self.counts[name] for name in ("asked", "cut", "prompt_tokens", "answer_tokens")}
         details = {"models": dict(self.models), "failures": dict(Counter(self.failures.values()).most_common(5))}
         return counts | {name: detail for name, detail in details.items() if detail}
 
@@ -98,7 +125,7 @@ def ask(
     name
         Name of the judge.
     speaker
-        Who answers.
+        The model that answers.
     questions
         The questions; equal ones are asked once.
     read
@@ -115,24 +142,20 @@ def ask(
     """
     from tqdm import tqdm
 
-    replies = Replies()
+    stored_models = set[str]()
 
     def read_stored(answer: Answer, question: Question) -> float | None:
-        replies.stored_models.add(answer.model)
+        stored_models.add(answer.model)
         return read(answer, question)
 
-    # Only what was read in an answer stays in memory, not its text.
-    replies.values |= _read_stored(speaker, questions, read_stored, store)
-    # The first of equal questions is asked.
-    by_key = {question.key: question for question in reversed(questions)}
-    pending = [question for key, question in reversed(by_key.items()) if key not in replies.values]
+    values, pending = split_answered(speaker, questions, read_stored, store)
+    replies = Replies(values)
     speaker.check_budget(pending)
-    disable = None if progress is None else not progress
     if store is not None:
         store.note(speaker.fingerprint, {"name": name} | speaker.provenance())
+    n_questions, disable = len(values) + len(pending), None if progress is None else not progress
     try:
-        with tqdm(total=len(by_key), desc=line(name), unit="question", disable=disable) as bar:
-            bar.update(len(by_key) - len(pending))
+        with tqdm(total=n_questions, initial=len(values), desc=line(name), unit="question", disable=disable) as bar:
             for question, answer in speaker.speak(pending):
                 if store is not None and not isinstance(answer, str):
                     store.append(speaker.fingerprint, {question.key: encode(answer)})
@@ -141,7 +164,7 @@ def ask(
     finally:
         if store is not None:
             store.flush()
-    models = sorted({*replies.models, *replies.stored_models} - {""})
+    models = sorted({*replies.models, *stored_models} - {""})
     if len(models) > 1:
         warnings.warn(
             f"judge {name!r}: the answers are of {len(models)} models: {', '.join(models)}. Has the model behind the "
@@ -151,20 +174,57 @@ def ask(
     return replies
 
 
-def unanswered(speaker: Speaker, questions: Sequence[Question], store: Store | None) -> list[Question]:
-    """Return the questions, each once, that have no answer in the store."""
-    answered = _read_stored(speaker, questions, lambda answer, question: None, store)
-    by_key = {question.key: question for question in reversed(questions)}
-    return [question for key, question in reversed(by_key.items()) if key not in answered]
-
-
-def _read_stored(
+def split_answered(
     speaker: Speaker, questions: Sequence[Question], read: Read, store: Store | None
-) -> dict[str, float | None]:
-    """What is read in the stored answers to these questions, by key."""
-    by_key = {question.key: question for question in questions}
+) -> tuple[dict[str, float | None], list[Question]]:
+    """Return what is read in stored answers, by key, and the questions without one, the first of equal ones each."""
+    # Reversed, so that the first of equal questions is the one that is asked.
+    by_key = {question.key: question for question in reversed(questions)}
     values: dict[str, float | None] = {}
     for record in store.records(speaker.fingerprint) if store is not None else ():
         if record.key in by_key and record.key not in values:
             values[record.key] = read(decode(record.value), by_key[record.key])
-    return values
+    return values, [question for key, question in reversed(by_key.items()) if key not in values]
+
+
+def list_questions(judge: "Judge", responses: pd.DataFrame) -> "list[tuple[Judge, list[Question]]]":
+    """Return the questions of a run with the judge that asks them: the judge itself, or that of a subset."""
+    responses = tables.check_responses(responses)
+    if judge.takes == "pair":
+        _, texts = comparisons(responses)
+        return [(judge, judge.questions(texts.prompts, list(zip(*texts.answers, strict=True))))]
+    runs = []
+    for part_judge, rows in split_by_judge(judge, responses):
+        prompts, candidates, _, _ = show_items(part_judge, responses.iloc[rows])
+        runs.append((part_judge, part_judge.questions(prompts, candidates)))
+    return runs
+
+
+def estimate(judge: "Judge", responses: pd.DataFrame, *, store: str | Path | None = None) -> pd.DataFrame:
+    """Count what judging `responses` would take; nothing is asked.
+
+    Parameters
+    ----------
+    judge : PairJudge, AnswerJudge or ListJudge
+        A judge, as `rmlab.judge` makes it.
+    responses : DataFrame
+        A table of responses.
+    store : str or Path, optional
+        Where earlier answers are.
+
+    Returns
+    -------
+    DataFrame
+        One row: judge, questions (each different one once), answered (by the store), to_ask, prompt_tokens (of those to
+        ask, at four bytes a token) and answer_tokens (at most).
+    """
+    answers = None if store is None else Store(store)
+    counts = dict.fromkeys(("questions", "answered", "to_ask", "prompt_tokens", "answer_tokens"), 0)
+    for part_judge, questions in list_questions(judge, responses):
+        answered, pending = split_answered(part_judge.speaker, questions, lambda answer, question: None, answers)
+        counts["questions"] += len(answered) + len(pending)
+        counts["answered"] += len(answered)
+        counts["to_ask"] += len(pending)
+        counts["prompt_tokens"] += count_tokens(pending)
+        counts["answer_tokens"] += part_judge.speaker.longest * len(pending)
+    return pd.DataFrame([{"judge": judge.name} | counts])

@@ -1,18 +1,25 @@
-"""A judge behind an OpenAI-compatible chat endpoint: OpenAI, vLLM, SGLang, llama.cpp, `transformers serve`."""
+"""A judge behind an OpenAI-compatible chat endpoint (OpenAI, vLLM, SGLang, llama.cpp), asked now or in a batch."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rmlab.judges.questions import Answer, Question, Sampling, count_bytes, count_tokens
-from rmlab.judges.templates import LETTERS
+import pandas as pd
+
+from rmlab.judges.asking import Speaker, list_questions, split_answered
+from rmlab.judges.questions import LETTERS, Answer, Question, Sampling, count_tokens, encode
+from rmlab.records import write_file
 from rmlab.scorers.streaming import fingerprint
 from rmlab.scorers.types import Provenance
+from rmlab.store import Store
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from rmlab.judges.modes import Judge
     from rmlab.servers import Client, Reply, Request
     from rmlab.servers.http import Json
 
@@ -22,25 +29,31 @@ PATH = "/chat/completions"
 # Alternatives that OpenAI and vLLM give at most.
 _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
-_RAISE_IT = "raise it, or judge fewer prompts (shard=)"
 
 
 @dataclass
 class _TokenRate:
-    """Tokens of a byte of the questions: at most one, until the server says how many it counted."""
+    """Tokens of a byte: at most one, until the server has counted those of a question in the same kind of script.
 
-    per_byte: float = 1.0
-    is_reported: bool = False
+    `per_byte`: the highest rate by whether nearly all of a question is ASCII. A run may begin in English, and go on in
+    Chinese.
+    """
 
-    def update(self, n_bytes: int, n_tokens: int | None) -> None:
-        """Take the server's count; the highest of all counts holds."""
-        if n_tokens is not None and n_bytes:
-            self.per_byte = max(self.per_byte * self.is_reported, n_tokens / n_bytes)
-            self.is_reported = True
+    per_byte: dict[bool, float] = field(default_factory=dict)
+
+    def reserve(self, question: Question) -> int:
+        """Return the most tokens that a question is likely to have."""
+        return int(question.n_bytes * self.per_byte.get(_is_ascii(question), 1.0)) + 1
+
+    def update(self, question: Question, n_tokens: int | None) -> None:
+        """Take the server's count."""
+        if n_tokens is not None:
+            script = _is_ascii(question)
+            self.per_byte[script] = max(self.per_byte.get(script, 0.0), n_tokens / max(question.n_bytes, 1))
 
 
 @dataclass(frozen=True)
-class Chat:
+class Chat(Speaker):
     """A chat endpoint that is asked.
 
     Parameters
@@ -70,11 +83,6 @@ class Chat:
         return self.model
 
     @property
-    def longest(self) -> int:
-        """The most tokens of an answer."""
-        return self.sampling.answer_tokens
-
-    @property
     def fields(self) -> dict[str, object]:
         """Fields of each request beside model, messages and seed."""
         # OpenAI's own newer models refuse the older name; the servers that people run know that one for certain.
@@ -88,22 +96,25 @@ class Chat:
         server = {"model": self.model, "url": self.client.url, "version": self.version}
         return fingerprint({"answers": 2} | server | {"seed": self.sampling.seed, "sampling": self.fields})
 
+    def body(self, question: Question) -> dict[str, object]:
+        """Return the body of one request. Each sample is a request of its own, with a seed of its own."""
+        fields = {"model": self.model, "messages": question.messages, "seed": question.seed} | self.fields
+        return {name: value for name, value in fields.items() if value is not None}
+
     def check_budget(self, questions: Sequence[Question]) -> None:
         """Raise DataError where the questions alone exceed the rest of the client's budget."""
-        client, n = self.client, len(questions)
-        if client.max_requests is not None and n > (free := max(client.max_requests - client.spent.requests, 0)):
-            raise DataError(
-                f"max_requests={client.max_requests:,}: there are {n:,} questions to ask, and {free:,} are left; "
-                f"{_RAISE_IT}"
-            )
-        if client.max_tokens is None:
-            return
-        n_tokens, free = count_tokens(questions), max(client.max_tokens - client.spent.tokens, 0)
-        if n_tokens > free:
-            raise DataError(
-                f"max_tokens={client.max_tokens:,}: the {n:,} questions to ask have about {n_tokens:,} tokens, their "
-                f"answers not counted, and {free:,} are left; {_RAISE_IT}"
-            )
+        spent = self.client.spent
+        needs = {
+            "max_requests": (len(questions), spent.requests),
+            "max_tokens": (count_tokens(questions), spent.tokens),
+        }
+        for name, (n_needed, n_spent) in needs.items():
+            most = getattr(self.client, name)
+            if most is not None and n_needed > most - n_spent:
+                raise DataError(
+                    f"{name}={most}: the {len(questions)} questions take at least {n_needed}, and "
+                    f"{max(most - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
+                )
 
     def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
         """Yield answers as they arrive; raise DataError where log-probabilities are needed and missing."""
@@ -115,16 +126,12 @@ class Chat:
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
-        asked: Provenance = {
-            "model": self.model,
-            "url": self.client.url,
-            "sampling": self.fields | {"seed": self.sampling.seed},
-            "requests": self.client.spent.requests,
-        }
-        return asked | ({"version": self.version} if self.version else {})
+        server: Provenance = {"model": self.model, "url": self.client.url, "requests": self.client.spent.requests}
+        sampling = {"sampling": self.fields | {"seed": self.sampling.seed}}
+        return server | sampling | ({"version": self.version} if self.version else {})
 
     def _send(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
-        for (question, n_bytes), answer in self.client.stream(self._requests(questions), _read_reply):
+        for question, answer in self.client.stream(self._requests(questions), _read_reply):
             if answer.value is None:
                 yield question, answer.reason
                 continue
@@ -133,22 +140,15 @@ class Chat:
                     f"url={self.client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), "
                     "which mode='logprob' reads; use mode='pairwise', or start the server with them"
                 )
-            self.token_rate.update(n_bytes, answer.value.prompt_tokens)
+            self.token_rate.update(question, answer.value.prompt_tokens)
             yield question, answer.value
 
-    def _requests(self, questions: Iterable[Question]) -> "Iterator[tuple[tuple[Question, int], Request]]":
+    def _requests(self, questions: Iterable[Question]) -> "Iterator[tuple[Question, Request]]":
         from rmlab.servers import Request
 
         for question in questions:
-            n_bytes = count_bytes(question.messages)
-            reserved = int(n_bytes * self.token_rate.per_byte) + 1 + self.longest
-            yield (question, n_bytes), Request(PATH, request_body(self, question), reserved)
-
-
-def request_body(chat: Chat, question: Question) -> dict[str, object]:
-    """Return the body of one request. Each sample is a request of its own, with a seed of its own."""
-    fields = {"model": chat.model, "messages": question.messages, "seed": question.seed} | chat.fields
-    return {name: value for name, value in fields.items() if value is not None}
+            n_tokens = self.longest + self.token_rate.reserve(question) if self.client.max_tokens is not None else 0
+            yield question, Request(PATH, self.body(question), n_tokens)
 
 
 def read_completion(completion: "Json") -> Answer:
@@ -157,30 +157,35 @@ def read_completion(completion: "Json") -> Answer:
     message = choice["message"]
     usage = completion.get("usage") or {}
     return Answer(
-        text=_text(message.get("content") or message.get("refusal") or ""),
-        finish=_word(choice.get("finish_reason")),
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
+        text=_join_parts(message.get("content") or message.get("refusal") or ""),
+        finish=_string(choice.get("finish_reason")),
+        reasoning=_join_parts(message.get("reasoning_content") or message.get("reasoning") or ""),
         top=_top_logprobs(choice.get("logprobs")),
         prompt_tokens=_count(usage.get("prompt_tokens")),
         answer_tokens=_count(usage.get("completion_tokens")),
-        model=_word(completion.get("model")),
+        model=_string(completion.get("model")),
     )
 
 
-def _read_reply(_: object, reply: "Reply") -> Answer:
+def _is_ascii(question: Question) -> bool:
+    text = "".join(part["content"] for part in question.messages)
+    return sum(map(str.isascii, text)) >= 0.95 * len(text)
+
+
+def _read_reply(_: Question, reply: "Reply") -> Answer:
     return read_completion(reply.json())
 
 
-def _text(content: object) -> str:
+def _join_parts(content: object) -> str:
     """The content as one string; some servers send a list of parts."""
     if isinstance(content, list):
-        return "".join(_word(part.get("text")) for part in content)
+        return "".join(_string(part.get("text")) for part in content)
     if not isinstance(content, str):
         raise ValueError(f"the content is {type(content).__name__}, not a string")
     return content
 
 
-def _word(value: object) -> str:
+def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -196,3 +201,128 @@ def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
     token = next((token for token in reversed(tokens) if token["token"].strip() in {*LETTERS}), tokens[0])
     alternatives = token.get("top_logprobs") or [token]
     return {entry["token"]: max(float(entry["logprob"]), _MIN_LOGPROB) for entry in alternatives}
+
+
+def write_requests(
+    judge: "Judge", responses: pd.DataFrame, path: str | Path, *, store: str | Path | None = None, most: int = 50_000
+) -> list[Path]:
+    """Write the questions without an answer for a batch endpoint (OpenAI's batches, `vllm run-batch`).
+
+    Nothing is asked, and no key is written.
+
+    Parameters
+    ----------
+    judge : PairJudge, AnswerJudge or ListJudge
+        A judge of a model behind a server.
+    responses : DataFrame
+        A table of responses.
+    path : str or Path
+        The file. Each line has `custom_id` (hash of the question), `method`, `url` and `body`.
+    store : str or Path, optional
+        Where earlier answers are; their questions are left out.
+    most : int
+        Lines of a file. Further ones go into files with -2, -3 ... behind the name.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    DataError
+        Where no question is left, and for a judge that runs on this machine.
+    """
+    chat, path = judge.speaker, Path(path).expanduser()
+    if not isinstance(chat, Chat):
+        raise DataError(f"judge {judge.name!r} runs on this machine; give rmlab.judge a url= for batch endpoints")
+    stored, bodies = None if store is None else Store(store), dict[str, dict[str, object]]()
+    for _, questions in list_questions(judge, responses):
+        _, pending = split_answered(chat, questions, lambda answer, question: None, stored)
+        bodies |= {question.key: chat.body(question) for question in pending}
+    lines = [
+        json.dumps({"custom_id": key, "method": "POST", "url": f"/v1{PATH}", "body": body})
+        for key, body in bodies.items()
+    ]
+    if not lines:
+        raise DataError(f"store: {store} holds an answer to every question; rmlab.prefer or rmlab.score will read them")
+    files: list[Path] = []
+    for start in range(0, len(lines), most):
+        file = path.with_name(f"{path.stem}-{len(files) + 1}{path.suffix}") if files else path
+        files.append(write_file(file, "\n".join(lines[start : start + most]) + "\n"))
+    return files
+
+
+def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, store: str | Path) -> pd.DataFrame:
+    """Put the results of a batch into the store, where `rmlab.prefer` and `rmlab.score` find them.
+
+    Parameters
+    ----------
+    judge : PairJudge, AnswerJudge or ListJudge
+        The judge with which the requests were written.
+    responses : DataFrame
+        The table of responses with which the requests were written.
+    path : str or Path
+        The result file; its lines may stand in any order.
+    store : str or Path
+        Where the answers go.
+
+    Returns
+    -------
+    DataFrame
+        One row: file, read (answers that are new in the store), known (that it held), failed (lines with an error,
+        which will be asked again), strange (lines of questions of other runs), missing (questions of this run that
+        still have no answer).
+
+    Raises
+    ------
+    DataError
+        Where the file is not a batch result, or no line of it belongs to this run.
+    """
+    path = Path(path).expanduser()
+    keys = {question.key for _, questions in list_questions(judge, responses) for question in questions}
+    answers, n_failed, n_strange = _read_lines(path, keys)
+    if not answers and not n_failed:
+        raise DataError(
+            f"{path}: none of its {n_strange} lines is of this run; give the judge (template, samples, seed) and the "
+            "responses that the requests were written with"
+        )
+    # The judges of subsets ask the same model in other words, so that one fingerprint has all answers.
+    target, fingerprint = Store(store), judge.speaker.fingerprint
+    stored = {record.key for record in target.records(fingerprint)}
+    new_keys = [key for key in answers if key not in stored]
+    target.note(fingerprint, {"name": judge.name, "read_from": path.name} | judge.speaker.provenance())
+    target.append(fingerprint, {key: encode(answers[key]) for key in new_keys})
+    target.flush()
+    n_missing = len(keys - stored - set(new_keys))
+    counts = {"read": len(new_keys), "known": len(answers) - len(new_keys), "failed": n_failed, "strange": n_strange}
+    return pd.DataFrame([{"file": str(path)} | counts | {"missing": n_missing}])
+
+
+def _read_lines(path: Path, keys: set[str]) -> tuple[dict[str, Answer], int, int]:
+    """Answers by key, and how many lines failed and are of other runs."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); give the result file of a batch") from error
+    answers: dict[str, Answer] = {}
+    n_failed = n_strange = 0
+    # Not by `splitlines`: an answer may hold other separators than the line feed, which JSON leaves as they are.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            result = json.loads(line)
+            is_strange = (key := result["custom_id"]) not in keys
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(
+                f"{path}: line {number} is no result of a batch ({type(error).__name__}); give the file that the batch "
+                "endpoint wrote"
+            ) from None
+        n_strange += is_strange
+        if not is_strange:
+            try:
+                answers[key] = read_completion(result["response"]["body"])
+            except (ValueError, LookupError, TypeError, AttributeError):
+                n_failed += 1
+    return answers, n_failed, n_strange

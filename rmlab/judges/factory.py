@@ -1,28 +1,24 @@
 """`rmlab.judge`: a judge from a model's name, a way to ask it, and the words of the question."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from rmlab.judges.chat import OPENAI, Chat
 from rmlab.judges.local import Local
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
-from rmlab.judges.questions import Sampling, Speaker
-from rmlab.judges.templates import load_template
+from rmlab.judges.questions import Sampling, load_template
 from rmlab.metrics.ties import TIES
 from rmlab.tables import DataError, nearest
-
-Mode = Literal["pairwise", "ranking", "rating", "logprob"]
-MODES: tuple[Mode, ...] = ("pairwise", "ranking", "rating", "logprob")
 
 
 @dataclass(frozen=True)
 class _Setup:
     """Mode and words of the questions; `one_order`: a comparison in one order only."""
 
-    mode: Mode
+    mode: str
     template: str | Path
     ties_template: str | Path = "rating-ties"
     one_order: bool = False
@@ -51,45 +47,16 @@ _TEMPLATES = {"pairwise": "five", "logprob": "letter", "ranking": "ranking", "ra
 _SHOWS = {"pairwise": "pair", "logprob": "pair", "ranking": "list", "rating": "answer"}
 
 
-class ClientOptions(TypedDict, total=False):
-    """How requests are sent: `rmlab.servers.Client`."""
-
-    concurrency: int
-    rate: float | None
-    retries: int
-    timeout: float
-    outage: float
-    max_requests: int | None
-    max_tokens: int | None
-
-
-class ServerOptions(ClientOptions, total=False):
-    """Keywords of `rmlab.judge` for a model behind a server."""
-
-    key: str | None
-    version: str
-    extra: Mapping[str, object] | None
-
-
-class LocalOptions(TypedDict, total=False):
-    """Keywords of `rmlab.judge` for a model on this machine."""
-
-    dtype: str | None
-    device: str | None
-    batch: int
-    revision: str | None
-    trust_remote_code: bool
-
-
-class SpeakerOptions(ServerOptions, LocalOptions, total=False):
-    """Keywords of `rmlab.judge` for whoever answers."""
+_SERVER_OPTIONS = {"key", "version", "extra", "concurrency", "rate", "retries", "timeout", "outage"}
+_SERVER_OPTIONS |= {"max_requests", "max_tokens"}
+_LOCAL_OPTIONS = {"dtype", "device", "batch", "revision", "trust_remote_code"}
 
 
 def judge(
     model: str | Path,
     url: str | None = None,
     *,
-    mode: Mode | None = None,
+    mode: str | None = None,
     template: str | Path | None = None,
     ties_template: str | Path | None = None,
     convention: str | None = None,
@@ -98,7 +65,7 @@ def judge(
     temperature: float | None = None,
     answer_tokens: int | None = None,
     name: str | None = None,
-    **options: Unpack[SpeakerOptions],
+    **options: Any,
 ) -> PairJudge | AnswerJudge | ListJudge:
     """Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or `rmlab.score` ("ranking", "rating").
 
@@ -151,39 +118,38 @@ def judge(
         Where httpx and tenacity, or transformers, are not installed.
     """
     setup = _choose_setup(mode, template, convention, samples, temperature)
-    question = load_template(setup.template, _SHOWS[setup.mode])
-    sampling = _choose_sampling(setup.mode, samples, seed, temperature, answer_tokens)
-    _check_options(model, url, options)
-    speaker: Speaker = _local(model, sampling, options) if url is None else _chat(str(model), url, sampling, options)
+    shows = _SHOWS[setup.mode]
+    question = load_template(setup.template, shows)
+    letters = setup.mode == "logprob"
+    if answer_tokens is None:
+        answer_tokens = 1 if letters else 1024
+    if temperature is None:
+        temperature = 0.0 if samples == 1 else 0.7
+    _check_least(samples=(samples, 1), answer_tokens=(answer_tokens, 1), temperature=(temperature, 0))
+    misplaced = (_SERVER_OPTIONS if url is None else _LOCAL_OPTIONS) & {*options}
+    if misplaced:
+        hint = "models behind a server; give url=" if url is None else "models on this machine; leave out url="
+        raise DataError(f"{', '.join(sorted(misplaced))}: for {hint}")
+    sampling = Sampling(temperature, answer_tokens, letters, seed)
+    speaker = _load(model, sampling, **options) if url is None else _connect(str(model), url, sampling, **options)
+    counting = (samples, seed, setup.published)
     title = name or speaker.title
-    if _SHOWS[setup.mode] == "pair":
-        return PairJudge(
-            title,
-            speaker,
-            question,
-            samples,
-            seed,
-            setup.published,
-            letters=sampling.letters,
-            one_order=setup.one_order,
-        )
-    ties = load_template(ties_template or setup.ties_template, "answer")
-    apart = {TIES: AnswerJudge(title, speaker, ties, samples, seed, setup.published)}
-    kind = AnswerJudge if setup.mode == "rating" else ListJudge
-    return kind(title, speaker, question, samples, seed, setup.published, apart=apart)
+    if shows == "pair":
+        return PairJudge(title, speaker, question, *counting, letters=letters, one_order=setup.one_order)
+    ties = AnswerJudge(title, speaker, load_template(ties_template or setup.ties_template, "answer"), *counting)
+    kind = AnswerJudge if shows == "answer" else ListJudge
+    return kind(title, speaker, question, *counting, apart={TIES: ties})
 
 
 def _choose_setup(
-    mode: Mode | None, template: str | Path | None, convention: str | None, samples: int, temperature: float | None
+    mode: str | None, template: str | Path | None, convention: str | None, samples: int, temperature: float | None
 ) -> _Setup:
-    if mode is not None and mode not in MODES:
-        raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
+    if mode is not None and mode not in _TEMPLATES:
+        raise DataError(f"mode={mode!r}; {nearest(mode, list(_TEMPLATES))}")
     if convention is None:
         mode = mode or "pairwise"
         if mode == "logprob" and samples != 1:
-            raise DataError(
-                f"samples={samples!r}: mode='logprob' reads probabilities, which are the same each time; leave it out"
-            )
+            raise DataError(f"samples={samples!r}: leave it out; mode='logprob' reads the same probabilities each time")
         return _Setup(mode, template or _TEMPLATES[mode])
     if convention not in CONVENTIONS:
         raise DataError(f"convention={convention!r}; {nearest(convention, list(CONVENTIONS))}; None is rmlab's own way")
@@ -192,67 +158,53 @@ def _choose_setup(
         raise DataError(
             f"convention={convention!r} is mode={setup.mode!r} with samples=1 and temperature=0; leave these out"
         )
-    return _Setup(setup.mode, template or setup.template, setup.ties_template, setup.one_order, setup.published)
+    return replace(setup, template=template or setup.template)
 
 
-def _choose_sampling(
-    mode: Mode, samples: int, seed: int, temperature: float | None, answer_tokens: int | None
-) -> Sampling:
-    default = 1 if mode == "logprob" else 1024
-    answer_tokens = default if answer_tokens is None else answer_tokens
-    _check_counts(samples=samples, answer_tokens=answer_tokens)
-    if temperature is None:
-        temperature = 0.0 if samples == 1 else 0.7
-    if temperature < 0:
-        raise DataError(f"temperature={temperature!r}; allowed: 0 or more")
-    return Sampling(temperature, answer_tokens, mode == "logprob", seed)
-
-
-def _check_options(model: str | Path, url: str | None, options: SpeakerOptions) -> None:
-    """Raise DataError for options of the other kind of model, and for a name that only a server can know."""
-    kinds = {
-        "for servers only; give url=": ServerOptions,
-        "for models on this machine only; leave out url=": LocalOptions,
-    }
-    for rule, kind in kinds.items():
-        wrong = [name for name in kind.__annotations__ if options.get(name) not in (None, False)]
-        if wrong and (kind is ServerOptions) == (url is None):
-            raise DataError(f"{', '.join(wrong)}: {rule}")
-    unknown = {*options} - {*ServerOptions.__annotations__, *LocalOptions.__annotations__}
-    if unknown:
-        raise TypeError(f"judge() got an unexpected keyword argument {unknown.pop()!r}")
-    if url is None and not isinstance(model, Path) and "/" not in model and not Path(model).exists():
-        raise DataError(
-            f"model={model!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
-            f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
-        )
-
-
-def _chat(model: str, url: str, sampling: Sampling, options: SpeakerOptions) -> Chat:
+def _connect(
+    model: str,
+    url: str,
+    sampling: Sampling,
+    *,
+    key: str | None = None,
+    version: str = "",
+    extra: Mapping[str, object] | None = None,
+    **client_options: Any,
+) -> Chat:
     from rmlab.servers import Client
 
-    key = options.get("key") or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
-    client_options = {name: option for name, option in options.items() if name in ClientOptions.__annotations__}
-    client = Client(url, key, **cast(ClientOptions, client_options))
-    return Chat(model, client, sampling, options.get("extra") or {}, options.get("version", ""))
+    key = key or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
+    return Chat(model, Client(url, key, **client_options), sampling, extra or {}, version)
 
 
-def _local(model: str | Path, sampling: Sampling, options: SpeakerOptions) -> Local:
+def _load(
+    model: str | Path,
+    sampling: Sampling,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    batch: int = 8,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Local:
     """A model on this machine; nothing of it is loaded yet."""
     from rmlab.scorers.checkpoints.checkpoint import find
     from rmlab.scorers.checkpoints.loading import require_score
     from rmlab.scorers.models import backbone
 
+    if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
+        raise DataError(
+            f"model={model!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
+            f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
+        )
     require_score()
-    batch = options.get("batch", 8)
-    _check_counts(batch=batch)
-    trust_remote_code = options.get("trust_remote_code", False)
-    checkpoint = find(model, revision=options.get("revision"), trust_remote_code=trust_remote_code)
-    device = backbone.device(options.get("device"))
-    return Local(checkpoint, device, backbone.dtype(options.get("dtype"), device), sampling, batch)
+    _check_least(batch=(batch, 1))
+    checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
+    place = backbone.device(device)
+    return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)
 
 
-def _check_counts(**counts: int) -> None:
-    for argument, count in counts.items():
-        if not isinstance(count, int) or count < 1:
-            raise DataError(f"{argument}={count!r}; allowed: a whole number from 1")
+def _check_least(**bounds: tuple[float, float]) -> None:
+    for argument, (value, least) in bounds.items():
+        if not value >= least:
+            raise DataError(f"{argument}={value!r}; allowed: {least} or more")

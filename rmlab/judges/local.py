@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.judges.questions import Answer, Question, Sampling
-from rmlab.judges.templates import LETTERS
+from rmlab.judges.asking import Speaker
+from rmlab.judges.questions import LETTERS, Answer, Question, Sampling
 from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
 
@@ -26,15 +26,8 @@ _WINDOW = 8
 _MIN_LOGPROB = -1e4
 
 
-class _Generates(Protocol):
-    """The method that causal language models have by a mixin, and `PreTrainedModel` does not announce."""
-
-    def generate(self, **options: object) -> "GenerateDecoderOnlyOutput":
-        """Return the token ids, and the logits where they are asked for."""
-
-
 @dataclass(frozen=True)
-class Local:
+class Local(Speaker):
     """A checkpoint that generates; its weights are loaded when the first question is asked.
 
     Parameters
@@ -60,11 +53,6 @@ class Local:
         """The checkpoint's name."""
         return self.checkpoint.title
 
-    @property
-    def longest(self) -> int:
-        """The most tokens of an answer."""
-        return self.sampling.answer_tokens
-
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights, the chat template, the number type and the sampling."""
@@ -74,9 +62,6 @@ class Local:
             {"answers": 2, "content": self.checkpoint.content, "dtype": str(self.dtype)}
             | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
         )
-
-    def check_budget(self, questions: Sequence[Question]) -> None:
-        """A model on this machine costs time alone."""
 
     def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
         """Yield answers in batches of questions of about the same length."""
@@ -193,7 +178,8 @@ class Local:
         temperature = self.sampling.temperature
         noise = [_GumbelNoise([question.seed for question in questions], temperature)] if temperature else []
         with torch.inference_mode():
-            return cast(_Generates, self.model).generate(
+            # `PreTrainedModel` does not announce the method, which causal language models have by a mixin.
+            return cast(Any, self.model).generate(  # type: ignore[no-any-return]
                 input_ids=tokens,
                 attention_mask=mask,
                 generation_config=config,

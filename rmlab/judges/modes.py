@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.judges import verdicts
-from rmlab.judges.asking import Replies, ask
-from rmlab.judges.questions import Answer, Order, Question, Speaker, both_orders, shuffled_order
-from rmlab.judges.templates import LETTERS, Template
+from rmlab.judges.asking import Replies, Speaker, ask
+from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, both_orders, shuffled_order
 from rmlab.scorers.pairwise import mean_log_odds
 from rmlab.scorers.streaming import fingerprint
 from rmlab.scorers.types import SILENT, Judged, Prompt, Provenance
@@ -18,7 +17,6 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Candidates = Sequence[tuple[str, ...]]
 
 UNPARSABLE, FAILED = SILENT

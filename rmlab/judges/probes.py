@@ -8,18 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.judges.asking import ask
 from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, Judge, PairJudge
-from rmlab.judges.templates import load_template, reworded
+from rmlab.judges.questions import load_template, reworded
 from rmlab.scorers.types import Prompt
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError, group_codes
-
-Ints = NDArray[np.intp]
 
 
 class _Case(NamedTuple):
@@ -97,9 +94,8 @@ def examine(
     cases = _cases(responses, prompts, seed)
     shows = "pair" if judge.takes == "pair" else "answer"
     template = load_template(reworded_template, shows) if reworded_template else reworded(judge.template, shows)
-    plain: PairJudge | AnswerJudge
     if isinstance(judge, PairJudge):
-        plain = replace(judge, published=False, samples=1, one_order=False)
+        plain: PairJudge | AnswerJudge = replace(judge, published=False, samples=1, one_order=False)
         samples = 1 if judge.letters else samples  # log-probabilities are the same each time
     else:
         plain = replace(judge, published=False, samples=1)
@@ -123,28 +119,25 @@ def _verdicts(
     progress: bool | None,
 ) -> pd.DataFrame:
     """One row per verdict: of a judge that sees both answers one for each question, otherwise one for two questions."""
-    is_pair = isinstance(judge, PairJudge)
-    candidates = [(case.left, case.right) for case in cases]
-    prompts = [case.prompt for case in cases]
-    if not is_pair:
-        prompts = [prompt for prompt in prompts for _ in range(2)]
-    questions = judge.questions(prompts, candidates if is_pair else [(text,) for pair in candidates for text in pair])
+    is_pair, sides = isinstance(judge, PairJudge), [(case.left, case.right) for case in cases]
+    candidates = sides if is_pair else [(text,) for side in sides for text in side]
+    prompts = [case.prompt for case in cases for _ in range(len(candidates) // len(cases))]
+    questions = judge.questions(prompts, candidates)
     replies = ask(judge.name, judge.speaker, questions, judge.read_answer, store=store, progress=progress)
     values, failed = replies.values_of(questions), replies.has_failed(questions)
-    item = np.array([question.item for question in questions], np.intp)
-    sample = np.array([question.sample for question in questions], np.intp)
+    item, sample = (np.array([getattr(question, name) for question in questions]) for name in ("item", "sample"))
     if is_pair:
-        shown_first = np.array([question.order[0] == 0 for question in questions], bool)
+        shown_first = np.array([question.order[0] == 0 for question in questions])
         order = np.where(shown_first, "first", "second")
         votes = np.sign(np.where(shown_first, values, -values))
     else:
-        shape = (len(cases), 2, judge.samples)
-        values, failed = values.reshape(shape), failed.reshape(shape).any(axis=1).ravel()
-        votes = np.sign(values[:, 0] - values[:, 1]).ravel()
-        item, sample = (item // 2).reshape(shape)[:, 0].ravel(), sample.reshape(shape)[:, 0].ravel()
+        # Both answers of a case are rated in turn, `samples` times each.
+        shape = (len(cases), 2, -1)
+        left, right = np.moveaxis(values.reshape(shape), 1, 0)
+        votes, failed = np.sign(left - right).ravel(), failed.reshape(shape).any(axis=1).ravel()
+        item, sample = (column.reshape(shape)[:, 0].ravel() for column in (item // 2, sample))
         order = np.full(len(votes), "alone")
-    rows = np.array([case.row for case in cases], np.intp)
-    frame = responses[PROMPT].iloc[rows[item]].reset_index(drop=True)
+    frame = responses[PROMPT].iloc[[cases[i].row for i in item]].reset_index(drop=True)
     frame.insert(0, "model", judge.name)
     status = np.where(failed, FAILED, np.where(np.isnan(votes), UNPARSABLE, "read"))
     condition = [cases[i].condition for i in item]
@@ -153,17 +146,15 @@ def _verdicts(
 
 def _cases(responses: pd.DataFrame, prompts: int | None, seed: int) -> list[_Case]:
     """All conditions of one comparison of each prompt."""
-    group, first_rows = group_codes(responses, PROMPT)
+    prompt_number, first_rows = group_codes(responses, PROMPT)
     keys = responses[PROMPT].iloc[first_rows].to_numpy().tolist()
-    picked = sorted(range(len(keys)), key=lambda number: _draw(seed, keys[number]))[:prompts]
-    rows_by_prompt: list[list[int]] = [[] for _ in keys]
-    for row, number in enumerate(group.tolist()):
-        rows_by_prompt[number].append(row)
+    picked: list[object] = [*sorted(range(len(keys)), key=lambda number: _draw(seed, keys[number]))[:prompts]]
     texts = responses["response"].tolist()
     cases = [
         case
-        for number in sorted(picked)
-        for case in _conditions(responses.iloc[sorted(rows_by_prompt[number], key=lambda row: _draw(seed, texts[row]))])
+        for number, answers in responses.groupby(pd.Series(prompt_number))
+        if number in picked
+        for case in _conditions(answers.loc[sorted(answers.index, key=lambda row: _draw(seed, texts[row]))])
     ]
     if not cases:
         raise DataError("responses: no prompt has a chosen and a rejected answer; give both")

@@ -1,15 +1,163 @@
-"""Questions to a judge, answers of its model, and the interface of whoever answers."""
+"""Questions to a judge: templates with places for the conversation and the answers, and the answers of its model."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Protocol
+from importlib import resources
+from pathlib import Path
+from string import ascii_uppercase
 
-from rmlab.judges.templates import Messages, Template, conversation
-from rmlab.scorers.types import Prompt, Provenance
-from rmlab.tables import DataError
+from rmlab.scorers.types import Prompt
+from rmlab.tables import DataError, nearest
+
+Messages = list[dict[str, str]]
+
+LETTERS = ascii_uppercase
+"""Names of the answers in a question, which shows at most so many."""
+
+_FOLDER = resources.files("rmlab.judges") / "prompts"
+_PLACES = [f"answer_{letter.lower()}" for letter in LETTERS]
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+_SECTION = re.compile(r"^\[(system|user)\][ \t]*\n", re.MULTILINE)
+_ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
+_NEEDED = {"pair": ("prompt", "answer_a", "answer_b"), "list": ("prompt", "answers"), "answer": ("prompt", "answer")}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A question with places to fill.
+
+    Parameters
+    ----------
+    name : str
+        Name of a shipped template, or of a file.
+    system, user : str
+        The two messages; `system` may be empty.
+    """
+
+    name: str
+    system: str
+    user: str
+
+    def messages(self, prompt: Prompt, answers: Sequence[str]) -> Messages:
+        """Return the messages that show the answers in this order.
+
+        Each place is filled once, from left to right: braces in the texts, as in code, stay as they are.
+
+        Parameters
+        ----------
+        prompt : str or list of messages
+            The conversation.
+        answers : sequence of str
+            Answers A, B, C ...
+        """
+        by_place = dict(zip(_PLACES, answers, strict=False))
+        letters = [f"[[{letter}]]" for letter in LETTERS[: len(answers)]]
+        texts = by_place | {
+            "prompt": conversation(prompt),
+            "answer": answers[0],
+            "answers": "\n\n".join(f"<{place}>\n{text}\n</{place}>" for place, text in by_place.items()),
+            "verdicts": " or ".join(filter(None, [", ".join(letters[:-1]), letters[-1]])),
+        }
+        return [
+            {"role": role, "content": _PLACE.sub(lambda place: texts.get(place[1], place[0]), text)}
+            for role, text in (("system", self.system), ("user", self.user))
+            if text
+        ]
+
+    @cached_property
+    def text(self) -> str:
+        """Both messages, for everything that depends on their words."""
+        return f"{self.system}\n{self.user}"
+
+
+def conversation(prompt: Prompt) -> str:
+    """Return a prompt as one text: a single question as it is, several turns with their speakers.
+
+    >>> print(conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]))
+    User: Hi
+    <BLANKLINE>
+    Assistant: Hello.
+    """
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1 and prompt[0]["role"] == "user":
+        return prompt[0]["content"]
+    return "\n\n".join(f"{_ROLES.get(turn['role'], turn['role'].title())}: {turn['content']}" for turn in prompt)
+
+
+def shipped() -> list[str]:
+    """Return the names of the templates that come with rmlab."""
+    return sorted(file.name.removesuffix(".txt") for file in _FOLDER.iterdir() if file.name.endswith(".txt"))
+
+
+def load_template(template: str | Path, shows: str) -> Template:
+    """Load a template by its name, or from a file of one's own.
+
+    Parameters
+    ----------
+    template : str or Path
+        A name of `shipped`, or a text file. Lines `[system]` and `[user]` begin the two messages; a file without them
+        is the user's message.
+    shows : str
+        What the question shows: "pair" needs the places {prompt}, {answer_a}, {answer_b}; "list" needs {prompt},
+        {answers}, or the answers written out; "answer" needs {prompt}, {answer}.
+
+    Returns
+    -------
+    Template
+
+    Raises
+    ------
+    DataError
+        For an unknown name, a file that cannot be read, and missing places.
+    """
+    name = str(template)
+    file = (
+        resources.files("rmlab.judges") / "prompts" / f"{name}.txt"
+        if name in shipped()
+        else Path(template).expanduser()
+    )
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file with the question"
+        ) from error
+    before, *parts = _SECTION.split(text)
+    sections = dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
+    if parts and (before.strip() or 2 * len(sections) < len(parts)):
+        raise DataError(f"template={name!r}: give one part '[system]' and one part '[user]', and nothing before them")
+    loaded = Template(name, sections.get("system", "").strip(), sections.get("user", "").strip())
+    # A list of answers may also be written out: {answer_a}, {answer_b} ...
+    is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
+    needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
+    missing = [f"{{{place}}}" for place in needed if f"{{{place}}}" not in loaded.text]
+    if missing or not loaded.user:
+        raise DataError(
+            f"template={name!r}: lacks {', '.join(missing) or 'a part [user]'}; write it where it is to stand"
+        )
+    return loaded
+
+
+def reworded(template: Template, shows: str) -> Template:
+    """Return the same question in other words; raise DataError where none are shipped.
+
+    Parameters
+    ----------
+    template : Template
+        A shipped template.
+    shows : str
+        As for `load_template`.
+    """
+    name = f"{template.name.removesuffix('-number')}-reworded"
+    if name not in shipped():
+        raise DataError(f"template={template.name!r}: no second wording is shipped; pass reworded_template=, a file")
+    return load_template(name, shows)
+
 
 Order = tuple[int, ...]
 """Numbers of an item's answers in the order in which a question shows them."""
@@ -105,6 +253,11 @@ class Question:
         """The messages that are sent."""
         return self.template.messages(self.prompt, self.answers)
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of UTF-8 in the messages."""
+        return sum(len(encode_utf8(part["content"])) for part in self.messages)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -128,31 +281,6 @@ class Sampling:
     seed: int = 0
 
 
-class Speaker(Protocol):
-    """Who answers: a server, or a model on this machine."""
-
-    @property
-    def title(self) -> str:
-        """The model's name for people."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of everything but the question that changes an answer."""
-
-    @property
-    def longest(self) -> int:
-        """The most tokens of an answer."""
-
-    def check_budget(self, questions: Sequence[Question]) -> None:
-        """Raise DataError where the budget cannot pay for the questions."""
-
-    def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
-        """Yield each question with its answer, or with the reason why there is none, in any order."""
-
-    def provenance(self) -> Provenance:
-        """The model and how it is asked, as plain values."""
-
-
 def both_orders(prompt: Prompt, answers: tuple[str, ...], sample: int, seed: int) -> list[Order]:
     """Return both orders of two answers."""
     return [(0, 1), (1, 0)]
@@ -170,15 +298,15 @@ def shuffled_order(prompt: Prompt, answers: tuple[str, ...], sample: int, seed: 
 
 def count_tokens(questions: Iterable[Question]) -> int:
     """Return about how many tokens the questions have, at four bytes a token."""
-    return sum(count_bytes(question.messages) // _BYTES_PER_TOKEN + 8 for question in questions)
-
-
-def count_bytes(messages: Messages) -> int:
-    """Return the bytes of UTF-8 in the messages: a tokenizer makes at most one token of each."""
-    return sum(len(part["content"].encode("utf-8", "surrogatepass")) for part in messages)
+    return sum(question.n_bytes // _BYTES_PER_TOKEN + 8 for question in questions)
 
 
 def hash_json(value: object) -> str:
     """Return a hash of plain values, also of texts with half a surrogate pair."""
     body = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return hashlib.blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(encode_utf8(body), digest_size=16).hexdigest()
+
+
+def encode_utf8(text: str) -> bytes:
+    """Return the bytes of a text, also with half a surrogate pair."""
+    return text.encode("utf-8", "surrogatepass")

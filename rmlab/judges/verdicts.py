@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rmlab.judges.questions import Answer
-from rmlab.judges.templates import LETTERS
+from rmlab.judges.questions import LETTERS, Answer
 
 T = TypeVar("T")
 
