@@ -29,7 +29,7 @@ def template(encoded: "Encoded") -> Finding:
 
 def beginning(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
     """The beginning token stands once before each text, or before none; an encoder's `[CLS]` before each."""
-    from rmlab.inference.ends import special_tokens
+    from rmlab.inference.template import special_tokens
 
     opening = special_tokens(tokenizer).opening if tokenizer.bos_token_id is None else ()
     bos = opening[0] if opening else tokenizer.bos_token_id

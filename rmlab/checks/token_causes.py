@@ -121,7 +121,7 @@ def _misreadings(
 
 def _other_texts(model: Classifier, rows: pd.DataFrame, tokenizers: Tokenizers) -> Iterator[tuple[str, str, list[Ids]]]:
     """The texts without a template, in ChatML, and as other tokenizers write them."""
-    from rmlab.inference.formats import FORMATS
+    from rmlab.inference.rendering import FORMATS
     from rmlab.inference.template import encode
     from rmlab.toy.models import CHAT_TEMPLATES
 

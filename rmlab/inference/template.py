@@ -2,24 +2,21 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.ends import Text, call, enclose, fit, one_bos, require_unicode, special_tokens, with_end
-from rmlab.inference.formats import FORMATS
-from rmlab.inference.rendering import Conversation, choose_template, pinned_date, read_template, render
+from rmlab.inference.rendering import choose_template, pinned_date, read_template, render
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
-
-__all__ = ["CONVENTIONS", "FORMATS", "Encoded", "Prompt", "encode", "has_segments"]
 
 CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
 """What RewardBench's runners do. The plain one: the tokenizer's own special tokens around the rendered text, with one
@@ -28,28 +25,54 @@ beginning token. twice: a beginning token for the template and one for the token
 Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One text on its way: its ids, the index of its first response token, and the special tokens around it.
+
+    `opening`, `closing`: how many tokens at the ends are the tokenizer's own and survive truncation.
+    """
+
+    ids: Ids
+    start: int
+    is_cut: bool = False
+    opening: int = 0
+    closing: int = 0
+
+
+class SpecialTokens(NamedTuple):
+    """The token ids that a tokenizer writes around plain text: before it and behind it."""
+
+    opening: tuple[int, ...]
+    closing: tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Encoded:
     """Texts as token ids. Entry i of each field belongs to response i.
 
     `ids`: the whole conversation. `response_start`: index of the first token that holds a character of the response
-    (what the template writes behind the generation prompt). `prompt_end`: the token before it, the last one of the
-    prompt with the assistant's header. `groups`: number of the prompt; equal prompts have equal numbers. `keys`:
-    content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", the name of a format, or "given".
-    `template_hash`: hash of the template's text and of what was done about the end token. `date`: the day that the
-    template wrote instead of today's, None where it asks for none.
+    (what the template writes behind the generation prompt). `groups`: number of the prompt; equal prompts have equal
+    numbers. `keys`: content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", the name of a
+    format, or "given". `template_hash`: hash of the template's text and of what was done about the end token. `date`:
+    the day that the template wrote instead of today's, None where it asks for none.
     """
 
     ids: list[Ids]
     response_start: NDArray[np.intp]
-    prompt_end: NDArray[np.intp]
     groups: NDArray[np.intp]
     keys: list[str]
     truncated: NDArray[np.bool_]
     source: str
     template_hash: str
     date: str | None = None
+
+    @property
+    def prompt_end(self) -> NDArray[np.intp]:
+        """The last token of each prompt with the assistant's header; without one, as in "raw", the first token."""
+        return np.maximum(self.response_start - 1, 0)
 
 
 def encode(
@@ -110,16 +133,28 @@ def encode(
     groups = [number_of[key] for key in keys]
     distinct = dict(zip(groups, prompts, strict=True)).values()
     messages = [[{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt for prompt in distinct]
-    how = _How(tokenizer, jinja, has_segments(tokenizer, template), eos, convention)
-    texts = fit(_texts(how, messages, groups, responses), max_length, truncate)
-    start = np.array([text.start for text in texts], np.intp)
+    write = partial(render, tokenizer, jinja)
+    # Once per prompt, not per response; whole conversations are rendered one for each response.
+    bare = write(messages, header=False)
+    if has_segments(tokenizer, template):
+        texts = _with_end(tokenizer, _segment_pairs(tokenizer, [bare[g] for g in groups], responses), eos)
+    else:
+        turns = zip(groups, responses, strict=True)
+        chats = write([[*messages[g], {"role": "assistant", "content": answer}] for g, answer in turns], header=False)
+        if convention == "reward-bench-dpo":
+            texts = _as_reward_bench_dpo(tokenizer, [bare[g] for g in groups], chats)
+        else:
+            headers, rows = write(messages, header=True), zip(chats, groups, responses, strict=True)
+            starts = [_boundary(chat, headers[g], bare[g], answer) for chat, g, answer in rows]
+            texts = _tokenise(tokenizer, chats, starts, add_special_tokens=convention is not None)
+            texts = _with_special_tokens(tokenizer, _with_end(tokenizer, texts, eos), convention)
+    texts = _fit(texts, max_length, truncate)
     return Encoded(
         ids=[text.ids for text in texts],
-        response_start=start,
-        prompt_end=np.maximum(start - 1, 0),  # without a prompt token, as in "raw": the first one
+        response_start=np.array([text.start for text in texts], np.intp),
         groups=np.array(groups, np.intp),
         keys=[hashlib.blake2b(text.ids.tobytes(), digest_size=16).hexdigest() for text in texts],
-        truncated=np.array([text.cut for text in texts], bool),
+        truncated=np.array([text.is_cut for text in texts], bool),
         source=source,
         # Both decide which tokens come out, so scores made otherwise must not pass for the same.
         template_hash=hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest(),
@@ -150,40 +185,16 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
     require_unicode(prompts, responses)
 
 
-@dataclass(frozen=True)
-class _How:
-    """How conversations become tokens. `pairs`: as two segments."""
-
-    tokenizer: "PreTrainedTokenizerBase"
-    jinja: str
-    pairs: bool
-    eos: bool | None
-    convention: str | None
-
-
-def _texts(how: _How, messages: list[Conversation], groups: list[int], responses: Sequence[str]) -> list[Text]:
-    """Ids of each response behind the messages of its group."""
-    tokenizer, write = how.tokenizer, partial(render, how.tokenizer, how.jinja)
-    # Once per prompt, not per response; whole conversations are rendered one for each response.
-    bare = write(messages, header=False)
-    if how.pairs:
-        return [with_end(tokenizer, text, how.eos) for text in _pairs(tokenizer, [bare[g] for g in groups], responses)]
-    headers = write(messages, header=True)
-    turns = zip(groups, responses, strict=True)
-    conversations = write([[*messages[g], {"role": "assistant", "content": text}] for g, text in turns], header=False)
-    if how.convention == "reward-bench-dpo":
-        return _as_reward_bench_dpo(tokenizer, [bare[g] for g in groups], conversations)
-    rows = zip(conversations, groups, responses, strict=True)
-    starts = [_boundary(text, headers[g], bare[g], response) for text, g, response in rows]
-    encoded = _tokenise(tokenizer, conversations, starts, add_special_tokens=how.convention is not None)
-    texts = [with_end(tokenizer, text, how.eos) for text in encoded]
-    special = special_tokens(tokenizer)
-    if how.convention == "reward-bench-twice":
-        return texts
-    if special.closing and how.convention is None:
-        return [enclose(text, special) for text in texts]
-    single = (one_bos(tokenizer.bos_token_id, bool(special.opening), text) for text in texts)
-    return [replace(text, closing=len(special.closing)) for text in single]
+def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Sequence[str]) -> None:
+    """Raise DataError for texts with half a surrogate pair, which no tokenizer can write."""
+    for number, row in enumerate(zip(prompts, *answers, strict=True)):
+        prompt = row[0] if isinstance(row[0], str) else "".join(turn["content"] for turn in row[0])
+        for text in (prompt, *row[1:]):
+            if _SURROGATE.search(str(text)):
+                raise DataError(
+                    f"text {number} holds half a surrogate pair, which is not a character: {str(text)[:60]!r}; "
+                    "repair the file it was read from"
+                )
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:
@@ -203,7 +214,7 @@ def _boundary(text: str, header: str, bare: str, response: str) -> int:
 
 def _tokenise(
     tokenizer: "PreTrainedTokenizerBase", texts: list[str], starts: list[int], *, add_special_tokens: bool = False
-) -> list[Text]:
+) -> list[_Text]:
     """Ids of each text and the first token that holds a character at or behind `starts`."""
     if not texts:
         return []
@@ -216,7 +227,7 @@ def _tokenise(
         beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
         begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)["input_ids"]
         first = [_common_length(a, b) for a, b in zip(begun, encoding["input_ids"], strict=True)]
-    return [Text(np.array(ids, np.int32), start) for ids, start in zip(encoding["input_ids"], first, strict=True)]
+    return [_Text(np.array(ids, np.int32), start) for ids, start in zip(encoding["input_ids"], first, strict=True)]
 
 
 def _token_at(encoding: "BatchEncoding", text: int, start: int, stop: int) -> int:
@@ -233,24 +244,139 @@ def _common_length(left: list[int], right: list[int]) -> int:
     return next(differ, min(len(left), len(right)))
 
 
+def _with_special_tokens(
+    tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], convention: str | None
+) -> list[_Text]:
+    """The texts with the tokenizer's special tokens around them, each exactly once, or as a convention has them."""
+    special, bos = special_tokens(tokenizer), tokenizer.bos_token_id
+    if convention == "reward-bench-twice":
+        return texts
+    if special.closing and convention is None:
+        return [_enclose(text, special) for text in texts]
+    # A decoder's beginning token, where its tokenizer writes one before plain text or the template does.
+    if bos is not None:
+        begun = SpecialTokens((bos,), ())
+        texts = [_enclose(text, begun) if special.opening or text.ids[0] == bos else text for text in texts]
+    return [replace(text, closing=len(special.closing)) for text in texts]
+
+
+def _enclose(text: _Text, special: SpecialTokens) -> _Text:
+    """The text between the tokenizer's special tokens, each of them once even where the template writes them too."""
+    is_inside = ~np.isin(text.ids, [*special.opening, *special.closing])
+    first = int(is_inside.argmax())
+    stop = len(is_inside) - (int(is_inside[::-1].argmax()) if special.closing else 0)
+    ids = np.concatenate([special.opening, text.ids[first:stop], special.closing]).astype(np.int32)
+    # Special tokens that go from the front, and those that come, move the response along.
+    n_opening, n_closing = map(len, special)
+    return replace(text, ids=ids, start=max(text.start - first, 0) + n_opening, opening=n_opening, closing=n_closing)
+
+
+def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: bool | None) -> list[_Text]:
+    """The texts with or without the end token, as asked; None leaves them as they are."""
+    if eos is None:
+        return texts
+    end = tokenizer.eos_token_id
+    if end is None:
+        raise DataError(f"eos={eos}, but the tokenizer has no end token; set tokenizer.eos_token or leave eos=None")
+    ended = []
+    for text in texts:
+        # All end tokens at the end, as some templates write one and some tokenizers add another.
+        n_trailing = int((text.ids[::-1] != end).argmax())
+        bare = text.ids[: len(text.ids) - n_trailing]
+        ended.append(replace(text, ids=np.concatenate([bare, np.full(int(eos), end, np.int32)])))
+    return ended
+
+
+def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> list[_Text]:
+    """Texts of at most `max_length` tokens; the others are refused or cut."""
+    if max_length is None:
+        return texts
+    lengths = np.array([len(text.ids) for text in texts])
+    n_long = int((lengths > max_length).sum())
+    if n_long and truncate is None:
+        raise DataError(
+            f"{n_long} of {len(texts)} texts are longer than max_length={max_length} tokens; the longest is text "
+            f"{lengths.argmax()} with {lengths.max()}; pass truncate='left' (keeps the answer) or 'right'"
+        )
+    cut = _cut_left if truncate == "left" else _cut_right
+    return [cut(text, max_length) if len(text.ids) > max_length else text for text in texts]
+
+
+def _cut_left(text: _Text, length: int) -> _Text:
+    """The end of a text behind its special tokens, which encoders are read at."""
+    n_cut = len(text.ids) - length
+    ids = np.concatenate([text.ids[: text.opening], text.ids[text.opening + n_cut :]])
+    # Where even the answer is cut, what is left of it begins behind the special tokens.
+    return replace(text, ids=ids, start=max(text.start - n_cut, text.opening), is_cut=True)
+
+
+def _cut_right(text: _Text, length: int) -> _Text:
+    """The beginning of a text; the special tokens behind it stay."""
+    if text.start >= length - text.closing:
+        raise DataError(
+            f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {text.start}; "
+            "use truncate='left' or a larger max_length"
+        )
+    ids = np.concatenate([text.ids[: length - text.closing], text.ids[len(text.ids) - text.closing :]])
+    return replace(text, ids=ids, is_cut=True)
+
+
+def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_special_tokens: bool) -> "BatchEncoding":
+    """The tokenizer's own call without padding, truncation or warnings; its stored settings come back afterwards."""
+    # Fast tokenizers keep truncation and padding in their Rust part; a call without them switches them off for good.
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
+    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    options |= {"padding": False, "truncation": False}
+    try:
+        encoding: BatchEncoding = tokenizer(*texts, add_special_tokens=add_special_tokens, **options)
+        return encoding
+    finally:
+        if core is not None and truncation is not None:
+            core.enable_truncation(**truncation)
+        if core is not None and padding is not None:
+            core.enable_padding(**padding)
+
+
+def decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool) -> str:
+    """The text of one sequence of ids; transformers' annotation leaves open whether one or several were given."""
+    return cast(str, tokenizer.decode(ids, **options))
+
+
+def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
+    """A decoder's beginning token, or an encoder's tokens at both ends, as `[CLS] text [SEP]`.
+
+    A token that a decoder's tokenizer would write behind a text is left out: the template says where an answer ends.
+    """
+    # Any text shows what is put around it: the tokens around the bare ids.
+    enclosed, bare = (call(tokenizer, "a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    start = next(i for i in range(len(enclosed) + 1) if enclosed[i : i + len(bare)] == bare or i == len(enclosed))
+    opening, closing = tuple(enclosed[:start]), tuple(enclosed[start + len(bare) :])
+    classes, separator = tokenizer.cls_token_id, tokenizer.sep_token_id
+    # An encoder's, by the tokens that only encoders write: [CLS] at either end and [SEP] at the close.
+    if None not in (classes, separator) and classes in opening + closing and separator in closing:
+        return SpecialTokens(opening, closing)
+    return SpecialTokens(opening[:1] if opening[:1] == (tokenizer.bos_token_id,) else (), ())
+
+
 def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | Path | None) -> bool:
     """Whether `encode` writes prompt and response as two segments: "raw" with an encoder's tokenizer."""
     return template == "raw" and tokenizer.sep_token_id is not None and tokenizer.cls_token_id is not None
 
 
-def _pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[Text]:
+def _segment_pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[_Text]:
     """Prompt and response as two segments with the tokenizer's own special tokens, as encoders are trained."""
     encoding = call(tokenizer, prompts, list(responses), add_special_tokens=True)
     special = special_tokens(tokenizer)
     opening, closing = len(special.opening), len(special.closing)
     return [
         # Segment 1 is the response.
-        Text(np.array(ids, np.int32), encoding.sequence_ids(i).index(1), opening=opening, closing=closing)
+        _Text(np.array(ids, np.int32), encoding.sequence_ids(i).index(1), opening=opening, closing=closing)
         for i, ids in enumerate(encoding["input_ids"])
     ]
 
 
-def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], texts: list[str]) -> list[Text]:
+def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], texts: list[str]) -> list[_Text]:
     """Ids as RewardBench's runner for implicit rewards makes them, its peculiarities included.
 
     The answer is all that stands behind the rendered prompt, the assistant's header included. One beginning token more
@@ -269,5 +395,5 @@ def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str
     for prompt, ids in zip(prompt_ids, text_ids, strict=True):
         # The runner's own rule: where the last token of the prompt merges with the answer, it counts as the answer's.
         start = len(prompt) if prompt == ids[: len(prompt)] else len(prompt) - 1
-        rows.append(Text(np.array([eos if bos is None else bos, *ids, eos], np.int32), start + 1, opening=1))
+        rows.append(_Text(np.array([eos if bos is None else bos, *ids, eos], np.int32), start + 1, opening=1))
     return rows

@@ -104,15 +104,15 @@ class Local(Speaker):
     @cached_property
     def letter_tokens(self) -> dict[int, str]:
         """Every token that is one capital letter, with or without spaces around it."""
-        from rmlab.inference.ends import decode
+        from rmlab.inference.template import decode
 
         tokens = ((number, decode(self.tokenizer, [number])) for number in range(len(self.tokenizer)))
         return {number: text for number, text in tokens if text.strip() in {*LETTERS}}
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template; raise DataError where they do not fit with an answer."""
-        from rmlab.inference.ends import call
         from rmlab.inference.rendering import render
+        from rmlab.inference.template import call
         from rmlab.scorers.models.backbone import window
 
         (text,) = render(self.tokenizer, self._chat_template, [question.messages], header=True)
@@ -188,7 +188,7 @@ class Local(Speaker):
 
     def _read_text(self, row: list[int], prompt_tokens: int) -> Answer:
         """The text up to the token that ends it."""
-        from rmlab.inference.ends import decode
+        from rmlab.inference.template import decode
 
         end = next((i for i, token in enumerate(row) if token in self._ends), None)
         ids, finish = row[:end], "length" if end is None else "stop"

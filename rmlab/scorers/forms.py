@@ -204,8 +204,8 @@ def _clip(ids: list[int], longest: int, n_opening: int | None) -> list[int]:
 
 def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
-    from rmlab.inference.ends import call
     from rmlab.inference.rendering import choose_template, pinned_date, render
+    from rmlab.inference.template import call
 
     if not tokenizer.chat_template:
         raise DataError(

@@ -153,7 +153,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
 
     def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Texts:
         """The comparisons in the order given, however long."""
-        from rmlab.inference.ends import require_unicode
+        from rmlab.inference.template import require_unicode
 
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)

@@ -81,7 +81,7 @@ def _positions(looks: tuple[str, ...], fixed: Mapping[str, int], end: int) -> ND
 
 def _pieces(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
     """Text of each token; the bytes of one character that several tokens share go to the last of them."""
-    from rmlab.inference.ends import decode
+    from rmlab.inference.template import decode
 
     pieces: list[str] = []
     pending: list[int] = []

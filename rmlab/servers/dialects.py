@@ -73,7 +73,7 @@ class TokenWriter:
         return Payloads(texts, encoded.keys, encoded.groups, lengths, int(np.sum(encoded.truncated)))
 
     def _as_text(self, ids: list[list[int]]) -> list[str]:
-        from rmlab.inference.ends import call, decode, special_tokens
+        from rmlab.inference.template import call, decode, special_tokens
 
         opening, closing = map(len, special_tokens(self.tokenizer) if self.adds_special else ((), ()))
         spans = [text_ids[opening : len(text_ids) - closing] for text_ids in ids]
