@@ -26,9 +26,10 @@ import designs
 from designs import CHOSEN, REJECTED, SIZES, Design
 
 from rmlab import stats
+from rmlab.benchmarks.registry import OWN
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.items import LOSS, MISSING, NO_STYLE, TIE, WIN, Items
-from rmlab.metrics.weights import Weights, benchmark_weights, domain_parts, overall_weights
+from rmlab.metrics.weights import Prepared, Weights, domain_parts, overall_weights
 from rmlab.stats.difference import differences
 from rmlab.stats.ranking import rank_columns
 
@@ -139,7 +140,7 @@ def items_of(world: World, credit: np.ndarray) -> Items:
 
 def weights_of(world: World, items: Items) -> Weights:
     parts = domain_parts(items, world.average)
-    return benchmark_weights(items, parts, {}, {}, {})
+    return Prepared(OWN, items, parts).weights()
 
 
 def sizes(**prompts: int) -> dict[str, int]:

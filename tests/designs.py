@@ -17,7 +17,7 @@ from rmlab.benchmarks.registry import OWN
 from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, build_items
-from rmlab.metrics.prepared import Prepared
+from rmlab.metrics.weights import Prepared, overall_weights
 from rmlab.tables import ITEM, LEVEL, STYLE
 
 SIZES = {"chat": 129, "math": 529, "code": 228, "safety": 441}  # RM-Bench's prompts
@@ -111,7 +111,7 @@ def prepare_margins(margin, sizes=SIZES, per=9, tie=0.0):
 
 def estimate_overall(prepared, confidence=0.95):
     """Overall score of every row, with its sums by cluster."""
-    return estimate(prepared.items, prepared.overall(), confidence, contrasts=[0])
+    return estimate(prepared.items, overall_weights(prepared.items, prepared.parts), confidence, contrasts=[0])
 
 
 def truth(design, quantity, name, sizes=SIZES):

@@ -14,7 +14,7 @@ from scipy.stats import t
 import rmlab
 from rmlab import metrics
 from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.prepared import prepare
+from rmlab.metrics.weights import prepare
 from rmlab.tables import DataError
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmlab.benchmarks.hub import Source
 from rmlab.metrics.items import Items, comparison_items
-from rmlab.metrics.weights import Average, Parts, Weights, benchmark_weights, domain_parts
+from rmlab.metrics.weights import Average, Parts, domain_parts
 from rmlab.records import SUFFIXES, Row
 from rmlab.tables import PROMPT, DataError, check_option, nearest
 
@@ -170,24 +170,6 @@ class Benchmark:
         parts = self.make_parts(items, chosen)
         changed = [f"{name}={value}" for name, value in chosen.items() if value != self.options[name][0]]
         return replace(parts, label=", ".join(["benchmark", *changed]))
-
-    def weights(
-        self, items: Items, average: Average = "benchmark", options: Mapping[str, str] | None = None
-    ) -> Weights:
-        """Every number of a table as weights of cells.
-
-        Parameters
-        ----------
-        items, average, options
-            As in `parts`.
-
-        Returns
-        -------
-        Weights
-            Named by quantity (overall, section, domain, subset, level, cell) and name.
-        """
-        parts = self.parts(items, average, options)
-        return benchmark_weights(items, parts, self.sections, self.subsets, self.subset_names)
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""

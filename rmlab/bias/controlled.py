@@ -11,12 +11,9 @@ from scipy.special import expit, fdtrc
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.comparisons import Ties, as_pairs, credit
 from rmlab.metrics.estimate import indicator
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.items import FloatArray, Ties, as_pairs, credit
 from rmlab.tables import PROMPT, STYLE, DataError, IntArray, copy_provenance, group_codes
-
-__all__ = ["length_controlled", "style_controlled"]
 
 _OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each column of a fit needs
 _MAX_KNOTS = {"length": 5, "style": 4}

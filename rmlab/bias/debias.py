@@ -8,12 +8,9 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.bias import regression
-from rmlab.metrics.comparisons import CREDIT_OF_TIE, Ties
 from rmlab.metrics.estimate import MIN_PROMPTS, add_two_clusters, indicator
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.items import CREDIT_OF_TIE, FloatArray, Ties
 from rmlab.tables import KEY, LEVELS, PROMPT, DataError, IntArray, copy_provenance, group_codes
-
-__all__ = ["debias", "debias_change"]
 
 _RESAMPLES = 300
 

@@ -12,8 +12,6 @@ from rmlab.bias import regression
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
 
-__all__ = ["exchange_rate", "style_effects"]
-
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = ("characters", "tokens", "words", "sentences")  # in the order in which they are looked for
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean

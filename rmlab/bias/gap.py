@@ -7,12 +7,9 @@ import pandas as pd
 
 from rmlab.metrics.accuracies import group_weights
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.prepared import prepare
 from rmlab.metrics.summaries import estimate_frame
-from rmlab.metrics.weights import Average, WeightedMean, Weights
+from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
 from rmlab.tables import LEVELS, DataError, copy_provenance
-
-__all__ = ["style_gap"]
 
 
 def style_gap(

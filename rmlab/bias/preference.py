@@ -8,12 +8,9 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.bias import regression
-from rmlab.metrics.comparisons import Ties, credit
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.items import FloatArray, Ties, credit
 from rmlab.tables import PROMPT, STYLE, STYLES, DataError, copy_provenance, group_codes
-
-__all__ = ["style_preference"]
 
 
 def style_preference(

@@ -17,8 +17,6 @@ from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import PROMPT, DataError, group_codes, nearest
 
-__all__ = ["probe", "probe_changes"]
-
 Change = Callable[[str], str]
 
 

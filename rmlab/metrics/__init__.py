@@ -2,8 +2,8 @@
 
 from rmlab.metrics.accuracies import accuracy, matrix
 from rmlab.metrics.best_of_n import best_of, best_of_curve
-from rmlab.metrics.comparisons import credit, pairs
 from rmlab.metrics.ensembles import ensemble
+from rmlab.metrics.items import credit, pairs
 from rmlab.metrics.summaries import estimates, summary
 from rmlab.metrics.ties import ties_detail, ties_score
 

@@ -7,15 +7,11 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.metrics.comparisons import as_pairs
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import NO_STYLE, Items
-from rmlab.metrics.prepared import Prepared, check_columns, prepare
+from rmlab.metrics.items import NO_STYLE, as_pairs
 from rmlab.metrics.summaries import estimate_frame
-from rmlab.metrics.weights import Average, Weights, named_weights, overall_weights, style_numbers, weighted_mean
-from rmlab.tables import ITEM, STYLES, DataError, IntArray, copy_provenance, group_codes
-
-__all__ = ["accuracy", "matrix"]
+from rmlab.metrics.weights import Average, Prepared, Weights, overall_weights, prepare, weighted_mean
+from rmlab.tables import ITEM, STYLES, DataError, copy_provenance, group_codes
 
 _STYLE_COLUMNS = ("level", "chosen_style", "rejected_style")
 _RESULTS = {
@@ -68,25 +64,23 @@ def matrix(
     0.5
     """
     prepared = prepare(table, average, ties, common, options, cluster=cluster, require_complete=False)
-    items = prepared.items
+    items, parts = prepared.items, prepared.parts
     if len(items.models) != 1:
         raise DataError(
             f"table: a matrix shows one model, got {len(items.models)} {items.models[:5]}. "
             "Keep one: table[table.model == ...]."
         )
-    if (items.cells["style_code"] >= NO_STYLE).any():
-        n_missing = int(items.frame["level"].isna().sum()) if "level" in items.frame else len(items.frame)
-        raise DataError(
-            f"table: level is missing in {n_missing} of {len(items.frame)} comparisons. "
-            "A matrix needs answers in styles."
-        )
-    cell_numbers = [number for number in style_numbers(items, prepared.parts) if number[0] == "cell"]
-    result = estimate(items, named_weights(cell_numbers, prepared.parts.label))
-    columns = {"accuracy": "value", **{name: name for name in ("low", "high", "n_pairs", "n_ties")}}
-    cells = {name: getattr(result, attribute)[0].tolist() for name, attribute in columns.items()}
+    style_code = items.cells["style_code"].to_numpy()
+    if (style_code >= NO_STYLE).any():
+        raise DataError("table: level is missing in some comparisons. A matrix needs answers in styles.")
+    codes, required = range(len(STYLES) ** 2), np.arange(len(parts.names))
+    means = [weighted_mean(items, parts, style_code == code, required) for code in codes]
+    result = estimate(items, Weights(pd.DataFrame(index=codes), means, parts.label))
+    columns = {"accuracy": "value", "low": "low", "high": "high", "n_pairs": "n_pairs", "n_ties": "n_ties"}
     axes = [pd.Index(STYLES, name=f"{label}_style") for label in tables.LABELS]
     frame = pd.DataFrame(result.value[0].reshape(len(STYLES), len(STYLES)), index=axes[0], columns=axes[1])
-    frame.attrs = {"average": result.label, "cells": cells}
+    frame.attrs = {"average": result.label}
+    frame.attrs["cells"] = {name: getattr(result, attribute)[0].tolist() for name, attribute in columns.items()}
     reasons = result.reason[0][np.isnan(result.value[0])]
     if len(reasons):
         frame.attrs["reason"] = f"{reasons[0]}; average='domains' or 'prompts' takes the parts that are there"
@@ -153,38 +147,28 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
     """
     items, parts = prepared.items, prepared.parts
     if not columns:
-        overall = overall_weights(items, parts)
-        return Weights(pd.DataFrame(index=range(1)), overall.means, overall.label)
-    reserved = [column for column in columns if column in _RESULTS]
-    if reserved:
-        raise DataError(f"by: {reserved[0]!r} is a column of the result. Rename it in the table.")
-    check_columns(items.frame, columns)
-    keys, code_of_cell = _group_grid(items, columns)
+        return overall_weights(items, parts)
+    categories = {}  # of closed and ordered columns
+    for column in columns:
+        values, dtype = items.frame[column], tables.CLOSED.get(column, items.frame[column].dtype)
+        if column in _RESULTS:
+            raise DataError(f"by: {column!r} is a column of the result. Rename it in the table.")
+        if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+            categories[column] = dtype
+            if values.isna().any():
+                message = f"by: {column!r} is missing in {values.isna().sum()} of {len(values)} comparisons."
+                raise DataError(f"{message} Group by domain or subset.")
+    open_columns = [column for column in columns if column not in categories]
+    group_of_cell, first_cells = group_codes(items.cells, open_columns)
+    for column, dtype in categories.items():
+        group_of_cell = group_of_cell * len(dtype.categories) + items.cells[column].astype(dtype).cat.codes.to_numpy()
+    open_values = items.cells[open_columns].iloc[first_cells].itertuples(index=False, name=None)
+    grid = product(open_values if open_columns else [()], *(dtype.categories for dtype in categories.values()))
+    groups = pd.DataFrame([(*first, *others) for first, *others in grid], columns=[*open_columns, *categories])
+    groups = groups[[*columns]].astype({name: categories.get(name, items.cells[name].dtype) for name in columns})
     required = np.arange(len(parts.names)) if set(columns) <= set(_STYLE_COLUMNS) else None
-    means = [weighted_mean(items, parts, code_of_cell == code, required) for code in range(len(keys))]
-    return Weights(keys, means, parts.label)
-
-
-def _group_grid(items: Items, columns: Sequence[str]) -> tuple[pd.DataFrame, IntArray]:
-    """One row per group, and the group of each cell."""
-    types = {column: _ordered_type(items.cells, column) for column in columns}
-    closed = {column: dtype for column, dtype in types.items() if dtype is not None}
-    open_columns = [column for column in columns if column not in closed]
-    codes, first_cells = group_codes(items.cells, open_columns)
-    for column, dtype in closed.items():
-        codes = codes * len(dtype.categories) + pd.Categorical(items.cells[column], dtype=dtype).codes
-    first_rows = items.cells[open_columns].iloc[first_cells]
-    open_values = list(first_rows.itertuples(index=False, name=None)) if open_columns else [()]
-    grid = product(open_values, *(dtype.categories for dtype in closed.values()))
-    rows = [(*values, *categories) for values, *categories in grid]
-    keys = pd.DataFrame(rows, columns=[*open_columns, *closed])[list(columns)]
-    return keys.astype({c: types[c] or items.cells[c].dtype for c in columns}), codes
-
-
-def _ordered_type(frame: pd.DataFrame, column: str) -> pd.CategoricalDtype | None:
-    """The vocabulary of a closed or ordered categorical column, else None."""
-    dtype = frame[column].dtype
-    return tables.CLOSED.get(column, dtype if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered else None)
+    means = [weighted_mean(items, parts, group_of_cell == group, required) for group in range(len(groups))]
+    return Weights(groups, means, parts.label)
 
 
 def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:

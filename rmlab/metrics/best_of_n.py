@@ -9,12 +9,10 @@ from scipy.special import comb
 
 from rmlab import tables
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, build_items
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, build_items, count_labels
 from rmlab.metrics.summaries import estimate_frame
 from rmlab.metrics.weights import Weights, domain_parts, weighted_mean
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
-
-__all__ = ["SHARED_CREDIT", "best_of", "best_of_curve", "best_of_outcome"]
 
 SharedCredit = Literal["share", "loss", "win"]
 SHARED_CREDIT: tuple[SharedCredit, ...] = ("share", "loss", "win")
@@ -50,19 +48,14 @@ def best_of(scores: pd.DataFrame, *, ties: SharedCredit = "share") -> pd.DataFra
     tables.check_option("ties", ties, SHARED_CREDIT)
     scores = tables.check_scores(scores, allow_missing=True)
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
-    n_prompts, score = len(first_rows), scores["score"].to_numpy()
-    is_chosen = (scores["label"] == "chosen").to_numpy()
-    _require_both_labels(scores, prompt, is_chosen, n_prompts)
+    count_labels(scores, prompt)
+    n_prompts, score, is_chosen = len(first_rows), scores["score"].to_numpy(), (scores["label"] == "chosen").to_numpy()
     best = np.full(n_prompts, -np.inf)
     np.fmax.at(best, prompt[is_chosen], score[is_chosen])
-    above, level, winners = (
-        np.bincount(prompt[rows], minlength=n_prompts)
-        for rows in (
-            ~is_chosen & (score > best[prompt]),
-            ~is_chosen & (score == best[prompt]),
-            is_chosen & (score == best[prompt]),
-        )
-    )
+    best_of_prompt = best[prompt]
+    selections = (~is_chosen & (score > best_of_prompt), ~is_chosen & (score == best_of_prompt))
+    above, level = (np.bincount(prompt[rows], minlength=n_prompts) for rows in selections)
+    winners = np.bincount(prompt[is_chosen & (score == best_of_prompt)], minlength=n_prompts)
     is_known = np.bincount(prompt[np.isnan(score)], minlength=n_prompts) == 0
     with np.errstate(invalid="ignore"):  # 0 / 0 where no chosen answer has a score: not known
         shared = {"share": winners / (winners + level), "loss": np.zeros(n_prompts), "win": np.ones(n_prompts)}[ties]
@@ -105,25 +98,26 @@ def best_of_curve(
         prompts), n_prompts, missing, reason, chance (1/n). Each prompt counts with the exact mean over all ways to draw
         n - 1 of its rejected answers. Prompts with fewer rejected answers, or with several chosen ones, do not count at
         that n.
+
+    Raises
+    ------
+    DataError
+        Where no prompt has one chosen answer and enough rejected ones.
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    prompts = best_of(scores)
-    n_chosen = scores[scores["label"] == "chosen"].groupby(["model", *PROMPT], sort=False).size()
-    is_single = n_chosen.reindex(pd.MultiIndex.from_frame(prompts[["model", *PROMPT]])).to_numpy() == 1
-    prompts = prompts[is_single].reset_index(drop=True)
-    points = pd.concat([_curve_points(prompts, n, confidence) for n in sizes], ignore_index=True)
-    order = (
-        prompts[["model", "domain"]].drop_duplicates().reset_index(drop=True).assign(place=lambda frame: frame.index)
-    )
-    points = points.merge(order, on=["model", "domain"]).sort_values(["place", "n"], kind="stable", ignore_index=True)
+    n_chosen, _ = count_labels(scores, group_codes(scores, ["model", *PROMPT])[0])
+    prompts = best_of(scores)[n_chosen == 1]
+    large = {n: prompts[prompts["n_answers"] >= n] for n in sorted(sizes)}
+    frames = [_curve_points(rows, n, confidence) for n, rows in large.items() if len(rows)]
+    if not frames:
+        raise DataError(f"sizes: no prompt has one chosen and {min(sizes) - 1} rejected answers. Ask for fewer.")
     columns = ["model", "domain", "n", "accuracy", "se", "low", "high", "n_prompts", "missing", "reason", "chance"]
+    order = prompts[["model", "domain"]].drop_duplicates()
+    points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"])
     return points[columns]
 
 
-def _curve_points(prompts: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:
-    large = prompts[prompts["n_answers"] >= n]
-    if large.empty:
-        return pd.DataFrame()
+def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:
     n_rejected, above, level = (large[c].to_numpy() for c in ("n_answers", "above", "level"))
     credit = np.where(large["credit"].isna(), np.nan, _expected_credit(n_rejected - 1, above, level, n - 1))
     items = build_items(large, key=PROMPT, outcome=best_of_outcome(large), credit=credit, columns=["subset"])
@@ -139,14 +133,3 @@ def _expected_credit(n_rejected: IntArray, above: IntArray, level: IntArray, n_d
     below = n_rejected - above - level
     credit = sum(comb(level, j) * comb(below, n_drawn - j) / (1 + j) for j in range(n_drawn + 1))
     return np.asarray(credit / comb(n_rejected, n_drawn), np.float64)
-
-
-def _require_both_labels(scores: pd.DataFrame, prompt: IntArray, is_chosen: NDArray[np.bool_], n_prompts: int) -> None:
-    n_chosen, n_rejected = (np.bincount(prompt[rows], minlength=n_prompts) for rows in (is_chosen, ~is_chosen))
-    one_sided = (n_chosen == 0) | (n_rejected == 0)
-    if one_sided.any():
-        row = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]].iloc[0].to_dict()
-        raise DataError(
-            f"scores: {int(one_sided.sum())} prompts have answers of one label only, first {row}. "
-            "Score a chosen and a rejected answer of each prompt."
-        )

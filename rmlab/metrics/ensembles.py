@@ -5,18 +5,14 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from rmlab import tables
-from rmlab.tables import KEY, PROMPT, DataError
-
-__all__ = ["HOW", "ensemble"]
+from rmlab.metrics.items import FloatArray
+from rmlab.tables import KEY, PROMPT, DataError, group_codes
 
 How = Literal["mean", "zscore", "rank", "vote"]
-Floats = NDArray[np.float64]
-
 HOW = ("mean", "zscore", "rank", "vote")
-DUELS_AT_ONCE = 4_000_000  # in memory: 32 MB an array
 
 
 def ensemble(
@@ -62,110 +58,72 @@ def ensemble(
     >>> {how: ensemble(scores, how=how)["score"].round(2).tolist() for how in ("mean", "vote")}
     {'mean': [3.1, 0.57], 'vote': [0.0, 1.0]}
     """
-    if how not in HOW:
-        raise ValueError(f"how: {how!r}; {tables.nearest(how, HOW)}")
+    tables.check_option("how", how, HOW)
+    if isinstance(models, str):
+        raise TypeError(f"models: a list of names, not the string {models!r}")
     scores = tables.check_scores(scores, allow_missing=True)
-    chosen = _select_names(scores, models)
-    values, items = _wide(scores, chosen)
-    known = ~np.isnan(values).any(axis=0)
-    combined = np.full(len(items), np.nan)
-    combined[known] = _combined(values[:, known], items.iloc[np.flatnonzero(known)], how)
-    result_name = name if name is not None else f"{how} of {len(chosen)} models"
-    if result_name in set(scores["model"]):
+    present = scores["model"].unique().tolist()
+    names = present if models is None else list(models)
+    for model in names:
+        if model not in present or names.count(model) > 1 or len(names) < 2:
+            raise DataError(f"models: {model!r} of {names}; two or more, each once; {tables.nearest(model, present)}")
+    result_name = name if name is not None else f"{how} of {len(names)} models"
+    if result_name in present:
         raise DataError(f"name: {result_name!r} is already a model in scores; pass name='another name'")
-    frame = items.assign(model=result_name, score=combined)[tables.SCORES]
-    frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": chosen}}}
+    values, answers = _spread_models(scores, names)
+    is_known = ~np.isnan(values).any(axis=0)
+    combined = np.full(len(answers), np.nan)
+    combined[is_known] = _combine(values[:, is_known], answers.iloc[np.flatnonzero(is_known)], how)
+    frame = answers.assign(model=result_name, score=combined)[tables.SCORES]
+    frame.attrs = {"provenance": {result_name: {"ensemble": how, "models": names}}}
     return frame
 
 
-def _select_names(scores: pd.DataFrame, models: Sequence[str] | None) -> list[str]:
-    present = list(dict.fromkeys(scores["model"]))
-    if isinstance(models, str):
-        raise TypeError(f"models: a list of names, not the string {models!r}")
-    chosen = present if models is None else list(models)
-    for name in chosen:
-        if name not in present:
-            raise DataError(f"models: {name!r} is not in scores; {tables.nearest(name, present)}")
-    if len(set(chosen)) < len(chosen):
-        double = next(name for name in chosen if chosen.count(name) > 1)
-        raise DataError(f"models: {double!r} is named twice; name each model once")
-    if len(chosen) < 2:
-        raise DataError(f"models: {chosen}; an ensemble needs two models or more")
-    return chosen
+def _spread_models(scores: pd.DataFrame, names: list[str]) -> tuple[FloatArray, pd.DataFrame]:
+    """Scores (models, answers) and the answers, in the first model's order."""
+    rows = scores[scores["model"].isin(names)]
+    answer, first_rows = group_codes(rows, KEY)
+    n_models = np.bincount(answer)
+    if (n_models < len(names)).any():
+        first = rows.iloc[first_rows[int((n_models < len(names)).argmax())]][KEY].to_dict()
+        raise DataError(f"scores: {names} were scored on different responses, first {first}. Score the same for all.")
+    values = np.empty((len(names), len(first_rows)))
+    for place, name in enumerate(names):
+        is_model = (rows["model"] == name).to_numpy()
+        values[place, answer[is_model]] = rows["score"].to_numpy()[is_model]
+    is_first = (rows["model"] == names[0]).to_numpy()
+    return values[:, answer[is_first]], rows[is_first].reset_index(drop=True)
 
 
-def _wide(scores: pd.DataFrame, models: list[str]) -> tuple[Floats, pd.DataFrame]:
-    """Scores (models, responses) and the responses, in the first model's order."""
-    first = scores[scores["model"] == models[0]].reset_index(drop=True)
-    items = first.drop(columns=["model", "score"])
-    order = pd.MultiIndex.from_frame(items[KEY].astype({"label": "str"}))
-    values = np.empty((len(models), len(items)))
-    for row, model in enumerate(models):
-        mine = scores[scores["model"] == model]
-        index = pd.MultiIndex.from_frame(mine[KEY].astype({"label": "str"}))
-        strange = index.symmetric_difference(order)
-        if len(strange):
-            where = dict(zip(KEY, strange[0], strict=True))
-            raise DataError(
-                f"scores: {models[0]!r} and {model!r} were scored on different responses: {len(strange)} stand with "
-                f"one of them only, first {where}; score both on the same benchmark"
-            )
-        values[row] = mine["score"].to_numpy()[index.get_indexer(order)]
-    return values, items
-
-
-def _combined(values: Floats, items: pd.DataFrame, how: str) -> Floats:
+def _combine(values: FloatArray, answers: pd.DataFrame, how: str) -> FloatArray:
     if how == "mean":
         return np.asarray(values.mean(axis=0))
-    if how == "zscore":
-        return np.asarray(_standardised(values, items["benchmark"]).mean(axis=0))
-    prompt = items.groupby(PROMPT, sort=False).ngroup().to_numpy()
-    combined = np.full(values.shape[1], 0.5)  # what an answer keeps that meets no other
-    sizes = np.bincount(prompt)
-    for size in np.unique(sizes[sizes > 1]):
-        found = np.flatnonzero(sizes[prompt] == size)
-        rows = found[np.argsort(prompt[found], kind="stable")].reshape(-1, size)
-        for block in _blocks(rows, len(values)):
-            combined[block] = (_ranks if how == "rank" else _votes)(values[:, block])
+    combined = np.full(values.shape[1], 0.5)  # of an answer that meets no other
+    for rows in answers.groupby("benchmark" if how == "zscore" else PROMPT, sort=False).indices.values():
+        if how == "zscore":
+            combined[rows] = _standardise(values[:, rows]).mean(axis=0)
+        elif len(rows) > 1:
+            combined[rows] = _mean_rank(values[:, rows]) if how == "rank" else _vote(values[:, rows])
     return combined
 
 
-def _standardised(values: Floats, benchmark: pd.Series) -> Floats:
-    result = np.zeros_like(values)
-    for name in benchmark.unique():
-        where = (benchmark == name).to_numpy()
-        part = values[:, where]
-        spread = part.std(axis=1, keepdims=True)
-        centred = part - part.mean(axis=1, keepdims=True)
-        # By the range, not the deviation: that of equal scores may come out as 1e-17 instead of 0.
-        result[:, where] = np.divide(centred, spread, out=np.zeros_like(part), where=np.ptp(part, axis=1)[:, None] > 0)
-    return result
+def _standardise(values: FloatArray) -> FloatArray:
+    """Scores (models, answers) less the model's mean, over its deviation; 0 where it gives all the same score."""
+    centred = values - values.mean(axis=1, keepdims=True)
+    # By the range, not the deviation: that of equal scores may come out as 1e-17 instead of 0.
+    varies = np.ptp(values, axis=1)[:, None] > 0
+    deviation = values.std(axis=1, keepdims=True)
+    return np.asarray(np.divide(centred, deviation, out=np.zeros_like(values), where=varies))
 
 
-def _blocks(where: NDArray[np.intp], n_models: int) -> list[NDArray[np.intp]]:
-    """Rows of prompts, few enough at once that all meetings of their answers fit in memory."""
-    step = max(DUELS_AT_ONCE // (n_models * where.shape[1] ** 2), 1)
-    return [where[start : start + step] for start in range(0, len(where), step)]
-
-
-def _ranks(values: Floats) -> Floats:
-    """Mean over the models of the rank from 0 to 1 within the last axis: (models, prompts, n) to (prompts, n)."""
-    from scipy.stats import rankdata
-
+def _mean_rank(values: FloatArray) -> FloatArray:
+    """Mean over the models of the rank from 0 to 1 of a prompt's answers, (models, answers)."""
     # Sums of ranks are exact and divided once, so that equal ranks stay equal: Ties asks how far answers are apart.
-    models, most = len(values), values.shape[-1] - 1
-    return np.asarray((rankdata(values, axis=-1).sum(axis=0) - models) / (models * most))
+    n_models, n_answers = values.shape
+    return np.asarray((rankdata(values, axis=-1).sum(axis=0) - n_models) / (n_models * (n_answers - 1)))
 
 
-def _votes(values: Floats) -> Floats:
-    """Share of the others that an answer beats when most models decide: (models, prompts, n) to (prompts, n)."""
-    balance = np.sign((_duels(values) - 0.5 * ~np.eye(values.shape[-1], dtype=bool)).sum(axis=0))
-    won = (balance + 1) / 2 - 0.5 * np.eye(values.shape[-1])
-    return np.asarray(won.sum(axis=-1) / (values.shape[-1] - 1))
-
-
-def _duels(values: Floats) -> Floats:
-    """1 where an answer beats another, 0.5 where they tie, 0 against itself: (..., n) to (..., n, n)."""
-    one, other = values[..., :, None], values[..., None, :]
-    won = (one > other) + 0.5 * (one == other)
-    return np.asarray(won - 0.5 * np.eye(values.shape[-1]))
+def _vote(values: FloatArray) -> FloatArray:
+    """Share of a prompt's other answers that an answer beats when most models decide, (models, answers)."""
+    majority = np.sign(np.sign(values[:, :, None] - values[:, None, :]).sum(axis=0))
+    return np.asarray((majority.sum(axis=1) / (values.shape[1] - 1) + 1) / 2)

@@ -6,7 +6,7 @@ variance is the sum of the squared influences. Clusters that share cells, direct
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,6 @@ from scipy.special import stdtrit
 from rmlab.metrics.items import MISSING, TIE, WIN, BoolArray, FloatArray, Items
 from rmlab.metrics.weights import WeightedMean, Weights
 from rmlab.tables import IntArray
-
-__all__ = ["MIN_PROMPTS", "ClusterSums", "Estimate", "estimate", "group_means"]
 
 MIN_PROMPTS = 5
 """Clusters below which a part gives no error and no interval."""
@@ -57,20 +55,40 @@ class ClusterSums:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Numbers of every model with errors and intervals; arrays are (models, numbers).
+class Measured:
+    """Numbers with errors and intervals, in arrays of one shape.
 
     Attributes
     ----------
-    models : list of str
-    numbers : DataFrame
-        One row per number, with the columns that name it.
     value, se, df, low, high : ndarray
         The number, its clustered error, degrees of freedom and limits.
     n_prompts, n_pairs, n_ties, missing : ndarray
         Prompts and items counted, ties, and items without a score or verdict.
     reason : ndarray
         Why there is no value or no interval, else "".
+    """
+
+    value: FloatArray
+    se: FloatArray
+    df: FloatArray
+    low: FloatArray
+    high: FloatArray
+    n_prompts: IntArray
+    n_pairs: IntArray
+    n_ties: IntArray
+    missing: IntArray
+    reason: NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Estimate(Measured):
+    """Numbers of every model; the arrays are (models, numbers).
+
+    Attributes
+    ----------
+    models : list of str
+    numbers : DataFrame
+        One row per number, with the columns that name it.
     label : str
         How the parts were averaged.
     clusters : dict
@@ -79,33 +97,8 @@ class Estimate:
 
     models: list[str]
     numbers: pd.DataFrame
-    value: FloatArray
-    se: FloatArray
-    df: FloatArray
-    low: FloatArray
-    high: FloatArray
-    n_prompts: IntArray
-    n_pairs: IntArray
-    n_ties: IntArray
-    missing: IntArray
-    reason: NDArray[np.object_]
     label: str
     clusters: dict[int, ClusterSums] = field(default_factory=dict)
-
-
-class _Number(NamedTuple):
-    """One number of every model, (models,) each, in the order of the fields of `Estimate`."""
-
-    value: FloatArray
-    se: FloatArray
-    df: FloatArray
-    low: FloatArray
-    high: FloatArray
-    n_prompts: IntArray
-    n_pairs: IntArray
-    n_ties: IntArray
-    missing: IntArray
-    reason: NDArray[np.object_]
 
 
 class _Blocks(NamedTuple):
@@ -152,9 +145,11 @@ def estimate(items: Items, weights: Weights, confidence: float = 0.95, *, contra
         numbers.append(number)
         if place in contrasts:
             clusters[place] = sums
-    shape = (len(items.models), len(numbers))
-    columns = [np.stack(column, axis=1) for column in zip(*numbers, strict=True)] if numbers else [np.empty(shape)] * 10
-    return Estimate(items.models, weights.numbers, *columns, label=weights.label, clusters=clusters)  # type: ignore[misc]
+    columns = {
+        name: np.array([getattr(number, name) for number in numbers]).reshape(len(numbers), len(items.models)).T
+        for name in (column.name for column in fields(Measured))
+    }
+    return Estimate(**columns, models=items.models, numbers=weights.numbers, label=weights.label, clusters=clusters)
 
 
 def group_means(
@@ -165,7 +160,7 @@ def group_means(
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
-) -> _Number:
+) -> Measured:
     """Means of groups of values that come in clusters, for numbers that no benchmark defines.
 
     Parameters
@@ -183,7 +178,7 @@ def group_means(
 
     Returns
     -------
-    tuple
+    Measured
         value, se, df, low, high, n_prompts (clusters), n_pairs (values), reason and so on, (groups,) each.
 
     Examples
@@ -200,7 +195,7 @@ def group_means(
     first = np.zeros(1, np.intp)
     means = [WeightedMean(np.array([place]), first, np.ones((1, 1)), ["group"]) for place in range(n_groups)]
     result = estimate(items, Weights(cells, means, ""), confidence)
-    return _Number(*(getattr(result, name)[0] for name in _Number._fields))
+    return Measured(**{column.name: getattr(result, column.name)[0] for column in fields(Measured)})
 
 
 def t_quantile(df: FloatArray, confidence: float) -> FloatArray:
@@ -224,7 +219,7 @@ def indicator(codes: IntArray, size: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(codes)), (np.arange(len(codes)), codes)), shape=(len(codes), size))
 
 
-def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tuple[_Number, ClusterSums]:
+def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tuple[Measured, ClusterSums]:
     rows = np.concatenate([items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
     pool = np.repeat(mean.pool, [len(items.rows_of_cell[cell]) for cell in mean.cells])
     counts = mean.weight != 0  # a prior set may weigh nothing for a model
@@ -235,7 +230,10 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
     n_ties, missing = (((outcome == code) & counts[:, pool]).sum(axis=1) for code in (TIE, MISSING))
     if observed.all():
         observed = observed[:1]  # all models are alike, so one row does
-    blocks = _sum_blocks(np.where(observed, items.credit[:, rows], 0.0), observed, cluster, pool)
+    codes, block = np.unique(cluster * len(mean.parts) + pool, return_inverse=True)
+    in_block, (block_cluster, block_pool) = indicator(block, len(codes)), np.divmod(codes, len(mean.parts))
+    total = np.where(observed, items.credit[:, rows], 0.0) @ in_block
+    blocks = _Blocks(block_cluster, block_pool, total, observed.astype(float) @ in_block)
     in_pool = indicator(blocks.pool, len(mean.parts))
     n = blocks.n @ in_pool
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -254,11 +252,8 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
         # Nine times a ninth is 1 + 2e-16: no value may lie above what can be earned.
         lowest, highest = np.round(limits.sum(axis=-1), _DECIMALS)
         value, low, high = (np.clip(number, lowest, highest) for number in (value, low, high))
-    withheld = np.where(reason == "", 0.0, np.nan)
-    number = _Number(
-        value, se + withheld, df, low + withheld, high + withheld, n_prompts, n_pairs, n_ties, missing, reason
-    )
-    return number, sums
+    se, low, high = (np.where(reason == "", number, np.nan) for number in (se, low, high))
+    return Measured(value, se, df, low, high, n_prompts, n_pairs, n_ties, missing, reason), sums
 
 
 def _add_reasons(
@@ -270,16 +265,6 @@ def _add_reasons(
     for model, pools in enumerate(np.broadcast_to(in_pool, (len(reason), in_pool.shape[1]))):
         if reason[model] == "" and pools.any():
             reason[model] = text.format(", ".join(dict.fromkeys(names[pools])))
-
-
-def _sum_blocks(credit: FloatArray, observed: BoolArray, cluster: IntArray, pool: IntArray) -> _Blocks:
-    order = np.lexsort((pool, cluster))
-    cluster, pool = cluster[order], pool[order]
-    starts = np.flatnonzero((np.diff(cluster, prepend=-1) != 0) | (np.diff(pool, prepend=-1) != 0))
-    total, n = credit[:, order], observed[:, order].astype(np.float64)
-    if len(starts) < len(order):
-        total, n = np.add.reduceat(total, starts, axis=1), np.add.reduceat(n, starts, axis=1)
-    return _Blocks(cluster[starts], pool[starts], total, n)
 
 
 def _cluster_sums(

@@ -1,29 +1,37 @@
-"""The credit of every model on every item of a benchmark: all numbers are means of it."""
+"""Comparisons of a prompt's answers, and the credit of every model on every item: all numbers are means of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.metrics.comparisons import as_pairs, outcome_and_credit
 from rmlab.tables import ITEM, PROMPT, DataError, IntArray, group_codes
-
-__all__ = ["LOSS", "MISSING", "NO_ROW", "TIE", "WIN", "Items", "build_items", "comparison_items"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+Ties = Literal["loss", "half", "drop"]
 
 NO_ROW, MISSING, LOSS, TIE, WIN = -2, -1, 0, 1, 2
 """Codes of an outcome: the model has no row for the item, or has one without an answer, or lost, tied, won."""
 
+CREDIT_OF_TIE = {"loss": 0.0, "half": 0.5, "drop": np.nan}
+
 NO_STYLE = 9  # style code of a comparison without styles; above it the level, where that alone is known
 N_STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
-_DESCRIBED = ("subset", "chosen_style", "rejected_style", "level")
-_CELL_COLUMNS = ("domain", *_DESCRIBED)
+_DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
+_NAMES = ["model", *PROMPT, "subset"]
+_PAIR_TYPES: dict[str, object] = {
+    **dict.fromkeys(_NAMES, "str"),
+    **{column: dtype for column, dtype in tables.CLOSED.items() if column in tables.PAIRS},
+    "chosen_slot": "int64",
+    "rejected_slot": "int64",
+    "margin": "float64",
+}
 
 
 @dataclass(frozen=True)
@@ -71,46 +79,144 @@ class Items:
         order = np.argsort(self.cell, kind="stable")
         return np.split(order, np.searchsorted(self.cell[order], np.arange(1, len(self.cells))))
 
-    def select(self, kept: BoolArray) -> "Items":
-        """The items where `kept` (items,) is true, for the same models; a cell without items goes."""
-        cells, cell = np.unique(self.cell[kept], return_inverse=True)
-        return replace(
-            self,
-            frame=self.frame[kept].reset_index(drop=True),
-            credit=self.credit[:, kept],
-            outcome=self.outcome[:, kept],
-            prompt=self.prompt[kept],
-            cluster=self.cluster[kept],
-            cell=cell.astype(np.intp),
-            cells=self.cells.iloc[cells].reset_index(drop=True),
-            bounds=self.bounds[cells],
-        )
-
     def common(self) -> "Items":
         """The items for which every model has a row; DataError where there is none."""
         in_all = (self.outcome != NO_ROW).all(axis=0)
         if not in_all.any():
             raise DataError("common: no item was scored by all models. Leave some models out.")
-        return self if in_all.all() else self.select(in_all)
+        cells, cell = np.unique(self.cell[in_all], return_inverse=True)
+        return replace(
+            self,
+            frame=self.frame[in_all].reset_index(drop=True),
+            credit=self.credit[:, in_all],
+            outcome=self.outcome[:, in_all],
+            prompt=self.prompt[in_all],
+            cluster=self.cluster[in_all],
+            cell=cell.astype(np.intp),
+            cells=self.cells.iloc[cells].reset_index(drop=True),
+            bounds=self.bounds[cells],
+        )
 
     def require_same(self, counts: BoolArray | None = None) -> None:
         """Raise DataError where some models lack rows that others have.
 
         `counts` (models, items) says which items count for which model; a row that counts nowhere may be absent.
         """
-        no_row = self.outcome == NO_ROW
-        no_row = no_row if counts is None else no_row & counts
-        if not no_row.any():
-            return
-        n_absent = no_row.sum(axis=1)
-        worst = int(n_absent.argmax())
-        key = self.frame[[c for c in ITEM if c in self.frame]].iloc[int(no_row[worst].argmax())].to_dict()
-        n_shared = int((~no_row.any(axis=0)).sum())
-        hint = f"Pass common=True to use the {n_shared} that all have" if n_shared else "Leave some models out"
+        lacks = self.outcome == NO_ROW if counts is None else (self.outcome == NO_ROW) & counts
+        if lacks.any():
+            worst = int(lacks.sum(axis=1).argmax())
+            key = self.frame[[c for c in ITEM if c in self.frame]].iloc[int(lacks[worst].argmax())].to_dict()
+            raise DataError(
+                f"table: {self.models[worst]!r} lacks {lacks[worst].sum()} of {len(self.frame)} items that others "
+                f"have, first {key}. Pass common=True to use the {int((~lacks.any(axis=0)).sum())} that all have."
+            )
+
+
+def pairs(scores: pd.DataFrame) -> pd.DataFrame:
+    """Compare every chosen with every rejected answer of a prompt.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        A table of scores; missing scores give comparisons with a missing outcome.
+
+    Returns
+    -------
+    DataFrame
+        One row per model, prompt, chosen and rejected answer, so n chosen and m rejected answers give n * m rows.
+        Columns: model, benchmark, domain, id, chosen_slot, rejected_slot, subset, chosen_style, rejected_style, level,
+        margin (score of the chosen minus score of the rejected answer), outcome (win, tie, loss, or missing), and the
+        further columns of `scores` that are constant within a prompt, such as `source`.
+
+    Raises
+    ------
+    DataError
+        If a prompt of a model has answers of one label only.
+    """
+    scores = tables.check_scores(scores, allow_missing=True)
+    chosen, rejected = _cross_answers(scores)
+    score = scores["score"].to_numpy()
+    with np.errstate(over="ignore"):  # finite scores may lie further apart than a float reaches: refused below
+        margin = score[chosen] - score[rejected]
+    if np.isinf(margin).any():
+        row = scores.iloc[chosen[int(np.isinf(margin).argmax())]][["model", *PROMPT]].to_dict()
         raise DataError(
-            f"table: the models were scored on different comparisons; {self.models[worst]!r} lacks {n_absent[worst]} "
-            f"of {len(self.frame)}, first {key}. {hint}."
+            f"scores: margins are beyond 1.8e308, first {row}. Divide all scores of the model by one number."
         )
+    styles = [scores["style"].array[rows] for rows in (chosen, rejected)]
+    slots = [scores["slot"].to_numpy()[rows] for rows in (chosen, rejected)]
+    extra = tables.prompt_columns(scores, tables.SCORES) if len(scores.columns) > len(tables.SCORES) else []
+    columns: dict[str, object] = {name: scores[name].array.take(chosen) for name in [*_NAMES, *extra]}
+    columns |= {"chosen_style": styles[0], "rejected_style": styles[1], "level": tables.level(*styles)}
+    columns |= {"chosen_slot": slots[0], "rejected_slot": slots[1], "margin": margin, "outcome": tables.outcome(margin)}
+    # Built in one go: columns that are assigned one by one would be copied.
+    frame = pd.DataFrame({name: columns[name] for name in [*tables.PAIRS, *extra]}, copy=False)
+    return tables.copy_provenance(scores, frame)
+
+
+def _cross_answers(scores: pd.DataFrame) -> tuple[IntArray, IntArray]:
+    """Rows (chosen, rejected) of every chosen x rejected answer within a prompt, in the order of the scores."""
+    prompt, _ = group_codes(scores, ["model", *PROMPT])
+    n_rejected = count_labels(scores, prompt)[1]
+    is_chosen = (scores["label"] == "chosen").to_numpy()
+    chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
+    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]
+    start = (np.cumsum(n_rejected) - n_rejected)[prompt[chosen]]
+    repeats = n_rejected[prompt[chosen]]
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    return np.repeat(chosen, repeats), rejected[np.repeat(start, repeats) + offset]
+
+
+def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
+    """Chosen and rejected answers of each prompt; DataError where a prompt has answers of one label only."""
+    is_chosen, n_prompts = (scores["label"] == "chosen").to_numpy(), int(prompt.max(initial=-1)) + 1
+    n_chosen, n_rejected = (np.bincount(prompt[rows], minlength=n_prompts) for rows in (is_chosen, ~is_chosen))
+    one_sided = (n_chosen == 0) | (n_rejected == 0)
+    if one_sided.any():
+        row = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]].iloc[0].to_dict()
+        raise DataError(
+            f"scores: {int(one_sided.sum())} prompts have answers of one label only, first {row}. "
+            "Score a chosen and a rejected answer of each prompt."
+        )
+    return n_chosen, n_rejected
+
+
+def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
+    """Credit that each comparison earns.
+
+    Parameters
+    ----------
+    pairs : DataFrame
+        A table of pairs.
+    ties : {"loss", "half", "drop"}
+        A tie earns 0, 0.5 or is left out (NaN).
+
+    Returns
+    -------
+    ndarray
+        One entry per row: 1 for a win, 0 for a loss, NaN where the outcome is missing.
+    """
+    tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
+    credit_of_outcome = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])
+    earned: FloatArray = credit_of_outcome[pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME).codes]
+    return earned
+
+
+def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of scores or pairs as checked pairs; DataError where it has no rows."""
+    columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
+    if "score" in columns and "outcome" not in columns:
+        table = pairs(table)
+    # Columns and types that `pairs` gives need no second check, unless a name is missing.
+    elif (
+        not {*tables.PAIRS} <= columns
+        or any(table[name].dtype != dtype for name, dtype in _PAIR_TYPES.items())
+        or table[_NAMES].isna().any(axis=None)
+    ):
+        table = tables.check_pairs(table)
+    if table.empty:
+        raise DataError("table: no rows. Look at the selection that it comes from.")
+    return table
 
 
 def build_items(
@@ -150,35 +256,26 @@ def build_items(
     require_item_columns(rows, by, cluster)
     item, first_rows = group_codes(rows, key)
     for name in {*by, *cluster} - {*key, *columns}:
-        values = pd.factorize(rows[name])[0]
-        differs = values != values[first_rows][item]
+        codes = pd.factorize(rows[name])[0]
+        differs = codes != codes[first_rows][item]
         if differs.any():
-            raise DataError(
-                f"by, cluster: {name!r} differs between the models in {int(differs.sum())} rows, first "
-                f"{rows[list(key)].iloc[int(differs.argmax())].to_dict()}. Use a column of the prompts."
-            )
+            first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
+            raise DataError(f"by, cluster: {name!r} differs between the models, first in {first}.")
     model, model_rows = group_codes(rows, ["model"])
-    models, shape = rows["model"].iloc[model_rows].tolist(), (len(model_rows), len(first_rows))
-    place = model * shape[1] + item
-    seen = np.zeros(shape[0] * shape[1], bool)
-    seen[place] = True
-    if np.count_nonzero(seen) < len(place):
-        tables.refuse_repeats(rows, ["model", *key], "table")
+    shape = (len(model_rows), len(first_rows))
     outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
-    outcomes.ravel()[place] = outcome  # `ravel` of a new array is a view
-    credits.ravel()[place] = credit
+    outcomes[model, item], credits[model, item] = outcome, credit
+    if np.count_nonzero(outcomes != NO_ROW) < len(rows):
+        tables.refuse_repeats(rows.assign(outcome=outcome, credit=credit), ["model", *key], "table")
     frame = rows[[*dict.fromkeys([*key, *columns, *by, *cluster])]].iloc[first_rows].reset_index(drop=True)
-    without_cluster = frame[list(cluster)].isna().any(axis=1)
-    if without_cluster.any():
-        first = frame.loc[without_cluster, [c for c in PROMPT if c in frame]].iloc[0].to_dict()
-        raise DataError(
-            f"cluster: {list(cluster)} is missing in {int(without_cluster.sum())} items, first {first}. Fill it in."
-        )
-    defining = list(dict.fromkeys([*(c for c in _CELL_COLUMNS if c in frame), *by]))
+    if frame[list(cluster)].isna().any(axis=None):
+        first = frame.loc[frame[list(cluster)].isna().any(axis=1), list(key)].iloc[0].to_dict()
+        raise DataError(f"cluster: {list(cluster)} is missing in some items, first {first}. Fill it in.")
+    defining = list(dict.fromkeys([*(c for c in ("domain", *_DESCRIBED) if c in frame), *by]))
     cell, cell_rows = group_codes(frame, defining)
     cells = frame[defining].iloc[cell_rows].reset_index(drop=True)
     return Items(
-        models=models,
+        models=rows["model"].iloc[model_rows].tolist(),
         frame=frame,
         credit=credits,
         outcome=outcomes,
@@ -194,19 +291,17 @@ def comparison_items(
     table: pd.DataFrame, ties: str = "loss", *, by: Sequence[str] = (), cluster: Sequence[str] = PROMPT
 ) -> Items:
     """Items that are comparisons, from scores or pairs: credit 1 for a win, 0 for a loss, a tie as `ties` says."""
-    pairs = as_pairs(table)
-    outcome, credit = outcome_and_credit(pairs, ties)
-    return build_items(pairs, key=ITEM, outcome=outcome, credit=credit, columns=_DESCRIBED, by=by, cluster=cluster)
+    rows = as_pairs(table)
+    outcome = rows["outcome"].cat.codes.to_numpy().astype(np.int8)  # 0 loss, 1 tie, 2 win, -1 missing
+    earned = credit(rows, ties=ties)  # type: ignore[arg-type]
+    return build_items(rows, key=ITEM, outcome=outcome, credit=earned, columns=_DESCRIBED, by=by, cluster=cluster)
 
 
 def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequence[str]) -> None:
     """Raise DataError unless `rows` has the columns that items are grouped by."""
-    for argument, names in (("by", by), ("cluster", cluster)):
-        for name in names:
-            if name not in rows.columns:
-                raise DataError(
-                    f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}."
-                )
+    for argument, name in [*(("by", name) for name in by), *(("cluster", name) for name in cluster)]:
+        if name not in rows.columns:
+            raise DataError(f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}.")
 
 
 def _style_codes(cells: pd.DataFrame) -> IntArray:
@@ -216,5 +311,5 @@ def _style_codes(cells: pd.DataFrame) -> IntArray:
     chosen, rejected = (
         pd.Categorical(cells[c], dtype=tables.STYLE).codes.astype(np.intp) for c in ("chosen_style", "rejected_style")
     )
-    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes if "level" in cells else -1
+    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
     return np.where((chosen < 0) | (rejected < 0), NO_STYLE + 1 + level, 3 * chosen + rejected).astype(np.intp)

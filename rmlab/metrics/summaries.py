@@ -4,11 +4,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.prepared import Prepared, prepare
-from rmlab.metrics.weights import Average, Weights
+from rmlab.metrics.weights import Average, Prepared, Weights, prepare
 from rmlab.tables import LEVELS, copy_provenance
-
-__all__ = ["estimates", "summary"]
 
 _MAX_DOMAINS = 8
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
@@ -85,32 +82,24 @@ def summary(
 def summary_columns(prepared: Prepared, confidence: float, *, contrasts: bool = False) -> tuple[pd.DataFrame, Estimate]:
     """The table of `summary` and its estimate, whose first number is the overall score."""
     weights = prepared.weights()
-    places = [0, *_summary_places(prepared, weights)]
-    result = estimate(prepared.items, weights.select(places), confidence, contrasts=[0] if contrasts else [])
+    numbers = weights.numbers
+    is_named = ~numbers["quantity"].isin(["overall", "cell"])
+    places = [int((is_named & (numbers["name"] == name)).argmax()) for name in prepared.benchmark.columns]
+    for quantity in ("domain", "level") if not places else ():
+        rows = np.flatnonzero(numbers["quantity"] == quantity).tolist()
+        places += rows if 1 < len(rows) <= _MAX_DOMAINS else []
+    places.insert(0, 0)
+    selected = Weights(numbers.iloc[places], [weights.means[place] for place in places], weights.label)
+    result = estimate(prepared.items, selected, confidence, contrasts=[0] if contrasts else [])
     frame = pd.DataFrame({"model": pd.Series(result.models, dtype="str")})
-    for number, (quantity, name) in enumerate(result.numbers.itertuples(index=False)):
-        if number > 0:
-            while quantity == "domain" and (name in _RESERVED or name in frame):
-                name = f"domain {name}"
-            frame[name] = result.value[:, number]
+    for number, (quantity, name) in enumerate(selected.numbers.itertuples(index=False)):
+        while quantity == "domain" and (name in _RESERVED or name in frame):
+            name = f"domain {name}"
+        frame[name] = result.value[:, number]
+    frame["overall"] = frame.pop("overall")  # behind its parts
     uncertainty = {name: getattr(result, name)[:, 0] for name in _UNCERTAINTY}
     label = pd.Series([weights.label] * len(frame), dtype="str")
-    reason = pd.Series(result.reason[:, 0], dtype="str")
-    return frame.assign(overall=result.value[:, 0], **uncertainty, average=label, reason=reason), result
-
-
-def _summary_places(prepared: Prepared, weights: Weights) -> list[int]:
-    """Rows of the numbers that are columns of the summary, in the benchmark's order."""
-    quantity, name = weights.numbers["quantity"].to_numpy(object), weights.numbers["name"].to_numpy(object)
-    if not prepared.benchmark.columns:
-        domains, levels = np.flatnonzero(quantity == "domain"), np.flatnonzero(quantity == "level")
-        return [*(domains if 1 < len(domains) <= _MAX_DOMAINS else []), *levels]
-    rows = []
-    for column in prepared.benchmark.columns:
-        same_name = np.flatnonzero((name == column) & ~np.isin(quantity, ["cell", "overall"]))
-        is_level = quantity[same_name] == "level"
-        rows.append(int(same_name[is_level][0] if is_level.any() else same_name[0]))
-    return rows
+    return frame.assign(**uncertainty, average=label, reason=pd.Series(result.reason[:, 0], dtype="str")), result
 
 
 def estimates(

@@ -6,8 +6,6 @@ import pandas as pd
 from rmlab import tables
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["TIES", "WEIGHTS", "ties_detail", "ties_score"]
-
 TIES = "Ties"
 """The subset of RewardBench 2 that these scores are of."""
 

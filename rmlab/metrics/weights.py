@@ -1,9 +1,9 @@
-"""How the parts of a benchmark combine: every number is a weighted sum of means of cells."""
+"""A table as its benchmark counts it: items, parts with weights, and numbers as weighted sums of means of cells."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ from rmlab import tables
 from rmlab.metrics.items import N_STYLE_CODES, BoolArray, FloatArray, Items
 from rmlab.tables import DataError, IntArray
 
-__all__ = ["Average", "Parts", "WeightedMean", "Weights", "domain_parts", "weighted_mean", "weighted_parts"]
+if TYPE_CHECKING:  # benchmarks build on this package
+    from rmlab.benchmarks.benchmark import Benchmark
 
 Average = Literal["benchmark", "domains", "prompts"] | Mapping[str, float]
 
@@ -40,11 +41,6 @@ class Parts:
     weight: FloatArray
     label: str
     reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
-
-    @cached_property
-    def place(self) -> dict[str, int]:
-        """Place of each name."""
-        return {name: place for place, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)
@@ -88,10 +84,124 @@ class Weights:
     means: list[WeightedMean]
     label: str
 
-    def select(self, places: Sequence[int] | IntArray) -> "Weights":
-        """The numbers in some places."""
-        numbers = self.numbers.iloc[list(places)].reset_index(drop=True)
-        return Weights(numbers, [self.means[place] for place in places], self.label)
+
+@dataclass(frozen=True)
+class Prepared:
+    """Items of a table and the parts of its benchmark.
+
+    Attributes
+    ----------
+    benchmark : Benchmark
+    items : Items
+    parts : Parts
+    """
+
+    benchmark: "Benchmark"
+    items: Items
+    parts: Parts
+
+    def require_same(self) -> None:
+        """Raise DataError where some models lack items that others have.
+
+        Items that weigh nothing for a model, such as prior sets that it was not run on, may be absent.
+        """
+        self.items.require_same((self.parts.weight != 0)[:, self.parts.of_cell[self.items.cell]])
+
+    def weights(self) -> Weights:
+        """Every number, named by quantity (overall, section, domain, subset, level, cell) and name."""
+        benchmark, items, parts = self.benchmark, self.items, self.parts
+        domain, subset = (items.cells[column].to_numpy(object) for column in ("domain", "subset"))
+        # Quantity, name, the cells that count, and the names of the parts that must be there.
+        rows = [("overall", "overall", np.ones(len(domain), bool), parts.names)]
+        rows += [("section", name, np.isin(subset, names), [*names]) for name, names in benchmark.sections.items()]
+        # A row's name must not depend on which rows there are: chat alone is still a domain of RM-Bench.
+        domain_of = benchmark.subsets
+        one_to_one = bool(domain_of) and all(name == domain_of[name] for name in domain_of)
+        for name in dict.fromkeys(domain_of.values() if domain_of else domain):
+            members = [name, *(member for member in domain_of if domain_of[member] == name)]
+            quantity = "subset" if one_to_one else "domain"
+            rows.append((quantity, benchmark.subset_names.get(name, name), domain == name, members))
+        if not one_to_one:
+            rows += [("subset", name, subset == name, [name]) for name in dict.fromkeys(subset[domain != subset])]
+        if items.has_levels:
+            level, style_code = items.cells["level"].to_numpy(object), items.cells["style_code"].to_numpy()
+            rows += [("level", name, level == name, parts.names) for name in tables.LEVELS]
+            for code, styles in enumerate(product(tables.STYLES, repeat=2)):
+                rows.append(("cell", " > ".join(styles), style_code == code, parts.names))
+        means = []
+        for _, _, is_counted, members in rows:
+            places = [place for place, name in enumerate(parts.names) if name in members]
+            required = np.union1d(parts.of_cell[is_counted], places).astype(np.intp)
+            means.append(weighted_mean(items, parts, is_counted, required))
+        numbers = pd.DataFrame([row[:2] for row in rows], columns=["quantity", "name"], dtype="str")
+        return Weights(numbers, means, parts.label)
+
+    def chance(self, weights: Weights) -> list[float]:
+        """Expected value of random scores, for each number; NaN where it is not known."""
+        chance = np.array([self.benchmark.chance_of(name) for name in self.items.cells["subset"]])
+        chances = []
+        for mean in weights.means:
+            # The first cell of each pool stands for it: a pool has one subset, or subsets of one chance.
+            pools, first_cells = np.unique(mean.pool, return_index=True)
+            weight, pool_chance = mean.weight[0, pools], chance[mean.cells[first_cells]]
+            is_counted = weight > 0
+            total = weight[is_counted].sum()
+            chances.append(float(weight[is_counted] @ pool_chance[is_counted] / total) if total > 0 else float("nan"))
+        return chances
+
+
+def prepare(
+    table: pd.DataFrame,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    options: Mapping[str, str] | None = None,
+    *,
+    by: Sequence[str] = (),
+    cluster: str | Sequence[str] | None = None,
+    require_complete: bool = True,
+) -> Prepared:
+    """Items and parts of scores or pairs of one benchmark.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs.
+    average : {"benchmark", "domains", "prompts"} or mapping
+        The benchmark's own way, all domains alike, all prompts alike, or weights of domains.
+    ties : str, optional
+        What a tie earns; default: the benchmark's rule.
+    common : bool
+        Whether to keep only the items that every model has.
+    options : mapping, optional
+        The benchmark's further choices.
+    by : sequence of str
+        Further columns that split the cells.
+    cluster : str or sequence of str, optional
+        Columns that name what stands or falls together; default: the benchmark's.
+    require_complete : bool
+        Whether prompts must have all their items, and the overall score every part of the benchmark. If not, a table of
+        one domain (or subset), such as `pairs[pairs.domain == "chat"]`, is that domain by itself.
+
+    Returns
+    -------
+    Prepared
+    """
+    from rmlab.benchmarks.registry import benchmark_of
+
+    benchmark = benchmark_of(table)
+    items = benchmark.items(table, ties, by=by, cluster=cluster)
+    if require_complete:
+        benchmark.check_complete(items)
+    items = items.common() if common else items
+    parts = benchmark.parts(items, average, options)
+    if not require_complete and average == "benchmark" and len(parts.names) > 1:
+        for column in ("subset", "domain"):
+            values = items.cells[column].unique()
+            if len(values) == 1:
+                parts = replace(domain_parts(items, "domains"), label=f"{values[0]} alone")
+                break
+    return Prepared(benchmark, items, parts)
 
 
 def weighted_parts(
@@ -183,78 +293,7 @@ def weighted_mean(
     return WeightedMean(cells, pool_of_cell, weight, names, reasons)
 
 
-def counted_items(items: Items, parts: Parts) -> BoolArray:
-    """Which items count in the overall score of which model: (models, items)."""
-    counts = (parts.weight != 0)[:, parts.of_cell[items.cell]]
-    return np.broadcast_to(counts, items.credit.shape)
-
-
-def benchmark_weights(
-    items: Items,
-    parts: Parts,
-    sections: Mapping[str, Sequence[str]],
-    subsets: Mapping[str, str],
-    names: Mapping[str, str],
-) -> Weights:
-    """Every number of a table, named by quantity (overall, section, domain, subset, level, cell) and name.
-
-    `sections` are columns of the summary with their subsets, `subsets` the benchmark's subsets with their domains,
-    `names` what subsets are called in columns.
-    """
-    rows = [*_part_numbers(items, parts, sections, subsets, names), *style_numbers(items, parts)]
-    return named_weights(rows, parts.label)
-
-
-def named_weights(rows: Sequence[tuple[str, str, WeightedMean]], label: str) -> Weights:
-    """Weights from the quantity, the name and the mean of each number."""
-    numbers = pd.DataFrame([row[:2] for row in rows], columns=["quantity", "name"], dtype="str")
-    return Weights(numbers, [mean for _, _, mean in rows], label)
-
-
 def overall_weights(items: Items, parts: Parts) -> Weights:
     """The overall score alone: all items, and every part is required."""
     mean = weighted_mean(items, parts, required=np.arange(len(parts.names)))
-    return named_weights([("overall", "overall", mean)], parts.label)
-
-
-def _part_numbers(
-    items: Items,
-    parts: Parts,
-    sections: Mapping[str, Sequence[str]],
-    subsets: Mapping[str, str],
-    names: Mapping[str, str],
-) -> Iterator[tuple[str, str, WeightedMean]]:
-    yield "overall", "overall", weighted_mean(items, parts, required=np.arange(len(parts.names)))
-    for name, members in sections.items():
-        yield "section", name, _part_mean(items, parts, "subset", set(members), set(members))
-    domains = list(dict.fromkeys(subsets.values())) or list(dict.fromkeys(items.cells["domain"]))
-    # A row's name must not depend on which rows there are: chat alone is still a domain of RM-Bench.
-    one_to_one = bool(subsets) and all(subset == domain for subset, domain in subsets.items())
-    for domain in domains:
-        part_names = {domain, *(subset for subset, owner in subsets.items() if owner == domain)}
-        mean = _part_mean(items, parts, "domain", {domain}, part_names)
-        yield "subset" if one_to_one else "domain", names.get(domain, domain), mean
-    if not one_to_one:
-        for subset in dict.fromkeys(items.cells.loc[items.cells["domain"] != items.cells["subset"], "subset"]):
-            yield "subset", subset, _part_mean(items, parts, "subset", {subset}, {subset})
-
-
-def style_numbers(items: Items, parts: Parts) -> Iterator[tuple[str, str, WeightedMean]]:
-    """The levels and the cells of the style matrix; none where answers have no styles."""
-    if not items.has_levels:
-        return
-    everything = np.arange(len(parts.names))
-    level, style_code = items.cells["level"].to_numpy(object), items.cells["style_code"].to_numpy()
-    for name in tables.LEVELS:
-        yield "level", name, weighted_mean(items, parts, level == name, everything)
-    for code in range(len(tables.STYLES) ** 2):
-        chosen, rejected = (tables.STYLES[place] for place in divmod(code, len(tables.STYLES)))
-        yield "cell", f"{chosen} > {rejected}", weighted_mean(items, parts, style_code == code, everything)
-
-
-def _part_mean(items: Items, parts: Parts, column: str, values: set[str], members: set[str]) -> WeightedMean:
-    """The mean of some domains or subsets; `members` are the names that their parts may have."""
-    selected = np.isin(items.cells[column].to_numpy(object), [*values])
-    named = [parts.place[name] for name in members if name in parts.place]
-    required = np.union1d(parts.of_cell[selected], np.array(named, np.intp)).astype(np.intp)
-    return weighted_mean(items, parts, selected, required)
+    return Weights(pd.DataFrame(index=range(1)), [mean], parts.label)

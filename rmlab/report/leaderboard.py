@@ -6,9 +6,8 @@ import pandas as pd
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics import pairs
-from rmlab.metrics.prepared import prepare
 from rmlab.metrics.summaries import summary_columns
-from rmlab.metrics.weights import Average, counted_items
+from rmlab.metrics.weights import Average, prepare
 from rmlab.stats.comparing import add_hint
 from rmlab.stats.ranking import rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError
@@ -59,7 +58,7 @@ def leaderboard(
     """
     entries = with_baselines(_check_table(table), responses, seed=seed)
     prepared = prepare(entries, average, ties, common, options, cluster=cluster)
-    prepared.items.require_same(counted_items(prepared.items, prepared.parts))
+    prepared.require_same()
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
     is_blind = np.array([is_baseline(name) for name in overall.models])
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")

@@ -1,8 +1,7 @@
 """Comparisons of models, ranks, planning, calibration, item difficulty, and reports on judges."""
 
 from rmlab.stats.calibration import calibration, calibration_error, margins
-from rmlab.stats.comparing import compare, compare_all, flips
-from rmlab.stats.equivalence import equivalence
+from rmlab.stats.comparing import compare, compare_all, equivalence, flips
 from rmlab.stats.item_analysis import item_difficulty
 from rmlab.stats.judge_reports import judge_report
 from rmlab.stats.planning import plan, power

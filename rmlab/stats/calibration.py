@@ -6,12 +6,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.metrics.comparisons import as_pairs
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.items import FloatArray, as_pairs
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
-
-__all__ = ["calibration", "calibration_error", "margins"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

@@ -1,6 +1,6 @@
-"""Two models on a benchmark: differences with one test and its interval, agreement, and flips."""
+"""Two models on a benchmark: differences with one test and its interval, equivalence, agreement, and flips."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,15 +9,11 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.accuracies import group_weights
-from rmlab.metrics.comparisons import as_pairs
-from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, Items, comparison_items
-from rmlab.metrics.prepared import Prepared, prepare
-from rmlab.metrics.weights import Average, counted_items
-from rmlab.stats.difference import Difference, differences, holm
+from rmlab.metrics.estimate import estimate
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, Items, as_pairs, comparison_items
+from rmlab.metrics.weights import Average, Prepared, Weights, overall_weights, prepare
+from rmlab.stats.difference import differences, holm
 from rmlab.tables import ITEM, DataError, IntArray
-
-__all__ = ["compare", "compare_all", "flips"]
 
 HINT = "compare the parts with by='domain', or all answers alike with average='prompts'"
 
@@ -73,26 +69,19 @@ def compare(
     >>> rmlab.compare(scores, "longest", "shortest")["difference"].round(3).item()
     0.002
     """
-    if a == b:
-        raise DataError(f"a, b: both are {a!r}. Name two models.")
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
-    selected = _select_models(table, {"a": a, "b": b})
+    selected = select_models(table, a, b)
     prepared = prepare_models(
         table if common else selected, average, ties, common, options, by=columns, cluster=cluster
     )
-    weights = group_weights(prepared, columns)
-    result = estimate(prepared.items, weights, confidence, contrasts=range(len(weights.means)))
-    first, second = (np.array([prepared.items.models.index(name)]) for name in (a, b))
-    rows = []
-    for number, mean in enumerate(weights.means):
-        difference = differences(result, first, second, number=number, confidence=confidence)
-        counted = np.concatenate([prepared.items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
-        rows.append(_comparison_rows(result, difference, prepared.items.outcome[:, counted], first, second, number))
-    frame = pd.concat(rows, ignore_index=True)
-    frame = frame.assign(p_holm=holm(frame["p"].to_numpy(float)), **{c: result.numbers[c].array for c in columns})
+    weights, models = group_weights(prepared, columns), prepared.items.models
+    frame = _compare_pairs(prepared.items, weights, ([models.index(a)], [models.index(b)]), confidence)
+    for place, column in enumerate(columns):
+        frame.insert(2 + place, column, weights.numbers[column].array)
+    frame["p_holm"] = holm(frame["p"].to_numpy())
     if not columns:
         frame["reason"] = add_hint(frame["reason"], frame["difference"])  # rows by domain are that way out already
-    return tables.copy_provenance(table, _order_columns(frame, columns))
+    return tables.copy_provenance(table, frame)
 
 
 def compare_all(
@@ -120,16 +109,65 @@ def compare_all(
         exactly where it is not below 1 - confidence.
     """
     prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
-    result = estimate(prepared.items, prepared.overall(), confidence, contrasts=[0])
-    first, second = np.triu_indices(len(result.models), 1)
-    difference = differences(result, first, second, confidence=confidence)
-    outcome = prepared.items.outcome[:, np.sort(np.concatenate(prepared.items.rows_of_cell))]
-    frame = _comparison_rows(result, difference, outcome, first, second, 0)
-    is_blind = np.array([is_baseline(name) for name in result.models])
+    items = prepared.items
+    first, second = np.triu_indices(len(items.models), 1)
+    frame = _compare_pairs(items, overall_weights(items, prepared.parts), (first, second), confidence)
+    p, is_blind = frame["p"].to_numpy(), np.array([is_baseline(name) for name in items.models])
     between_models = ~is_blind[first] & ~is_blind[second]
-    p_holm = holm(difference.p)
-    p_holm[between_models] = holm(difference.p[between_models])
-    return tables.copy_provenance(table, _order_columns(frame.assign(p_holm=p_holm), []))
+    p_holm = holm(p)
+    p_holm[between_models] = holm(p[between_models])
+    return tables.copy_provenance(table, frame.assign(p_holm=p_holm))
+
+
+def equivalence(
+    table: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    margin: float,
+    by: str | Sequence[str] | None = None,
+    alpha: float = 0.05,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    cluster: str | None = None,
+    **options: str,
+) -> pd.DataFrame:
+    """Test whether two models differ by less than `margin`.
+
+    "Not significant" in `compare` shows nothing; this does.
+
+    Parameters
+    ----------
+    table, a, b, by, average, ties, common, cluster, **options
+        As in `rmlab.compare`.
+    margin : float
+        The largest difference that does not matter, between 0 and 1. Choose it before you look.
+    alpha : float
+        Level of each one-sided test, between 0 and 0.5.
+
+    Returns
+    -------
+    DataFrame
+        One row, or one per combination of the `by` columns: model_a, model_b, the `by` columns, difference, low, high
+        (the interval at 1 - 2 alpha), margin, equivalent (the interval lies inside -margin to margin), smallest_margin
+        (the least for which it would), n_prompts, average, reason. Rows are not adjusted for their number.
+
+    References
+    ----------
+    Schuirmann (1987): both one-sided tests reject exactly where the interval at 1 - 2 alpha lies inside the margin.
+    """
+    if not 0 < margin < 1:
+        raise ValueError(f"margin: {margin!r}; allowed: a difference of scores between 0 and 1, for example 0.02")
+    if not 0 < alpha < 0.5:
+        raise ValueError(f"alpha: {alpha!r}; allowed: between 0 and 0.5, for example 0.05")
+    shared = {"by": by, "average": average, "ties": ties, "common": common, "cluster": cluster}
+    frame = compare(table, a, b, confidence=1 - 2 * alpha, **shared, **options)  # type: ignore[arg-type]
+    farthest = np.maximum(-frame["low"].to_numpy(), frame["high"].to_numpy())
+    is_inside = pd.Series(farthest < margin).astype("boolean").where(frame["low"].notna())
+    frame = frame.assign(margin=margin, equivalent=is_inside, smallest_margin=farthest)
+    order = ["difference", "low", "high", "margin", "equivalent", "smallest_margin", "n_prompts", "average", "reason"]
+    return frame[[*frame.columns[: frame.columns.get_loc("value_a")], *order]]
 
 
 def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
@@ -151,7 +189,7 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
         chosen_style, rejected_style, level, outcome_a, outcome_b, margin_a, margin_b. A comparison without an answer of
         either model is not a flip.
     """
-    pairs = as_pairs(_select_models(table, {"a": a, "b": b}))
+    pairs = as_pairs(select_models(table, a, b))
     if not common:
         comparison_items(pairs).require_same()
     described = ["subset", "chosen_style", "rejected_style", "level"]
@@ -160,10 +198,8 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
         for name in (a, b)
     )
     merged = rows_a.merge(rows_b.drop(columns=described), on=ITEM, suffixes=("_a", "_b"), validate="one_to_one")
-    # As strings: categorical columns compare only where their categories are the same.
-    differ = merged["outcome_a"].astype("str") != merged["outcome_b"].astype("str")
     order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
-    return merged.loc[differ, order].reset_index(drop=True)
+    return merged.loc[merged["outcome_a"] != merged["outcome_b"], order].reset_index(drop=True)
 
 
 def prepare_models(
@@ -171,7 +207,7 @@ def prepare_models(
     average: Average,
     ties: str | None,
     common: bool,
-    options: dict[str, str],
+    options: Mapping[str, str],
     *,
     by: Sequence[str] = (),
     cluster: str | None = None,
@@ -179,18 +215,26 @@ def prepare_models(
     """`prepare` for tables of several models, which must have been scored on the same items."""
     prepared = prepare(table, average, ties, common, options, by=by, cluster=cluster)
     require_models(prepared.items)
-    # Items that weigh nothing for a model, such as prior sets that it was not run on, may be absent.
-    prepared.items.require_same(counted_items(prepared.items, prepared.parts))
+    prepared.require_same()
     return prepared
 
 
 def require_models(items: Items) -> None:
     """Raise DataError unless there are two models or more."""
     if len(items.models) < 2:
-        raise DataError(
-            f"table: {len(items.models)} model {items.models}; a comparison needs 2. "
-            "Add another model's rows with pd.concat([table, others])."
-        )
+        raise DataError(f"table: only the model {items.models}; a comparison needs 2. Add another with pd.concat.")
+
+
+def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
+    """The rows of the models `a` and `b`; DataError where they are the same or not in the table."""
+    tables.require_columns(table, ["model"], "pairs")
+    if a == b:
+        raise DataError(f"a, b: both are {a!r}. Name two models.")
+    models = list(table["model"].unique())
+    for argument, name in (("a", a), ("b", b)):
+        if name is not None and name not in models:
+            raise DataError(f"{argument}: no model {name!r} in table; {tables.nearest(name, models)}.")
+    return table[table["model"].isin([a, b])]
 
 
 def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
@@ -199,69 +243,48 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
     return pd.Series(hinted, dtype="str")
 
 
-def _select_models(table: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    tables.require_columns(table, ["model"], "pairs")
-    models = list(table["model"].unique())
-    for argument, name in names.items():
-        if name not in models:
-            raise DataError(f"{argument}: no model {name!r} in table; {tables.nearest(name, models)}.")
-    return table[table["model"].isin(list(names.values()))]
-
-
-def _comparison_rows(
-    result: Estimate,
-    difference: Difference,
-    outcome: NDArray[np.int8],
-    first: IntArray,
-    second: IntArray,
-    number: int,
+def _compare_pairs(
+    items: Items, weights: Weights, pairs: tuple[Sequence[int] | IntArray, Sequence[int] | IntArray], confidence: float
 ) -> pd.DataFrame:
-    names = pd.Series(result.models, dtype="str")
-    agreement, n_pairs = _count_agreement(outcome, first, second)
-    columns = {"value_a": result.value[first, number], "value_b": result.value[second, number]}
-    columns |= {"difference": difference.value, "se": difference.se, "low": difference.low, "high": difference.high}
-    columns |= {"p": difference.p, "agreement": agreement}
-    # Each model has its own where answers are missing: of the two numbers the smaller claims least.
-    n_prompts = np.minimum(result.n_prompts[first, number], result.n_prompts[second, number])
-    ties = {"n_ties_a": result.n_ties[first, number], "n_ties_b": result.n_ties[second, number]}
-    frame = pd.DataFrame({"model_a": names[first].array, "model_b": names[second].array, **columns})
-    reason = pd.Series(difference.reason, dtype="str")
-    return frame.assign(
-        n_prompts=n_prompts,
-        n_pairs=n_pairs,
-        **ties,
-        missing=outcome.shape[1] - n_pairs,
-        reason=reason,
-        average=pd.Series([result.label] * len(frame), dtype="str"),
-    )
+    """One row per number and pair of models (their places); p_holm is not adjusted yet."""
+    first, second = map(np.asarray, pairs)
+    result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
+    frames = []
+    for number, mean in enumerate(weights.means):
+        difference = differences(result, first, second, number=number, confidence=confidence)
+        counted = np.concatenate([items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
+        agreement, n_pairs = _count_agreement(items.outcome[:, counted], first, second)
+        value, n_ties, n_prompts = (column[:, number] for column in (result.value, result.n_ties, result.n_prompts))
+        columns = {
+            "model_a": np.array(result.models, object)[first],
+            "model_b": np.array(result.models, object)[second],
+            "value_a": value[first],
+            "value_b": value[second],
+            "difference": difference.value,
+            "se": difference.se,
+            "low": difference.low,
+            "high": difference.high,
+            "p": difference.p,
+            "p_holm": difference.p,
+            "agreement": agreement,
+            "n_prompts": np.minimum(n_prompts[first], n_prompts[second]),
+            "n_pairs": n_pairs,
+            "n_ties_a": n_ties[first],
+            "n_ties_b": n_ties[second],
+            "missing": len(counted) - n_pairs,
+            "average": result.label,
+            "reason": difference.reason,
+        }
+        frames.append(pd.DataFrame(columns).astype(dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _count_agreement(outcome: NDArray[np.int8], first: IntArray, second: IntArray) -> tuple[FloatArray, IntArray]:
     """Share of items with the same outcome, and number of items that two models answered, by matrix products."""
     answered = (outcome > MISSING).astype(np.float32)  # single precision counts exactly up to 16 million items
-    same = sum(
-        np.asarray(hits @ hits.T) for hits in ((outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN))
-    )
     n_answered = answered @ answered.T
+    hits = [(outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)]
+    n_alike = np.sum([hit @ hit.T for hit in hits], axis=0)
     with np.errstate(invalid="ignore"):
-        agreement = (same / n_answered)[first, second].astype(np.float64)
+        agreement = (n_alike / n_answered)[first, second].astype(np.float64)
     return agreement, n_answered[first, second].astype(np.intp)
-
-
-def _order_columns(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    values = ["value_a", "value_b", "difference", "se", "low", "high", "p", "p_holm", "agreement"]
-    return frame[
-        [
-            "model_a",
-            "model_b",
-            *by,
-            *values,
-            "n_prompts",
-            "n_pairs",
-            "n_ties_a",
-            "n_ties_b",
-            "missing",
-            "average",
-            "reason",
-        ]
-    ]

@@ -10,8 +10,6 @@ from rmlab.metrics.estimate import ClusterSums, Estimate, indicator, satterthwai
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import IntArray
 
-__all__ = ["Difference", "differences", "holm"]
-
 FLAT = 1e-10  # a variance below this share of the two models' own is rounding noise
 _ROUNDING = 1e-12  # contributions that differ by less are equal: sums in another order
 

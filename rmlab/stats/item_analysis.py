@@ -5,12 +5,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from rmlab.metrics.comparisons import Ties
-from rmlab.metrics.items import FloatArray, Items, comparison_items
+from rmlab.metrics.items import FloatArray, Items, Ties, comparison_items
 from rmlab.stats.comparing import require_models
 from rmlab.tables import ITEM, PROMPT, check_option
-
-__all__ = ["comparisons_of_models", "item_difficulty"]
 
 
 def item_difficulty(

@@ -14,8 +14,6 @@ from rmlab.stats.difference import differences, holm
 from rmlab.stats.planning import exact_power
 from rmlab.tables import PROMPT, DataError
 
-__all__ = ["judge_report"]
-
 _COLUMNS = ["model", *PROMPT, "condition", "order", "sample", "vote", "status"]
 _HALVINGS = 20  # of the effects from 0 to 1: to 1e-6
 _SINGLE = "alone"  # the order of a judge that is shown one answer at a time

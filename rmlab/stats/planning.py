@@ -12,12 +12,10 @@ from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.items import FloatArray
-from rmlab.metrics.weights import Average
-from rmlab.stats.comparing import add_hint, prepare_models
+from rmlab.metrics.weights import Average, overall_weights
+from rmlab.stats.comparing import add_hint, prepare_models, select_models
 from rmlab.stats.difference import differences
-from rmlab.tables import DataError, IntArray
-
-__all__ = ["exact_power", "plan", "power"]
+from rmlab.tables import IntArray
 
 _MIN_CLUSTERS, _MIN_DIFFERING = 30, 6  # fewer say too little of how two models differ
 _ROUNDING = 1e-12
@@ -64,14 +62,10 @@ def power(
     """
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
+    select_models(table, a, b)
     prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
     names = prepared.items.models
-    for argument, name in (("a", a), ("b", b)):
-        if name is not None and name not in names:
-            raise DataError(f"{argument}: no model {name!r} in table; {tables.nearest(name, names)}.")
-    if a == b:
-        raise DataError(f"a, b: both are {a!r}. Name two models.")
-    result = estimate(prepared.items, prepared.overall(), contrasts=[0])
+    result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), contrasts=[0])
     second = np.array([place for place, name in enumerate(names) if name != a and b in (None, name)])
     first = np.full(len(second), names.index(a))
     difference, sums = differences(result, first, second), result.clusters[0]

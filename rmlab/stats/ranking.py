@@ -7,12 +7,10 @@ from scipy.stats import rankdata
 
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.weights import Average
+from rmlab.metrics.weights import Average, overall_weights
 from rmlab.stats.comparing import add_hint, prepare_models
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
-
-__all__ = ["rank", "rank_columns"]
 
 _DECIMALS = 12  # values that differ by less are equal: sums in another order
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -51,7 +49,7 @@ def rank(
     Holm (1979); Mogstad, Romano, Shaikh and Wilhelm (2024) for sets of ranks; Piepho (2004) for letters.
     """
     prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
-    result = estimate(prepared.items, prepared.overall(), confidence, contrasts=[0])
+    result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), confidence, contrasts=[0])
     uncertainty = {name: getattr(result, name)[:, 0] for name in ("se", "low", "high")}
     counts = {name: getattr(result, name)[:, 0] for name in ("n_prompts", "n_ties", "missing")}
     frame = pd.DataFrame({"model": pd.Series(result.models, dtype="str"), "value": result.value[:, 0]})

@@ -4,12 +4,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, owens_t
 
-from rmlab.metrics.comparisons import Ties
 from rmlab.metrics.estimate import indicator
-from rmlab.metrics.items import FloatArray, Items
+from rmlab.metrics.items import FloatArray, Items, Ties
 from rmlab.stats.item_analysis import comparisons_of_models
-
-__all__ = ["error_correlation"]
 
 MIN_COMPARISONS = 400
 """Comparisons below which a tetrachoric correlation says too little."""
