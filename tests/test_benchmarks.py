@@ -332,36 +332,6 @@ def test_bad_reward_bench_rows_are_refused(tmp_path, name, bad, message):
     assert str(caught.value).startswith(f"{file}: row 1")
 
 
-FILES = {
-    "rm-bench": ({**row(1), "domain": "chat"}, r"RM-Bench: load\('rm-bench'"),
-    "reward-bench": (rb1(), r"RewardBench 1: load\('reward-bench'"),
-    "reward-bench-2": (rb2(), r"RewardBench 2: load\('reward-bench-2'"),
-}
-
-
-@pytest.mark.parametrize("wanted", ["rm-bench", "reward-bench", "reward-bench-2"])
-@pytest.mark.parametrize("given", list(FILES))
-def test_a_file_of_one_benchmark_passed_as_another(tmp_path, wanted, given):
-    content, looks = FILES[given]
-    file = put(tmp_path / "x.json", [content])
-    if wanted == given:
-        assert len(load(wanted, path=file)) > 0
-        return
-    with pytest.raises(DataError, match=rf"it looks like {looks}"):
-        load(wanted, path=file)
-
-
-def test_a_broken_row_of_the_right_benchmark_points_to_no_other(tmp_path):
-    for name, bad in (
-        ("reward-bench", rb1(chosen="")),
-        ("reward-bench-2", rb2(chosen=[])),
-        ("mini", row(domain="chat", id=1.5)),
-    ):
-        with pytest.raises(DataError) as caught:
-            load(name, path=put(tmp_path / "x.json", [bad]))
-        assert "looks like" not in str(caught.value)
-
-
 def test_subset_names():
     assert len(REWARD_BENCH) == len(set(REWARD_BENCH)) == 23
     assert tuple(REWARD_BENCH_2) == ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

@@ -256,13 +256,6 @@ def test_real_files(shared_data):
         "llmbar-adver-GPTOut": 94,
         "llmbar-adver-manual": 92,
     }
-    file = shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl"
-    math = load_pairs(file)
-    raw = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    assert len(math) == 2 * 447
-    assert math["response"].tolist() == ["\n".join(r[f"{side}_steps"]) for r in raw for side in ("chosen", "rejected")]
-    assert set(math["domain"]) == {"math-prm"}
-    assert "scores" in math.attrs["understood"]["ignored"]
 
 
 ONE_PROMPT = r"'rejected' must be conversations with one prompt"

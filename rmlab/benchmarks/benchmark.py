@@ -72,8 +72,10 @@ class Benchmark:
         What random scores earn, by subset where that differs (NaN: not known).
     styles : sequence of str
         The styles that its answers come in.
-    folder_files, read, hub : callable, callable, Source
-        Which files of a folder are its own; rows of files to responses; its place on the hub.
+    folder_files, read : callable
+        Which files of a folder are its own; rows of files to responses.
+    hub, shipped : Source, str
+        Its place on the hub; the folder of data that ships with rmlab.
     result_fields : mapping
         Our names (id, subset, chosen_score and rejected_score, or scores and num_correct) to the fields of its runner's
         result files.
@@ -105,6 +107,7 @@ class Benchmark:
     folder_files: Callable[[Path], list[Path]] = one_file
     read: Callable[[Files], pd.DataFrame] | None = None
     hub: Source | None = None
+    shipped: str | None = None
     result_fields: Mapping[str, str] = field(default_factory=dict)
     adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = lambda path, prompts: prompts
     make_items: _MakeItems = comparison_items

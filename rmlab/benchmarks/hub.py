@@ -2,9 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -20,14 +20,14 @@ class Source:
 
     Parameters
     ----------
-    repo, revision
+    repo, revision : str
         The dataset's name and the commit.
-    rows
+    rows : mapping or int
         Number of prompts, in each subset or in all.
-    file, checksum
-        The data file and its checksum ("sha256:..."). Without them the repository's list of files decides.
-    layouts
-        Sets of file names. The first set that is complete is the benchmark, else all data files.
+    file : str, optional
+        The data file; where the repository has none of that name, all its data files.
+    checksum : str, optional
+        SHA-256 of the file, in hexadecimal.
     """
 
     repo: str
@@ -35,26 +35,42 @@ class Source:
     rows: Mapping[str, int] | int
     file: str | None = None
     checksum: str | None = None
-    layouts: Sequence[Sequence[str]] = ()
 
 
-def fetch(source: Source, remedy: str) -> list[Path]:
+def fetch_benchmark(source: Source, remedy: str) -> list[Path]:
     """Download the files of a benchmark, or take them from the client's cache.
+
+    Parameters
+    ----------
+    source : Source
+        The place on the hub.
+    remedy : str
+        The call that reads files instead, for messages.
+
+    Returns
+    -------
+    list of Path
+        The files in the cache.
 
     Raises
     ------
     DataError
-        If the hub and the cache have no such file, or its checksum is wrong. `remedy` is the call that reads files.
+        If the hub and the cache have no such file, or its checksum is wrong.
     """
-    with _explain_errors(source.repo, source.revision, remedy):
-        is_online = _is_reachable()
-        files = [source.file] if source.file else _data_files(source.repo, source.revision, is_online)
-        by_name = {Path(file).name: file for file in files}
-        layout = next((layout for layout in source.layouts if by_name.keys() >= set(layout)), by_name)
-        return [_download(source.repo, source.revision, by_name[name], is_online, source.checksum) for name in layout]
+
+    def choose_file(names: list[str]) -> list[str]:
+        return [name for name in names if name == source.file] or names
+
+    paths = _download(source.repo, source.revision, remedy, choose_file)
+    for path in paths if source.checksum else []:
+        if (checksum := hashlib.sha256(path.read_bytes()).hexdigest()) != source.checksum:
+            damaged = path.resolve().rename(f"{path.resolve()}.damaged")  # the next call downloads the file afresh
+            problem = f"sha256 {checksum}, expected {source.checksum}; the file is kept at {damaged}"
+            raise DataError(f"{source.repo}/{path.name}: {problem}; run again")
+    return paths
 
 
-def check_rows(name: str, source: Source, responses: pd.DataFrame) -> None:
+def check_row_counts(name: str, source: Source, responses: pd.DataFrame) -> None:
     """Raise DataError unless a downloaded benchmark has the expected number of prompts."""
     prompts = responses.drop_duplicates(["subset", "id"])
     n_prompts = prompts["subset"].value_counts().to_dict() if isinstance(source.rows, Mapping) else len(prompts)
@@ -65,68 +81,44 @@ def check_rows(name: str, source: Source, responses: pd.DataFrame) -> None:
 
 def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path]:
     """Download the data files of one split of a dataset. A split is a file's name without its shard number."""
-    revision = revision or "main"
-    with _explain_errors(repo, revision, "load_pairs('<file>')"):
-        is_online = _is_reachable()
-        splits: dict[str, list[str]] = {}
-        for file in _data_files(repo, revision, is_online):
-            stem = re.sub(r"-\d{5}-of-\d{5}$", "", Path(file).with_suffix("").as_posix())
-            splits.setdefault(stem.removeprefix("data/"), []).append(file)
-        split = next(iter(splits)) if split is None and len(splits) == 1 else split
-        if split not in splits:
+
+    def choose_split(names: list[str]) -> list[str]:
+        stems = {name: re.sub(r"(-\d{5}-of-\d{5})?\.\w+$", "", name).removeprefix("data/") for name in names}
+        splits = list(dict.fromkeys(stems.values()))
+        chosen = splits[0] if split is None and len(splits) == 1 else split
+        if chosen not in splits:
             problem = "several splits" if split is None else f"no split {split!r}"
-            raise DataError(f"{repo}: {problem}; {nearest(split or '', list(splits))}; choose with split=")
-        return [_download(repo, revision, file, is_online) for file in splits[split]]
+            raise DataError(f"{repo}: {problem}; {nearest(split or '', splits)}; choose with split=")
+        return [name for name, stem in stems.items() if stem == chosen]
+
+    return _download(repo, revision or "main", "load_pairs('<file>')", choose_split)
 
 
-def _is_reachable() -> bool:
-    # The client itself retries for 23 seconds before it looks into its cache (huggingface_hub 2.4).
-    from huggingface_hub import constants, get_session
-
-    try:
-        get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception:  # the errors of the HTTP library that this client is built on, or HF_HUB_OFFLINE
-        return False
-    return True
-
-
-def _data_files(repo: str, revision: str, is_online: bool) -> list[str]:
-    """Names of the data files of a repository; offline, of those that the cache holds."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    if is_online:
-        files = HfApi().list_repo_files(repo, revision=revision, repo_type="dataset")
-    else:
-        folder = Path(snapshot_download(repo, repo_type="dataset", revision=revision, local_files_only=True))
-        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    data_files = [file for file in sorted(files) if file.lower().endswith(SUFFIXES) and "dataset_infos" not in file]
-    if not data_files:
-        raise DataError(f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}")
-    return data_files
-
-
-def _download(repo: str, revision: str, file: str, is_online: bool, expected: str | None = None) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    path = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision, local_files_only=not is_online))
-    if expected and (checksum := f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}") != expected:
-        damaged = path.resolve().rename(f"{path.resolve()}.damaged")  # the next call downloads the file afresh
-        raise DataError(f"{repo}/{file}: {checksum}, expected {expected}; the file is kept at {damaged}; run again")
-    return path
-
-
-@contextmanager
-def _explain_errors(repo: str, revision: str, remedy: str) -> Iterator[None]:
-    """Turn the client's errors, and those of the HTTP library that it is built on, into DataError."""
-    from huggingface_hub import constants
+def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]], list[str]]) -> list[Path]:
+    """The chosen ones of a repository's data files; offline, of those that the cache holds."""
+    from huggingface_hub import HfApi, constants, get_session, hf_hub_download, snapshot_download
 
     try:
-        yield
+        try:  # the client itself retries for 23 seconds before it looks into its cache (huggingface_hub 2.4)
+            get_session().head(constants.ENDPOINT, timeout=5)
+            is_online = True
+        except Exception:  # the errors of the HTTP library that this client is built on, or HF_HUB_OFFLINE
+            is_online = False
+        if is_online:
+            names = HfApi().list_repo_files(repo, revision=revision, repo_type="dataset")
+        else:
+            folder = Path(snapshot_download(repo, revision=revision, repo_type="dataset", local_files_only=True))
+            names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        names = [name for name in sorted(names) if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name]
+        if not names:
+            raise DataError(f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}; use {remedy}")
+        get_file = partial(
+            hf_hub_download, repo, revision=revision, repo_type="dataset", local_files_only=not is_online
+        )
+        return [Path(get_file(name)) for name in choose(names)]
     except DataError:
         raise
     except Exception as error:
-        problem = f"cannot get it from {constants.ENDPOINT} ({type(error).__name__}: {short(str(error), 200)})"
-        if constants.HF_HUB_OFFLINE:
-            problem = "HF_HUB_OFFLINE is set and the cache has no copy"
-        remedy = f"go online or log in once, or download the files and use {remedy}"
-        raise DataError(f"hub dataset {repo} at {revision}: {problem}; {remedy}") from error
+        offline = "HF_HUB_OFFLINE is set: " if constants.HF_HUB_OFFLINE else ""
+        problem = f"{offline}cannot get it from {constants.ENDPOINT} ({type(error).__name__}: {short(str(error), 200)})"
+        raise DataError(f"hub dataset {repo} at {revision}: {problem}; download the files and use {remedy}") from error

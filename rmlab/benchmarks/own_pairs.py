@@ -22,7 +22,7 @@ _USUAL = {
     "domain": ("domain", "subset", "category"),
     "subset": ("subset",),
 }
-_LABELS = {label: (label, f"{label}_steps") for label in tables.LABELS}
+_LABELS = {label: (label,) for label in tables.LABELS}
 _RESERVED = {*tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
 _LONGEST_EXTRA = 200  # characters: a longer cell is a text, and texts stay in prompt and response
 
@@ -43,7 +43,7 @@ def load_pairs(
     One row of the source is one prompt with its better and worse answers:
 
     - `chosen` and `rejected`: a string, a list of strings (several answers), or a conversation as a list of messages
-      that ends with the answer; `chosen_steps` and `rejected_steps` are lists of lines that make up one answer;
+      that ends with the answer;
     - the prompt: `prompt`, `question`, `input`, `messages` or `instruction`, a string or messages. Where chosen and
       rejected repeat the prompt (conversations, "Human: ... Assistant: ..." or ChatML transcripts, or the plain text)
       it is split off;
@@ -53,25 +53,26 @@ def load_pairs(
 
     Parameters
     ----------
-    source
+    source : DataFrame, str or Path
         A DataFrame, a JSON, JSON-lines, CSV or Parquet file, or a hub dataset "owner/name".
-    name
+    name : str, optional
         Name of the benchmark (default: the file's name).
-    columns
+    columns : mapping, optional
         The names above to the names in the data, for example `{"chosen": "better", "rejected": ["worse_1",
         "worse_2"]}`. None as a value ignores a column. Of several columns an empty cell means one answer fewer.
-    winner
+    winner : str, optional
         The column of side-by-side data that says which of two answers won: a or b, 1 or 2, `A>B` or `B>A`, the name of
         an answer's column, or a tie; in a column `label`, 1 or 0 says whether the first answer is better. The answers
         are `response_a` and `response_b`, or the columns that `columns` gives for "a" and "b". Ties and rows without a
         winner are left out, counted in `attrs["understood"]["without_winner"]` and named in a warning.
-    split, revision
+    split, revision : str, optional
         Part and version of a hub dataset.
 
     Returns
     -------
-    One row per answer. Styles are missing: RM-Bench's own files need `load`. `attrs["understood"]` says which columns
-    were read as what, and which ignored.
+    DataFrame
+        One row per answer. Styles are missing: RM-Bench's own files need `load`. `attrs["understood"]` says
+        which columns were read as what, and which ignored.
 
     Raises
     ------
@@ -92,22 +93,22 @@ def load_pairs(
     tables.require_text("name", benchmark)
     rows = _read_rows(source, place, split, revision)
     names = list(dict.fromkeys(name for record in rows for name in record.row))
-    used_columns = _match_columns(place, names, columns or {}, winner)
-    understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in used_columns.items() if theirs}}
+    matched = _match_columns(place, names, columns or {}, winner)
+    understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if winner is not None:
-        rows, understood["without_winner"] = choose_sides(place, rows, used_columns)
-    unused = set(names).difference(*used_columns.values(), _RESERVED)
+        rows, understood["without_winner"] = choose_sides(place, rows, matched)
+    unused = set(names).difference(*matched.values(), _RESERVED)
     understood["extra"] = extra = [column for column in names if column in unused and _is_extra(column, rows)]
-    understood["ignored"] = [column for column in names if column not in {*extra, *chain(*used_columns.values())}]
-    frame = pd.DataFrame([answer for record in rows for answer in _read_row(record, used_columns, extra)])
+    understood["ignored"] = [column for column in names if column not in {*extra, *chain(*matched.values())}]
+    frame = pd.DataFrame([answer for record in rows for answer in _list_row(record, matched, extra)])
     frame = frame.assign(benchmark=benchmark, domain=frame["domain"].fillna(frame["subset"]).fillna(benchmark))
     frame["subset"] = frame["subset"].fillna(frame["domain"])
     if not frame.pop("is_split").any():
         frame["response"] = _strip_prompts(frame["prompt"].tolist(), frame["response"].tolist())
-    repeated = frame[frame.duplicated(["domain", "id", "label", "slot"])]
-    if len(repeated):
-        problem = f"{place}: 'id' {short(repeated['id'].iloc[0])} occurs twice in a domain"
-        raise DataError(f"{problem}; repair the ids, or number the rows with columns={{'id': None}}")
+    repeated = frame.loc[frame.duplicated(["domain", "id", "label", "slot"]), "id"].tolist()
+    if repeated:
+        problem = f"'id' {short(repeated[0])} occurs twice in a domain"
+        raise DataError(f"{place}: {problem}; repair the ids, or number the rows with columns={{'id': None}}")
     responses = tables.check_responses(frame)
     responses.attrs["understood"] = understood
     return responses
@@ -137,7 +138,7 @@ def _strip_numpy(cell: object) -> object:
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
         return [_strip_numpy(part) for part in cell]
-    return None if cell is pd.NA or cell is pd.NaT or (isinstance(cell, float) and np.isnan(cell)) else cell
+    return None if cell is pd.NA or cell is pd.NaT or cell != cell else cell
 
 
 def _match_columns(place: Path, names: list[str], mapping: Columns, winner: str | None) -> dict[str, list[str]]:
@@ -147,8 +148,7 @@ def _match_columns(place: Path, names: list[str], mapping: Columns, winner: str 
     columns = {ours: [column for column in candidates if column in names][:1] for ours, candidates in usual.items()}
     for ours, theirs in mapping.items():
         if ours not in usual:
-            hint = "; name the winner's column: winner=..." if ours in SIDES else ""
-            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, list(usual))}{hint}")
+            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, list(usual))}")
         columns[ours] = [theirs] if isinstance(theirs, str) else [*(theirs or ())]
         if unknown := [column for column in columns[ours] if column not in names]:
             raise DataError(f"{place}: columns[{ours!r}]: no column {short(unknown[0])}; {nearest(unknown[0], names)}")
@@ -156,10 +156,9 @@ def _match_columns(place: Path, names: list[str], mapping: Columns, winner: str 
         problem = "the prompt may be 'instruction', 'input', or both"
         raise DataError(f"{place}: {problem}; name one with columns={{'prompt': ...}}, or join them in a column first")
     if missing := [ours for ours in (*_LABELS, *SIDES) if ours in usual and not columns[ours]]:
-        is_side_by_side = all(not set(candidates).isdisjoint(names) for candidates in SIDES.values())
-        remedy = "winner='<column>'" if is_side_by_side else f"columns={{{missing[0]!r}: '<column>'}}"
         problem = f"no column for {' and '.join(missing)}; found: {short(names, 400)}"
-        raise DataError(f"{place}: {problem}; say which: load_pairs(..., {remedy})")
+        remedy = f"columns={{{missing[0]!r}: '<column>'}}, or winner='<column>' for two answers side by side"
+        raise DataError(f"{place}: {problem}; say which: {remedy}")
     return columns
 
 
@@ -168,9 +167,9 @@ def _is_extra(column: str, rows: list[Record]) -> bool:
     return not any(isinstance(cell, list | dict) or len(str(cell)) > _LONGEST_EXTRA for cell in cells)
 
 
-def _read_row(record: Record, columns: dict[str, list[str]], extra: list[str]) -> list[records.Row]:
+def _list_row(record: Record, columns: dict[str, list[str]], extra: list[str]) -> list[records.Row]:
     """The answers of one prompt. `is_split`: the prompt was split off them."""
-    chosen, rejected = (_read_answers(record, columns.get(label, [label])) for label in tables.LABELS)
+    chosen, rejected = (_list_answers(record, columns.get(label, [label])) for label in tables.LABELS)
     column = {ours: theirs[0] if theirs else None for ours, theirs in columns.items()}
     prompt_column = column["prompt"] or "prompt"
     prompt = None if record.row.get(prompt_column) is None else record.read_prompt(prompt_column)
@@ -191,15 +190,12 @@ def _read_row(record: Record, columns: dict[str, list[str]], extra: list[str]) -
     return list_answers(shared, {"chosen": texts[: len(chosen)], "rejected": texts[len(chosen) :]})
 
 
-def _read_answers(record: Record, columns: list[str]) -> list[Answer]:
+def _list_answers(record: Record, columns: list[str]) -> list[Answer]:
     """The answers of one label. Of several columns, an empty one means one answer fewer."""
     answers: list[Answer] = []
     for column in [column for column in columns if record.row.get(column) not in (None, "")] or columns[:1]:
         cell = record.row.get(column)
         parts = cell if isinstance(cell, list) and not parse_messages(cell) else [cell]
-        lines = [part for part in parts if isinstance(part, str)]
-        if column.endswith("_steps") and lines and len(lines) == len(parts):
-            parts = ["\n".join(lines)]
         for part in parts or [None]:
             answer = part if isinstance(part, str) else parse_messages(part)
             if not answer:

@@ -29,7 +29,8 @@ def known() -> dict[str, Benchmark]:
 
     Returns
     -------
-    rmlab's own benchmarks, then those of installed packages.
+    dict
+        rmlab's own benchmarks, then those of installed packages.
     """
     benchmarks = {benchmark.name: benchmark for benchmark in (RM_BENCH, MINI, REWARD_BENCH, REWARD_BENCH_2)}
     for entry in entry_points(group=GROUP):
@@ -46,6 +47,15 @@ def known() -> dict[str, Benchmark]:
 def named(name: str) -> Benchmark:
     """The benchmark of a name.
 
+    Parameters
+    ----------
+    name : str
+        Name of a known benchmark.
+
+    Returns
+    -------
+    Benchmark
+
     Raises
     ------
     DataError
@@ -61,8 +71,12 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
 
     Parameters
     ----------
-    table
+    table : DataFrame
         Responses, scores or pairs.
+
+    Returns
+    -------
+    Benchmark
 
     Raises
     ------
@@ -80,7 +94,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         if names and names[0] in known():
             return known()[names[0]]
     column = "subset" if "subset" in table.columns else "domain"
-    subsets = set(table[column].unique()) if column in table.columns else set()
+    subsets = {*table[column]} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
     is_styled = styles is not None and bool(styles.notna().all())
     for benchmark in known().values():

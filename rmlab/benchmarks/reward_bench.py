@@ -147,7 +147,7 @@ REWARD_BENCH = Benchmark(
         "168d848cdbbea9764fae4a544dc9ca1e6cca4931",
         ITEMS,
         "data/filtered-00000-of-00001.parquet",
-        "sha256:65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
+        "65473c20ed0627e02503557ae102c25c6b0e66b5ed69ee327e224bb95e70ca29",
     ),
     result_fields={
         "id": "id",

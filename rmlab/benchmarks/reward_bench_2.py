@@ -98,7 +98,7 @@ REWARD_BENCH_2 = Benchmark(
         "7ff08853b0d5686e79b13fda8677024f566a104a",
         1865,
         "data/test-00000-of-00001.parquet",
-        "sha256:c8ec60efbd75d2f9dcba4121e6101f7a6015abc38a34e034ae2c7ae886265958",
+        "c8ec60efbd75d2f9dcba4121e6101f7a6015abc38a34e034ae2c7ae886265958",
     ),
     result_fields={name: name for name in ("id", "subset", "scores", "num_correct")},
     make_items=make_items,

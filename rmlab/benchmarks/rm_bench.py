@@ -13,7 +13,7 @@ from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import Record, read_answers
-from rmlab.metrics.items import N_STYLE_CODES, NO_ROW, NO_STYLE, Items, comparison_items
+from rmlab.metrics.items import NO_ROW, Items, comparison_items
 from rmlab.metrics.weights import Parts, weighted_parts
 from rmlab.records import Row, refuse_rows
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError
@@ -126,13 +126,8 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
 def check_nine_comparisons(items: Items) -> None:
     """Refuse prompts that have only some of their nine comparisons: an answer without a row would count in nothing."""
     n_prompts = int(items.prompt.max()) + 1
-    style_code = items.cells["style_code"].to_numpy()[items.cell]
-    kinds, count = np.unique(items.prompt * N_STYLE_CODES + style_code, return_counts=True)
-    # One comparison for a pair of styles, three where only the level is known.
-    expected = np.where(kinds % N_STYLE_CODES > NO_STYLE, len(STYLES), 1)
-    n_expected = np.bincount(kinds // N_STYLE_CODES, np.where(count == expected, count, 0), minlength=n_prompts)
     n_rows = np.stack([np.bincount(items.prompt, row, n_prompts) for row in items.outcome != NO_ROW])
-    incomplete = (n_rows > 0) & ((n_rows != _CELLS) | (n_expected != _CELLS))
+    incomplete = (n_rows > 0) & (n_rows != _CELLS)
     if not incomplete.any():
         return
     model, prompt = np.argwhere(incomplete)[0]
@@ -158,7 +153,7 @@ RM_BENCH = Benchmark(
         "THU-KEG/RM-Bench",
         "a0f737936b99411e96d891699349a9570b39c82e",
         {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
-        layouts=((TOTAL,), FILES),
+        TOTAL,
     ),
     result_fields={"id": "id", "chosen_score": "score_chosen", "rejected_score": "score_rejected"},
     adapt_results=adapt_results,
@@ -194,6 +189,7 @@ MINI = replace(
     source="written for this project",
     read=partial(read, benchmark="mini"),
     hub=None,
+    shipped="mini",
     published={},
 )
 """The small benchmark that ships with rmlab, in RM-Bench's file format and with its rules."""
