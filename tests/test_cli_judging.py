@@ -114,7 +114,7 @@ def test_a_batch_there_and_back(main, pairs_file, tmp_path):
     (tmp_path / "out.jsonl").write_text("\n".join(map(json.dumps, results)))
     code, out, err = main(*asked, "--results", tmp_path / "out.jsonl")
     assert code == 0, err
-    assert "12 answers read, 0 known, 0 failed, 0 of other runs; 0 questions are left" in err
+    assert "read: 12, known: 0, failed: 0, strange: 0, missing: 0" in err
     assert table(out)["verdict"].tolist() == ["win"] * 6
     code, _, err = main(*asked[:5], "--results", tmp_path / "out.jsonl")
     assert code == 2

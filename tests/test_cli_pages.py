@@ -45,7 +45,7 @@ def test_the_doctor_of_a_baseline_suggests_no_download(main, name):
             "{here}/nowhere/scores.csv: no such file or folder ({here} is there)",
         ),
         (["explore", "{here}"], "{here}: no score file"),
-        (["score", "{here}", "longest"], "{here}: a folder; name the benchmark that it holds"),
+        (["score", "{here}", "longest"], "{here}: a folder"),
         (["score", "{here}/nowhere", "longest"], "{here}/nowhere: no such file"),
         (["doctor", "{here}/nowhere"], "{here}/nowhere': no such folder"),
     ],

@@ -7,11 +7,9 @@ from typing import Annotated, cast
 import typer
 
 from rmlab.cli import terminal
-from rmlab.cli.doctor import check_model
 from rmlab.cli.judging import judge_benchmark
 from rmlab.cli.pages import explore_scores, run_demo, write_html_report
-from rmlab.cli.planning import plan
-from rmlab.cli.scoring import merge_stores, prefer_benchmark, score_benchmark
+from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
 from rmlab.records import __version__
 
 __all__ = ["app", "main"]

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
 from rmlab.cli import options as shared
-from rmlab.cli.doctor import say_checks
 from rmlab.cli.options import option
-from rmlab.cli.scoring import Benchmark, resume_hint, write_table
+from rmlab.cli.scoring import resume_hint, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
-from rmlab.cli.texts import load_texts
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rmlab.judges import Judge
 
 
@@ -54,7 +53,7 @@ def judge_benchmark(
     texts: shared.TextOptions,
     run: shared.RunOptions,
     options: JudgeOptions,
-    benchmark: Benchmark,
+    benchmark: shared.Benchmark,
     model: Annotated[str, typer.Argument(help="The model's name at the server; without --url a folder or a hub id.")],
     action: ActionOptions,
 ) -> None:
@@ -75,9 +74,10 @@ def judge_benchmark(
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
     """
-    from rmlab import judges
+    from rmlab import checks, judges
+    from rmlab.checks.judges import judge_sample
 
-    responses = load_texts(benchmark, texts.path, texts.column, texts.winner)
+    responses = texts.load(benchmark)
     judge = judges.judge(model, **shared.model_keywords(options))
     if action.estimate:
         say_table(judges.estimate(judge, responses, store=run.store))
@@ -85,33 +85,31 @@ def judge_benchmark(
         for file in judges.write_requests(judge, responses, action.requests, store=run.store):
             say(f"requests in {file}", err=True)
     elif action.check:
-        _check(judge, responses)
+        _say_cost(judge, judge_sample(responses))
+        say_checks(checks.doctor(judge, responses))
     elif action.report:
         _report(judge, responses, run)
     else:
         if action.results is not None and run.store is not None:
-            _read_results(judge, responses, action.results, run.store)
+            row = judges.read_results(judge, responses, action.results, store=run.store).iloc[0]
+            say(", ".join(f"{name}: {row[name]}" for name in row.index), err=True)
         _judge(judge, responses, run)
 
 
-def _say_cost(cost: pd.Series, *, scale: float = 1.0, share: str = "") -> None:
-    """Say what a run asks: `scale` times the questions and tokens of a row of `rmlab.judges.estimate`."""
-    questions, read, written = (scale * cost[column] for column in ("to_ask", "prompt_tokens", "answer_tokens"))
+def _say_cost(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions | None = None) -> None:
+    """Say what a run asks, before it asks."""
+    from rmlab import judges
+
+    cost = judges.estimate(judge, responses, store=run.store if run else None).iloc[0]
+    part = f"part {run.shard} of " if run and run.shard else ""
     say(
-        f"asks {share}{questions:,.0f} questions: about {read:,.0f} tokens to read, at most {written:,.0f} to write",
+        f"asks {part}{cost['to_ask']:,} questions: about {cost['prompt_tokens']:,} tokens to read, at most "
+        f"{cost['answer_tokens']:,} to write",
         err=True,
     )
 
 
-def _check(judge: "Judge", responses: pd.DataFrame) -> None:
-    from rmlab import checks, judges
-    from rmlab.checks.judges import judge_sample
-
-    _say_cost(judges.estimate(judge, judge_sample(responses)).iloc[0])
-    say_checks(checks.doctor(judge, responses))
-
-
-def _report(judge: "Judge", responses: pd.DataFrame, run: shared.RunOptions) -> None:
+def _report(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) -> None:
     from rmlab import judges
     from rmlab.records import write_file
     from rmlab.stats import judge_report
@@ -120,10 +118,11 @@ def _report(judge: "Judge", responses: pd.DataFrame, run: shared.RunOptions) -> 
 
     if judge.takes == "list":
         raise typer.BadParameter("probes judges that compare or rate: give another --mode", param_hint="--report")
-    cost = judges.estimate(judge, responses).iloc[0]
     # The most that `judges.examine` asks about a prompt is 18 questions, or 12 of a judge that rates.
     n_questions = len(responses[PROMPT].drop_duplicates()) * (18 if judge.takes == "pair" else 12)
-    _say_cost(cost, scale=n_questions / max(cost["to_ask"], 1), share="up to ")
+    cost = judges.estimate(judge, responses).iloc[0]
+    n_tokens = n_questions * cost["prompt_tokens"] / max(cost["to_ask"], 1)
+    say(f"asks up to {n_questions:,} questions: about {n_tokens:,.0f} tokens to read", err=True)
     with resume_hint(run.store):
         table = judge_report(judges.examine(judge, responses, store=run.store, progress=not run.quiet))
     if run.out is None:
@@ -132,26 +131,14 @@ def _report(judge: "Judge", responses: pd.DataFrame, run: shared.RunOptions) -> 
         write_file(run.out, format_csv(table))
 
 
-def _read_results(judge: "Judge", responses: pd.DataFrame, results: Path, store: str) -> None:
-    from rmlab import judges
+def _judge(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) -> None:
+    from rmlab import scoring
 
-    row = judges.read_results(judge, responses, results, store=store).iloc[0]
-    say(
-        f"{results}: {row['read']} answers read, {row['known']} known, {row['failed']} failed, {row['strange']} of "
-        f"other runs; {row['missing']} questions are left",
-        err=True,
-    )
-
-
-def _judge(judge: "Judge", responses: pd.DataFrame, run: shared.RunOptions) -> None:
-    from rmlab import judges, scoring
-
-    cost = judges.estimate(judge, responses, store=run.store).iloc[0]
-    _say_cost(cost, share=f"part {run.shard} of " if run.shard else "")
+    _say_cost(judge, responses, run)
     is_pairwise = judge.takes == "pair"
     ask = scoring.prefer if is_pairwise else scoring.score
     with resume_hint(run.store):
-        table = ask(responses, judge, allow_missing=True, **shared.run_keywords(run))
+        table = ask(responses, judge, allow_missing=True, **run.keywords())
     provenance = table.attrs["provenance"][judge.name]
     counts = ", ".join(f"{n} {verdict}" for verdict, n in provenance["verdicts"].items())
     say(f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}", err=True)

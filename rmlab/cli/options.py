@@ -1,8 +1,8 @@
-"""Options that several commands share, declared once, and the rules between options."""
+"""Options that several commands share, declared once, the rules between options, and the texts that a command names."""
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -12,19 +12,13 @@ import typer
 from rmlab.servers.dialects import DIALECTS
 
 if TYPE_CHECKING:
-    from rmlab.scoring.workers import Engine
+    import pandas as pd
 
 Options = dict[str, Any]
 """Keywords of a function of rmlab by name: it checks their values and says what is allowed."""
 
-PathTo = Annotated[Path | None, typer.Option(help="Benchmark file or folder; else it is downloaded.")]
-Column = Annotated[list[str] | None, typer.Option(help="chosen=better: columns of a file of pairs; repeat.")]
-Winner = Annotated[str | None, typer.Option(help="Column of side-by-side data that says which answer won.")]
-Template = Annotated[str | None, typer.Option(help="Named format or a Jinja file; else the tokenizer's own.")]
-MaxLength = Annotated[int | None, typer.Option(min=2, help="Longest text in tokens; else the window.")]
-Truncate = Annotated[str | None, typer.Option(help="left keeps the answer, right the prompt; else raise.")]
+Benchmark = Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")]
 Form = Annotated[str | None, typer.Option(help="How a pairwise model is asked, e.g. better-pairrm; else found.")]
-Budget = Annotated[int | None, typer.Option(min=1, help="Tokens forwarded at once.")]
 
 
 def option(help_text: str, *flags: str, default: object = None, **limits: Any) -> Any:
@@ -36,9 +30,30 @@ def option(help_text: str, *flags: str, default: object = None, **limits: Any) -
 class TextOptions:
     """Where the texts are."""
 
-    path: PathTo = None
-    column: Column = None
-    winner: Winner = None
+    path: Path | None = option("Benchmark file or folder; else it is downloaded.")
+    column: list[str] | None = option("chosen=better: columns of a file of pairs; repeat.")
+    winner: str | None = option("Column of side-by-side data that says which answer won.")
+
+    def load(self, benchmark: str) -> "pd.DataFrame":
+        """Return the responses of a benchmark by its name, or of a file of pairs, with its columns mapped."""
+        from rmlab.benchmarks import known, load, load_pairs
+        from rmlab.records import SUFFIXES
+        from rmlab.tables import DataError
+
+        file = Path(benchmark)
+        if self.path is None and (file.is_file() or file.suffix.lower() in SUFFIXES):
+            sources: dict[str, list[str]] = {}
+            for name, source in _split_pairs(self.column, "--column", "chosen=better"):
+                sources.setdefault(name, []).append(source)
+            columns = {name: columns[0] if len(columns) == 1 else columns for name, columns in sources.items()}
+            return load_pairs(benchmark, columns=columns or None, winner=self.winner)
+        if self.column or self.winner:
+            raise typer.BadParameter("is for a file of pairs", param_hint="--column, --winner")
+        if benchmark not in known() and file.is_dir():
+            raise DataError(f"{benchmark}: a folder; name its benchmark, as in rm-bench --path {benchmark}")
+        if benchmark not in known() and ("/" in benchmark or "\\" in benchmark):
+            raise DataError(f"{benchmark}: no such file; give a file of pairs, or the name of a benchmark")
+        return load(benchmark, path=self.path)
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,11 @@ class RunOptions:
     cluster: str | None = option("ray, or ray://host:port: score on a Ray cluster.")
     cpus: int | None = option("CPUs of each worker of --cluster; else 1.", min=1)
     quiet: bool = option("No progress on stderr.", "--quiet", "-q", default=False)
+
+    def keywords(self) -> Options:
+        """Return keywords of `rmlab.score` and `rmlab.prefer`."""
+        engine = engine_of(self.cluster, self.cpus)
+        return {"store": self.store, "shard": self.shard, "cluster": engine, "progress": not self.quiet}
 
 
 @dataclass(frozen=True)
@@ -72,21 +92,33 @@ class LocalOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(LocalOptions):
+class TokenOptions:
+    """How conversations become tokens, and how many of them are forwarded at once."""
+
+    max_length: int | None = option("Longest text in tokens; else the window.", min=2)
+    truncate: str | None = option("left keeps the answer, right the prompt; else raise.")
+    budget: int | None = option("Tokens forwarded at once.", min=1)
+
+
+@dataclass(frozen=True)
+class ModelOptions(LocalOptions, TokenOptions):
     """A reward model on this machine."""
 
     convention: str | None = option("reward-bench: tokens as its runner makes them.")
-    max_length: MaxLength = None
-    truncate: Truncate = None
-    budget: Budget = None
     allow_pickle: bool = option("Load pickled weights, which can run code.", "--allow-pickle", default=False)
 
 
 @dataclass(frozen=True)
-class ClassifierOptions(ModelOptions):
+class TemplateOptions:
+    """How a conversation is written."""
+
+    template: str | None = option("Named format or a Jinja file; else the tokenizer's own.")
+
+
+@dataclass(frozen=True)
+class ClassifierOptions(ModelOptions, TemplateOptions):
     """A reward model that scores one answer."""
 
-    template: Template = None
     head: str | None = option("Name of the reward head; else found by its weights.")
     weight: list[str] | None = option("label=0.5 for a model of several labels; repeat.")
 
@@ -100,6 +132,16 @@ class ServerOptions:
     tokenizer: str | None = option("Folder or id of a served model's tokenizer.")
     local_weights: Path | None = option("The served model's weights here, to compare with.")
     key: str | None = option("Environment variable that holds the server's key.")
+
+    def keywords(self, options: ClassifierOptions) -> Options:
+        """Return keywords of `rmlab.remote` without the address."""
+        weights = options.weight
+        # For Triton also the name of a model whose weights rmlab knows.
+        is_name = weights is not None and self.kind == "triton" and "=" not in weights[0]
+        served = pick_given(kind=self.kind, tokenizer=self.tokenizer, key=self.key, weights=self.local_weights)
+        texts = pick_given(template=options.template, max_length=options.max_length, truncate=options.truncate)
+        label_weights = weights[0] if weights and is_name else _label_weights(weights)
+        return served | texts | pick_given(label_weights=label_weights, version=options.revision)
 
 
 _NEEDS = {
@@ -179,55 +221,42 @@ def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def given(**options: object) -> Options:
+def pick_given(**options: object) -> Options:
     """The options that were given."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def model_keywords(options: LocalOptions) -> Options:
     """Keywords of the function that makes a model of these options."""
-    keywords = given(**vars(options))
-    weight = keywords.pop("weight", None)
-    return keywords | ({"weights": numbers(weight, "--weight", "label=number", "helpfulness=0.8")} if weight else {})
+    keywords = pick_given(**vars(options))
+    return keywords | pick_given(weights=_label_weights(keywords.pop("weight", None)))
 
 
-def server_keywords(server: ServerOptions, options: ClassifierOptions) -> Options:
-    """Keywords of `rmlab.remote`."""
-    weight: Any = options.weight
-    if weight:
-        # For Triton also the name of a model whose weights rmlab knows.
-        is_name = server.kind == "triton" and len(weight) == 1 and "=" not in weight[0]
-        weight = weight[0] if is_name else numbers(weight, "--weight", "label=number", "helpfulness=0.8")
-    served = given(url=server.url, kind=server.kind, tokenizer=server.tokenizer, key=server.key)
-    texts = given(template=options.template, max_length=options.max_length, truncate=options.truncate)
-    return served | texts | given(weights=server.local_weights, label_weights=weight, version=options.revision)
-
-
-def run_keywords(run: RunOptions) -> Options:
-    """Keywords of `rmlab.score` and `rmlab.prefer` that say how a run goes."""
-    engine = engine_of(run.cluster, run.cpus)
-    return {"store": run.store, "shard": run.shard, "cluster": engine, "progress": not run.quiet}
-
-
-def engine_of(cluster: str | None, cpus: int | None) -> "Engine | None":
+def engine_of(cluster: str | None, cpus: int | None) -> object:
     """The engine that the options name."""
     if cluster is None:
         return None
     from rmlab.scoring.cluster import Ray, find_engine
 
-    workers = find_engine(cluster)
-    return replace(workers, cpus=cpus) if isinstance(workers, Ray) and cpus is not None else workers
+    engine = find_engine(cluster)
+    return replace(engine, cpus=cpus) if isinstance(engine, Ray) and cpus is not None else engine
 
 
-def numbers(texts: list[str], option: str, pattern: str, example: str) -> dict[str, float]:
-    """The numbers of an option that is repeated as name=number, by name."""
-    values = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            values[name] = float(number)
-        except ValueError:
-            name = ""
-        if not name:
-            raise typer.BadParameter(f"{text!r}; write {pattern}, for example {example}", param_hint=option)
-    return values
+def _label_weights(texts: list[str] | None) -> dict[str, float] | None:
+    """The numbers of --weight by label."""
+    pairs = _split_pairs(texts, "--weight", "helpfulness=0.8")
+    try:
+        return {label: float(number) for label, number in pairs} or None
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}; write label=number", param_hint="--weight") from None
+
+
+def _split_pairs(texts: Iterable[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
+    """The two sides of each text of an option that is repeated as name=value."""
+    pairs = []
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not (name and value):
+            raise typer.BadParameter(f"{text!r}; write for example {example}", param_hint=flag)
+        pairs.append((name, value))
+    return pairs

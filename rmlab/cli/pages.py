@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rmlab.cli.options import with_shared_options
+from rmlab.cli.options import TextOptions, with_shared_options
 from rmlab.cli.terminal import say, say_aligned
-from rmlab.cli.texts import load_texts
 
 
 def run_demo(
@@ -67,7 +66,7 @@ def write_html_report(
 
     if path is not None and len(texts or []) > 1:
         raise typer.BadParameter("give one --texts with it", param_hint="--path")
-    frames = [load_texts(name, path) for name in texts or ()]
+    frames = [TextOptions(path).load(name) for name in texts or ()]
     for frame in frames:
         frame.attrs = {}
     responses = pd.concat(frames, ignore_index=True) if frames else None

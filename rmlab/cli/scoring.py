@@ -1,21 +1,20 @@
-"""The commands that make tables: scores, comparisons, and stores merged."""
+"""The commands about models: score, prefer and merge, and before them plan and doctor."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
-from rmlab.cli.texts import load_texts
+from rmlab.text import line
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rmlab.scoring.models import Model
-
-Benchmark = Annotated[str, typer.Argument(help="rm-bench, reward-bench, reward-bench-2, mini, or a file of pairs.")]
 
 
 @shared.with_shared_options
@@ -25,7 +24,7 @@ def score_benchmark(
     run: shared.RunOptions,
     options: shared.ClassifierOptions,
     server: shared.ServerOptions,
-    benchmark: Benchmark,
+    benchmark: shared.Benchmark,
     models: Annotated[list[str], typer.Argument(help="Model ids, folders, or baselines such as longest.")],
     reference: Annotated[str | None, typer.Option(help="Score MODELS as DPO policies against this reference.")] = None,
     implicit: Annotated[str | None, typer.Option(help="Policies without a reference: mean, sum or norm.")] = None,
@@ -50,23 +49,22 @@ def score_benchmark(
     check_out(table, run, len(models))
     if server.url and len(models) > 1:
         raise typer.BadParameter(f"one MODEL at a time, not {len(models)}", param_hint="--url")
-    names: list[str | None] = [*table.name] if table.name else [None] * len(models)
-    responses = load_texts(benchmark, texts.path, texts.column, texts.winner)
-    run_keywords = shared.run_keywords(run) | {"allow_missing": table.allow_missing}
+    responses = texts.load(benchmark)
+    keywords = run.keywords() | {"allow_missing": table.allow_missing}
     model_keywords = shared.model_keywords(options)
+    names: list[shared.Options] = [{"name": name} for name in table.name or []] or [{}] * len(models)
     scored_models: list[Model] = list(models)
     if server.url:
-        keywords = shared.server_keywords(server, options)
-        scored_models = [scorers.remote(model=models[0], **keywords, **shared.given(name=names[0]))]
+        scored_models = [scorers.remote(server.url, model=models[0], **server.keywords(options), **names[0])]
     elif reference or implicit:
         scored_models = [
-            scorers.implicit_reward(model, reference, mode=implicit, name=name, **model_keywords)
+            scorers.implicit_reward(model, reference, mode=implicit, **name, **model_keywords)
             for model, name in zip(models, names, strict=True)
         ]
     else:
-        run_keywords |= model_keywords | shared.given(name=table.name)
+        keywords |= model_keywords | shared.pick_given(name=table.name)
     with resume_hint(run.store):
-        scores = scoring.score(responses, scored_models, **run_keywords)
+        scores = scoring.score(responses, scored_models, **keywords)
     if run.out is None:
         say_aligned(metrics.summary(scores))
     else:
@@ -79,7 +77,7 @@ def prefer_benchmark(
     table: shared.TableOptions,
     run: shared.RunOptions,
     options: shared.ModelOptions,
-    benchmark: Benchmark,
+    benchmark: shared.Benchmark,
     models: Annotated[list[str], typer.Argument(help="Ids or folders of models that see two answers at once.")],
     form: shared.Form = None,
 ) -> None:
@@ -97,8 +95,8 @@ def prefer_benchmark(
     from rmlab import scoring
 
     check_out(table, run, len(models))
-    responses = load_texts(benchmark, texts.path, texts.column, texts.winner)
-    keywords = shared.run_keywords(run) | shared.model_keywords(options) | shared.given(form=form, name=table.name)
+    responses = texts.load(benchmark)
+    keywords = run.keywords() | shared.model_keywords(options) | shared.pick_given(form=form, name=table.name)
     with resume_hint(run.store):
         pairs = scoring.prefer(responses, list(models), allow_missing=table.allow_missing, **keywords)
     write_table(pairs, "comparisons", run)
@@ -121,6 +119,100 @@ def merge_stores(
     from rmlab.scoring import merge
 
     say_table(merge(folders, into))
+
+
+@shared.with_shared_options
+def plan(
+    texts: shared.TextOptions,
+    tokens: shared.TokenOptions,
+    written: shared.TemplateOptions,
+    model: Annotated[str, typer.Argument(help="Model id or folder; its weights are not needed.")],
+    benchmark: shared.Benchmark,
+    implicit: Annotated[bool, typer.Option("--implicit", help="A language model's implicit reward.")] = False,
+) -> None:
+    """Say what scoring a benchmark with a model takes.
+
+    Prints as CSV: distinct texts, tokens that are forwarded on a CPU, the fewest that give the same scores, and the
+    bytes of the weights in 16 and in 32 bits.
+
+    \b
+    Examples:
+      rmlab plan Skywork/Skywork-Reward-V2-Llama-3.1-8B rm-bench
+      rmlab plan meta-llama/Llama-3.3-70B-Instruct rm-bench --implicit
+    """
+    import pandas as pd
+
+    from rmlab.inference.planning import CPU_BUDGET, Packing
+    from rmlab.inference.planning import plan as plan_passes
+    from rmlab.inference.rendering import read_template
+    from rmlab.inference.template import encode
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.loading import require_score
+    from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+    from rmlab.scorers.models.backbone import count_weights, encodes, window
+
+    require_score()
+    responses, checkpoint = texts.load(benchmark), find_tokenizer(model)
+    encoded = encode(
+        load_tokenizer(checkpoint),
+        responses["prompt"].tolist(),
+        responses["response"].tolist(),
+        template=read_template(written.template),
+        max_length=tokens.max_length or window(checkpoint.config),
+        truncate=tokens.truncate,
+    )
+    packing = Packing(None, causal=not encodes(checkpoint.config))
+    passes = plan_passes(encoded.ids, encoded.groups, budget=tokens.budget or CPU_BUDGET, packing=packing)
+    n_weights = count_weights(checkpoint, implicit=implicit)
+    row = {"model": checkpoint.title, "texts": len(passes.copies), "tokens": passes.tokens, "minimum": passes.minimum}
+    say_table(pd.DataFrame([row | {"bytes_16_bits": 2 * n_weights, "bytes_32_bits": 4 * n_weights}]))
+
+
+@shared.with_shared_options
+def check_model(
+    texts: shared.TextOptions,
+    options: shared.ClassifierOptions,
+    server: shared.ServerOptions,
+    model: Annotated[str, typer.Argument(help="Model id or folder.")],
+    benchmark: shared.Benchmark = "mini",
+    pairwise: Annotated[
+        bool, typer.Option("--pairwise", help="MODEL sees two answers at once, as PairRM does.")
+    ] = False,
+    form: shared.Form = None,
+) -> None:
+    """Check a model for silent scoring errors before a long run.
+
+    One line per check, with the remedy below it. Exit code 1 if a check fails.
+
+    \b
+    Examples:
+      rmlab doctor ./my-model
+      rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
+      rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
+      rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
+    """
+    from rmlab import baselines, checks, scorers
+    from rmlab.tables import DataError
+
+    if model in baselines.ALL and not Path(model).exists():
+        raise DataError(f"{model!r} is a content-blind baseline. Give a model id or a folder")
+    responses, keywords = texts.load(benchmark), shared.model_keywords(options)
+    if server.url:
+        say_checks(checks.doctor(server.url, responses, model=model, **server.keywords(options)))
+    elif pairwise:
+        say_checks(checks.doctor(scorers.pairwise(model, **shared.pick_given(form=form), **keywords), responses))
+    else:
+        say_checks(checks.doctor(model, responses, **keywords))
+
+
+def say_checks(table: "pd.DataFrame") -> None:
+    """One line per check, the remedy below; exit code 1 where one fails."""
+    for row in table.itertuples(index=False):
+        say(f"{row.status:<5} {row.check:<11} {line(row.found)}")
+        if row.remedy:
+            say(f"{'':17} -> {line(row.remedy)}")
+    if table["status"].max() == "fail":
+        raise typer.Exit(1)
 
 
 @contextmanager
