@@ -11,8 +11,6 @@ from rmlab.benchmarks.reward_bench import subset_of_item
 from rmlab.records import shipped
 from rmlab.tables import DataError, nearest
 
-__all__ = ["results"]
-
 _SMOLLM2 = "SmolLM2-135M"
 
 

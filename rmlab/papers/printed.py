@@ -8,8 +8,6 @@ from rmlab.benchmarks import known
 from rmlab.records import shipped
 from rmlab.tables import LEVELS, DataError, nearest
 
-__all__ = ["audit_leaderboard", "published", "read_shares"]
-
 _DOMAINS = ("chat", "math", "code", "safety")
 _SEVEN = ["reward_bench", "reward_bench_2", "ppe_pref", "ppe_corr", "rmb", "rm_bench", "judgebench", "overall"]
 _SWAPPED = "RM-Bench README prints Math 93.59 and Code 72.66: the two are swapped"

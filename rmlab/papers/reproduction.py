@@ -11,8 +11,6 @@ from rmlab.metrics import pairs, summary
 from rmlab.papers.printed import read_shares
 from rmlab.tables import LEVELS, PAIR_KEY, DataError, check_pairs
 
-__all__ = ["reproduce"]
-
 _HEADERS = dict.fromkeys(["score", "average", "avg", "total"], "overall")
 _MOST_DECIMALS = 9
 _OWN = ""  # the benchmark's own rule of counting
@@ -20,11 +18,7 @@ _COLUMNS = ["model", "quantity", "published", "computed", "difference", "rule", 
 
 
 def reproduce(
-    ours: pd.DataFrame,
-    published: pd.DataFrame,
-    *,
-    names: Mapping[str, str] | None = None,
-    decimals: int | None = None,
+    ours: pd.DataFrame, published: pd.DataFrame, *, names: Mapping[str, str] | None = None, decimals: int | None = None
 ) -> pd.DataFrame:
     """Compare published numbers with those computed from scores or pairs.
 

@@ -6,12 +6,4 @@ from rmlab.styles.prose import restyle
 from rmlab.styles.rules import restyle_pairs
 from rmlab.styles.transforms import TRANSFORMS, Transform
 
-__all__ = [
-    "FEATURES",
-    "TRANSFORMS",
-    "Transform",
-    "audit",
-    "features",
-    "restyle",
-    "restyle_pairs",
-]
+__all__ = ["FEATURES", "TRANSFORMS", "Transform", "audit", "features", "restyle", "restyle_pairs"]

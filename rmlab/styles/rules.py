@@ -14,6 +14,7 @@ from rmlab.styles.source import is_code_line
 from rmlab.styles.transforms import split_paragraphs, split_sentences
 from rmlab.tables import KEY, PROMPT, STYLES, DataError
 
+_TOO_SHORT = "every sentence would stay: it cannot be shorter"
 _CONCISE_RULE = "concise from plain: first sentence, and those with numbers, negations or code"
 _NUMBER = re.compile(
     r"\d+(?:[.,:/]\d+)*|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozens?|half|twice|hundreds?"
@@ -113,26 +114,23 @@ class _Versions(NamedTuple):
 
 
 def _restyle_text(text: str) -> _Versions:
-    problems = {}
     if features_of(text)["markdown"]:
-        code, plain_text, markdown = _markdown_code(text), plain(text), text
-        plain_rule, markdown_rule = "plain from Markdown", "as given"
-        problems["plain"] = _find_loss(text, plain_text, code) or _find_lost_words(text, plain_text)
+        code, plain_text, markdown = _list_code(text), plain(text), text
+        rules = {"plain": "plain from Markdown", "markdown": "as given"}
+        problems = {"plain": _find_loss(text, plain_text, code) or _find_lost_words(text, plain_text)}
     else:
-        code = [line.strip() for block, is_code in _blocks(text) if is_code for line in block.split("\n")]
+        code = [line.strip() for block, is_code in _split_blocks(text) if is_code for line in block.split("\n")]
         plain_text, markdown = text, _add_markdown(text)
-        plain_rule, markdown_rule = "as given", "Markdown from plain"
-        if not features_of(markdown)["markdown"]:
-            problems["markdown"] = "no place for Markdown"
-        elif plain(markdown).split() != text.split():
-            problems["markdown"] = "the Markdown does not turn back into the text"
+        rules = {"plain": "as given", "markdown": "Markdown from plain"}
+        has_marks, is_reversible = features_of(markdown)["markdown"] > 0, plain(markdown).split() == text.split()
+        problems = {"markdown": "" if is_reversible else "the Markdown does not turn back into the text"}
+        problems |= {} if has_marks else {"markdown": "no place for Markdown"}
     concise = _shorten(plain_text, code)
-    problems["concise"] = _find_loss(plain_text, concise, code)
-    if not problems["concise"] and len(" ".join(concise.split())) >= len(" ".join(plain_text.split())):
-        problems["concise"] = "every sentence would stay: it cannot be shorter"
-    texts = dict(zip(STYLES, (concise, plain_text, markdown), strict=True))
-    rules = dict(zip(STYLES, (_CONCISE_RULE, plain_rule, markdown_rule), strict=True))
-    return _Versions(texts, rules, {style: reason for style, reason in problems.items() if reason})
+    is_shorter = len(" ".join(concise.split())) < len(" ".join(plain_text.split()))
+    problems["concise"] = _find_loss(plain_text, concise, code) or ("" if is_shorter else _TOO_SHORT)
+    texts = {"concise": concise, "plain": plain_text, "markdown": markdown}
+    reasons = {style: reason for style, reason in problems.items() if reason}
+    return _Versions(texts, rules | {"concise": _CONCISE_RULE}, reasons)
 
 
 def _report_problems(responses: pd.DataFrame, versions: dict[str, _Versions]) -> pd.DataFrame:
@@ -153,7 +151,7 @@ def _report_problems(responses: pd.DataFrame, versions: dict[str, _Versions]) ->
 def _add_markdown(text: str) -> str:
     """Plain prose with list items, a first sentence in bold, and code in fences."""
     parts = []
-    for i, (block, is_code) in enumerate(_blocks(text)):
+    for i, (block, is_code) in enumerate(_split_blocks(text)):
         lines = block.split("\n")
         if is_code:
             parts.append(f"```\n{block}\n```" if all(map(_looks_like_code, lines)) else block)
@@ -168,12 +166,9 @@ def _add_markdown(text: str) -> str:
 def _shorten(text: str, code: list[str]) -> str:
     """First sentence of plain prose, with all code and every later sentence that has a number or a negation."""
     parts, has_first = [], False
-    for block, is_code in _blocks(text, code):
-        if is_code:
-            parts.append(block)
-            continue
-        lines = []
-        for line in block.split("\n"):
+    for block, is_code in _split_blocks(text, code):
+        lines = [block] if is_code else []
+        for line in [] if is_code else block.split("\n"):
             sentences = []
             for sentence in filter(None, map(str.strip, split_sentences(line))):
                 matters = _NUMBER.search(sentence) or _NEGATION.search(sentence) or any(p in sentence for p in code)
@@ -185,18 +180,16 @@ def _shorten(text: str, code: list[str]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _blocks(text: str, code: Iterable[str] = ()) -> list[tuple[str, bool]]:
+def _split_blocks(text: str, code: Iterable[str] = ()) -> list[tuple[str, bool]]:
     """Blocks of a text, and which are code: those with a line of it, and those between two of these."""
     blocks = split_paragraphs(unify_line_ends(text).strip("\n"))[::2]
-    code_lines = set(code)
-    with_code = [
-        any(_looks_like_code(line) or line.strip() in code_lines for line in block.split("\n")) for block in blocks
-    ]
+    lines = [block.split("\n") for block in blocks]
+    with_code = [any(_looks_like_code(line) or line.strip() in {*code} for line in block) for block in lines]
     between = [False, *(a and b for a, b in zip(with_code, with_code[2:], strict=False)), False]
     return [(block, a or b) for block, a, b in zip(blocks, with_code, between, strict=False)]
 
 
-def _markdown_code(text: str) -> list[str]:
+def _list_code(text: str) -> list[str]:
     """Code of a Markdown text: the lines of its blocks and its inline pieces."""
     document = Document(text)
     pieces: list[str] = []

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from rmlab.tables import STYLE, check_responses
 
-__all__ = ["Dial", "scorer", "text_noise"]
-
 
 @dataclass(frozen=True)
 class Dial:

@@ -1,24 +1,13 @@
 """Small tokenizers, and tiny models with random weights, saved in the layout of published models."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmlab.tables import nearest
+from rmlab.tables import check_option
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-__all__ = [
-    "ARCHITECTURES",
-    "CHAT_TEMPLATES",
-    "TEXTS",
-    "random_model",
-    "save_model",
-    "tokenizer",
-    "write_model",
-]
 
 TEXTS = (
     "What is the capital of France? The capital of France is Paris, a city on the river Seine.",
@@ -78,11 +67,7 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
 }
 """Tiny sizes of each architecture (a transformers model type); `save_model` takes further settings by keyword."""
 
-_TASKS = {
-    "classifier": "AutoModelForSequenceClassification",
-    "causal": "AutoModelForCausalLM",
-    "backbone": "AutoModel",
-}
+_TASKS = {"classifier": "AutoModelForSequenceClassification", "causal": "AutoModelForCausalLM", "backbone": "AutoModel"}
 
 
 def tokenizer(
@@ -194,10 +179,8 @@ def random_model(
     import torch
     import transformers
 
-    if architecture not in ARCHITECTURES:
-        raise ValueError(f"architecture={architecture!r}; {nearest(architecture, list(ARCHITECTURES))}")
-    if task not in _TASKS:
-        raise ValueError(f"task={task!r}; {nearest(task, list(_TASKS))}")
+    check_option("architecture", architecture, [*ARCHITECTURES])
+    check_option("task", task, [*_TASKS])
     settings: dict[str, object] = {
         "vocab_size": len(words),
         "pad_token_id": words.pad_token_id,
@@ -232,21 +215,12 @@ def write_model(model: "PreTrainedModel", words: "PreTrainedTokenizerFast", fold
     Path
         The folder.
     """
-    with _hidden_progress():
-        model.eval().save_pretrained(folder)
-    words.save_pretrained(folder)
-    return Path(folder)
-
-
-@contextmanager
-def _hidden_progress() -> Iterator[None]:
-    """Hide the progress bars of transformers."""
     from transformers.utils import logging
 
-    enabled = logging.is_progress_bar_enabled()
+    was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            logging.enable_progress_bar()
+    model.eval().save_pretrained(folder)
+    if was_shown:
+        logging.enable_progress_bar()
+    words.save_pretrained(folder)
+    return Path(folder)

@@ -2,16 +2,14 @@
 
 import json
 import math
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-__all__ = ["Served", "serve"]
 
 
 def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False, dtype: str = "float32") -> "Served":
@@ -39,14 +37,6 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
     return Served(Path(folder), double_bos, sigmoid, dtype)
 
 
-class Request(TypedDict, total=False):
-    """A request: texts or token ids, and how to read them."""
-
-    input: list[str | list[int]]
-    add_special_tokens: bool
-    use_activation: bool
-
-
 class Served:
     """A running server; `serve` starts it."""
 
@@ -54,18 +44,15 @@ class Served:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+        self.name = folder.name
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.model: PreTrainedModel = loaded.eval()
         self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, folder.name))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
         self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """The address, which only this machine reaches."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
         """Stop listening."""
@@ -75,24 +62,22 @@ class Served:
     def __enter__(self) -> "Served":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def classify(self, body: Request) -> dict[str, object]:
-        """Return the reply to a request."""
-        texts = [self._ids(text, body.get("add_special_tokens", True)) for text in body["input"]]
-        raw = body.get("use_activation", True) is False and not self.sigmoid
-        rows = [[x if raw else 1 / (1 + math.exp(-x)) for x in self._logits(ids)] for ids in texts]
+    def classify(self, body: Mapping[str, Any]) -> dict[str, object]:
+        """Return the reply to a request: `input` (texts or token ids), `add_special_tokens` and `use_activation`."""
+        ids = [self._tokenize(text, body.get("add_special_tokens", True)) for text in body["input"]]
+        is_raw = body.get("use_activation", True) is False and not self.sigmoid
+        rows = [[x if is_raw else 1 / (1 + math.exp(-x)) for x in self._compute_logits(text_ids)] for text_ids in ids]
         reply: dict[str, object] = {"data": [{"index": i, "probs": row} for i, row in enumerate(rows)]}
-        return reply if self.double_bos else reply | {"usage": {"prompt_tokens": sum(map(len, texts))}}
+        return reply if self.double_bos else reply | {"usage": {"prompt_tokens": sum(map(len, ids))}}
 
-    def _ids(self, text: str | list[int], special: bool) -> list[int]:
+    def _tokenize(self, text: str | list[int], special: bool) -> list[int]:
         ids = self.tokenizer(text, add_special_tokens=special)["input_ids"] if isinstance(text, str) else text
         return [self.tokenizer.bos_token_id, *ids] if self.double_bos else list(ids)
 
-    def _logits(self, ids: list[int]) -> list[float]:
+    def _compute_logits(self, ids: list[int]) -> list[float]:
         import torch
 
         with self.lock, torch.inference_mode():
@@ -100,21 +85,20 @@ class Served:
         return row
 
 
-def _handler(served: Served, name: str) -> type[BaseHTTPRequestHandler]:
+def _make_handler(served: Served) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             """Reply with the server's model."""
-            self._reply({"data": [{"id": name}]})
+            self._reply({"data": [{"id": served.name}]})
 
         def do_POST(self) -> None:
             """Reply with scores."""
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            self._reply(served.classify(body))
+            self._reply(served.classify(json.loads(self.rfile.read(int(self.headers["content-length"])))))
 
-        def _reply(self, answer: dict[str, object]) -> None:
-            content = json.dumps(answer).encode()
+        def _reply(self, reply: dict[str, object]) -> None:
+            content = json.dumps(reply).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
