@@ -2,6 +2,7 @@
 
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change
+from rmlab.bias.differences import style_differences
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap
 from rmlab.bias.preference import style_preference
@@ -14,6 +15,7 @@ __all__ = [
     "length_controlled",
     "probe",
     "style_controlled",
+    "style_differences",
     "style_effects",
     "style_gap",
     "style_preference",

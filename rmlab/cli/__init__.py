@@ -7,6 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from rmlab.cli import terminal
+from rmlab.cli.gate import gate
 from rmlab.cli.judging import judge_benchmark
 from rmlab.cli.pages import explore_scores, run_demo, write_html_report
 from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
@@ -18,7 +19,7 @@ app = typer.Typer(
     name="rmlab",
     help="See what a reward model really rewards.",
     epilog="Exit codes: 0 done, 1 the data, a model or the disk cannot be used (one line says why), 2 wrong usage, "
-    "130 interrupted.",
+    "3 a bound of gate fails, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -68,6 +69,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "judge": judge_benchmark,
     "merge": merge_stores,
     "doctor": check_model,
+    "gate": gate,
     "report": write_html_report,
     "explore": explore_scores,
 }

@@ -4,10 +4,12 @@ from rmlab.report.figures import save_figure
 from rmlab.report.formats import show, to_csv, to_latex, to_markdown
 from rmlab.report.html import write_report
 from rmlab.report.leaderboard import leaderboard
+from rmlab.report.sentences import sentences
 
 __all__ = [
     "leaderboard",
     "save_figure",
+    "sentences",
     "show",
     "to_csv",
     "to_latex",

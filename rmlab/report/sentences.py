@@ -1,0 +1,181 @@
+"""Findings as sentences: numbers with n and interval, none whose interval holds its null value."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from scipy import stats as distributions
+
+from rmlab.bias import style_gap
+from rmlab.metrics import estimates, summary
+from rmlab.metrics.comparisons import as_pairs
+from rmlab.stats import rank
+from rmlab.tables import DataError
+
+_MODELS = 5  # models with sentences of their own, the best by overall score
+_NAMES = 8  # names in one sentence
+_MAX_DECIMALS = 6
+_ALPHA = 0.05
+
+
+def sentences(table: pd.DataFrame) -> list[str]:
+    """List the findings of a table as sentences, or write each row of a comparison as a sentence for a paper.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs, or the result of `rmlab.compare`. Pairs with a column `length`
+        (`rmlab.bias.style_differences`) get the cost of length where there are no styles.
+
+    Returns
+    -------
+    list of str
+        In this order: overall score, weakest domain and cost of style (or length) of the five best models, models that
+        cannot be told apart from the first, ties and missing outcomes. A difference whose interval holds 0 has no
+        sentence, nor has a score whose interval holds chance. Of a comparison: one sentence a row, with as many
+        decimals as keep interval and p from contradicting each other.
+
+    Raises
+    ------
+    DataError
+        For a table that is none of these.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> scores = rmlab.score(rmlab.load("mini"), "longest")
+    >>> rmlab.report.sentences(scores)[0]
+    'longest prefers the fancier style: easy minus hard is 0.578 (95 % CI 0.459 to 0.662, 64 prompts).'
+    """
+    if {"difference", "model_a", "model_b", "p"} <= {*table.columns}:
+        return [_compare_sentence(row) for _, row in table.iterrows() if not math.isnan(row["difference"])]
+    pairs = as_pairs(table)
+    if pairs.empty:
+        raise DataError("table: no rows. Pass scores, pairs or the result of rmlab.compare.")
+    overall = summary(pairs).sort_values("overall", ascending=False, kind="stable", na_position="last")
+    best = overall["model"].head(_MODELS).tolist()
+    numbers = estimates(pairs[pairs["model"].isin(best)])
+    findings: list[str] = []
+    for model in best:
+        findings += _model_sentences(model, numbers[numbers["model"] == model], pairs[pairs["model"] == model])
+    return [*findings, *_tied_models(pairs, overall), *_left_over(pairs)]
+
+
+def format_interval(value: float, low: float, high: float, null: float = 0.0, decimals: int = 3) -> str:
+    """A value with its interval, with more decimals where rounding would move a limit onto or across `null`."""
+    while decimals < _MAX_DECIMALS and not _keeps_sides((low, high), null, decimals):
+        decimals += 1
+    return f"{value:.{decimals}f} (95 % CI {low:.{decimals}f} to {high:.{decimals}f}"
+
+
+def format_p(p: float) -> str:
+    """A p-value with three decimals, more where rounding would move it across 0.05."""
+    if p < 0.001:
+        return "p < 0.001"
+    decimals = 3
+    while decimals < _MAX_DECIMALS and (round(p, decimals) < _ALPHA) != (p < _ALPHA):
+        decimals += 1
+    return f"p = {p:.{decimals}f}"
+
+
+def _keeps_sides(limits: tuple[float, float], null: float, decimals: int) -> bool:
+    return all(np.sign(round(limit, decimals) - null) == np.sign(limit - null) for limit in limits)
+
+
+def _compare_sentence(row: pd.Series) -> str:
+    first, second, sign = row["model_a"], row["model_b"], 1.0
+    if row["difference"] < 0:
+        first, second, sign = second, first, -1.0
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    known = {"model_a", "model_b", "value_a", "value_b", "difference"}
+    place = [str(value) for name, value in row.items() if name not in known][: list(row.index).index("value_a") - 2]
+    where = f" on {', '.join(place)}" if place else ""
+    difference = sign * row["difference"]
+    if math.isnan(low):
+        return f"{first} leads {second}{where} by {difference:.3f}, without an interval: {row['reason']}."
+    numbers = f"{format_interval(difference, low, high)}, paired t, {format_p(row['p'])}, {row['n_prompts']:,} prompts)"
+    if low <= 0:
+        return f"{first} and {second} do not differ clearly{where}: {numbers}."
+    return f"{first} leads {second}{where} by {numbers}."
+
+
+def _model_sentences(model: str, numbers: pd.DataFrame, pairs: pd.DataFrame) -> Iterator[str]:
+    overall = numbers[numbers["quantity"] == "overall"].iloc[0]
+    if math.isnan(overall["value"]):
+        yield f"{model} has no overall score: {overall['reason']}."
+    elif not overall["low"] <= overall["chance"] <= overall["high"] and not math.isnan(overall["low"]):
+        interval = format_interval(overall["value"], overall["low"], overall["high"], overall["chance"])
+        yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts; chance is {overall['chance']:.2f})."
+    yield from _weakest_domain(model, numbers[numbers["quantity"].isin(["domain", "section"])])
+    if pairs["level"].notna().any():
+        yield from _style_cost(model, pairs)
+    elif "length" in pairs:
+        yield from _length_cost(model, pairs)
+
+
+def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
+    """Where the lowest domain lies below the mean of the others; domains share no prompts."""
+    domains = domains[domains["quantity"] == domains["quantity"].iloc[-1]] if len(domains) else domains
+    domains = domains.dropna(subset=["value", "se"])
+    if len(domains) < 2:
+        return
+    weakest = domains.loc[domains["value"].idxmin()]
+    others = domains.drop(index=weakest.name)
+    difference = weakest["value"] - others["value"].mean()
+    se = math.hypot(weakest["se"], math.sqrt((others["se"] ** 2).sum()) / len(others))
+    # The lowest of k domains is chosen by its value: Bonferroni over k.
+    limit = difference + float(distributions.norm.ppf(1 - _ALPHA / 2 / len(domains))) * se
+    if limit < 0:
+        interval = format_interval(weakest["value"], weakest["low"], weakest["high"], weakest["chance"])
+        yield f"{model} is weakest in {weakest['name']}: {interval}, {weakest['n_prompts']:,} prompts)."
+
+
+def _style_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
+    gap = style_gap(pairs).iloc[0]
+    if gap["low"] > 0 or gap["high"] < 0:
+        side = "fancier" if gap["gap"] > 0 else "plainer"
+        interval = format_interval(gap["gap"], gap["low"], gap["high"])
+        yield f"{model} prefers the {side} style: easy minus hard is {interval}, {gap['n_prompts']:,} prompts)."
+
+
+def _length_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
+    """Accuracy where the chosen answer is longer less where it is shorter: other prompts, so independent errors."""
+    sides = [
+        estimates(pairs[pairs["length"] == side].assign(domain="all", subset="all"), average="prompts").query(
+            "quantity == 'overall'"
+        )
+        for side in ("longer", "shorter")
+        if (pairs["length"] == side).any()
+    ]
+    if len(sides) < 2:
+        return
+    longer, shorter = (side.iloc[0] for side in sides)
+    difference, se = longer["value"] - shorter["value"], math.hypot(longer["se"], shorter["se"])
+    half_width = float(distributions.norm.ppf(1 - _ALPHA / 2)) * se
+    if abs(difference) > half_width:
+        interval = format_interval(difference, difference - half_width, difference + half_width)
+        side = "longer" if difference > 0 else "shorter"
+        n_prompts = f"{longer['n_prompts']:,} and {shorter['n_prompts']:,} prompts"
+        yield (
+            f"{model} wins more often where the chosen answer is {side}: longer minus shorter is {interval}, "
+            f"{n_prompts}; these are different prompts, so that length is not the only difference)."
+        )
+
+
+def _tied_models(pairs: pd.DataFrame, overall: pd.DataFrame) -> Iterator[str]:
+    if overall["overall"].notna().sum() < 2:
+        return
+    ranks = rank(pairs[pairs["model"].isin(overall.dropna(subset=["overall"])["model"])])
+    first = ranks[ranks["rank_low"] == 1]["model"].tolist()
+    if len(first) > 1:
+        names = ", ".join(first[:_NAMES]) + (f" and {len(first) - _NAMES} more" if len(first) > _NAMES else "")
+        yield f"{len(first)} of {len(ranks)} models may be first, as no test tells them from the best: {names}."
+
+
+def _left_over(pairs: pd.DataFrame) -> Iterator[str]:
+    n_ties, n_missing = int((pairs["outcome"] == "tie").sum()), int(pairs["outcome"].isna().sum())
+    if n_ties:
+        yield f"{n_ties:,} of {len(pairs):,} comparisons are ties."
+    if n_missing:
+        yield f"{n_missing:,} of {len(pairs):,} comparisons have no outcome."

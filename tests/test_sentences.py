@@ -1,0 +1,92 @@
+"""Findings as sentences: none without a difference, and no rounding that contradicts its interval."""
+
+import pandas as pd
+import pytest
+
+import rmlab
+from rmlab.report.sentences import format_interval, format_p
+from rmlab.tables import DataError
+
+
+def unlabelled(n, p_longer, p_shorter, seed=0):
+    """Pairs of one prompt each whose chosen answer is longer or shorter, with such chances of winning."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    is_longer = rng.random(n) < 0.5
+    lengths = np.where(is_longer[:, None], [200, 80], [80, 200])
+    rows = {
+        "benchmark": "own",
+        "domain": "own",
+        "id": np.arange(n).astype(str).repeat(2),
+        "label": ["chosen", "rejected"] * n,
+        "slot": 0,
+        "prompt": "?",
+        "response": ["x" * length for length in lengths.ravel()],
+    }
+    win = rng.random(n) < np.where(is_longer, p_longer, p_shorter)
+    scores = np.column_stack([win, ~win]).astype(float).ravel()
+    responses = rmlab.tables.check_responses(pd.DataFrame(rows))
+    return responses, rmlab.io.join(responses, pd.DataFrame(rows).assign(score=scores), model="m")
+
+
+def test_planted_length_bias_is_said_and_none_where_there_is_none():
+    for chances, expected in (((0.9, 0.5), 1), ((0.7, 0.7), 0)):
+        responses, scores = unlabelled(400, *chances)
+        findings = rmlab.report.sentences(rmlab.bias.style_differences(scores, responses))
+        assert sum("longer minus shorter" in sentence for sentence in findings) == expected
+
+
+def test_style_differences_are_those_of_the_texts():
+    responses, scores = unlabelled(50, 0.9, 0.5)
+    pairs = rmlab.bias.style_differences(scores, responses)
+    assert set(pairs["length"].unique()) == {"shorter", "longer"}
+    assert ((pairs["chosen_characters"] > pairs["rejected_characters"]) == (pairs["length"] == "longer")).all()
+    table = rmlab.accuracy(pairs, by=["model", "length"]).set_index("length")["accuracy"]
+    wins = pairs.assign(win=pairs["outcome"] == "win").groupby("length", observed=False)["win"].mean()
+    pd.testing.assert_series_equal(table, wins, check_names=False, check_index=False)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "length"), [(1.2, "equal"), (1.3, "longer"), (1 / 1.2, "equal"), (1 / 1.3, "shorter")]
+)
+def test_equal_means_within_a_quarter(ratio, length):
+    responses, scores = unlabelled(1, 1, 1)
+    texts = ["x" * round(1000 * ratio), "x" * 1000]
+    pairs = rmlab.bias.style_differences(scores, responses.assign(response=texts))
+    assert pairs["length"].tolist() == [length]
+
+
+def test_the_order_of_findings():
+    scores = rmlab.score(
+        rmlab.load("mini"), [rmlab.toy.scorer(rmlab.load("mini"), skill=3, style=1, name="m"), "longest"]
+    )
+    findings = rmlab.report.sentences(scores)
+    places = [next(i for i, text in enumerate(findings) if words in text) for words in ("m scores", "easy minus hard")]
+    assert places == sorted(places)
+    assert not any("random" in text for text in findings)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p"),
+    [(0.0002, 0.0218, 0.0461), (-0.0004, 0.02, 0.0504), (0.00002, 0.02, 0.04996), (-0.3, -0.00001, 0.0499)],
+)
+def test_rounding_never_contradicts(low, high, p):
+    text = format_interval((low + high) / 2, low, high)
+    printed = [float(word) for word in text.removeprefix(text.split(" (95 % CI ")[0] + " (95 % CI ").split(" to ")]
+    assert [(x > 0) - (x < 0) for x in printed] == [(x > 0) - (x < 0) for x in (low, high)]
+    assert (float(format_p(p).split()[-1]) < 0.05) == (p < 0.05)
+
+
+def test_a_comparison_is_a_sentence_of_a_paper():
+    scores = rmlab.score(rmlab.load("mini"), ["longest", "shortest"])
+    rows = rmlab.compare(scores, "shortest", "longest", by="level")
+    first, second, third = rmlab.report.sentences(rows)
+    assert first.startswith("longest leads shortest on easy by")
+    assert "do not differ clearly" in second
+    assert third.startswith("shortest leads longest on hard by")
+
+
+def test_other_tables_are_refused():
+    with pytest.raises(DataError):
+        rmlab.report.sentences(pd.DataFrame({"a": [1]}))
