@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from rmlab import styles
 from rmlab.bias import regression
 from rmlab.metrics.comparisons import as_pairs
+from rmlab.styles import features
 from rmlab.tables import LABELS, copy_provenance
 
 WITHIN_A_QUARTER = np.log(1.25)
@@ -53,7 +53,7 @@ def style_differences(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFr
     """
     pairs = as_pairs(table)
     measures = ["characters", "markdown"]
-    chosen, rejected = regression.look_up_sides(pairs, styles.features(responses), measures)
+    chosen, rejected = regression.look_up_sides(pairs, features(responses), measures)
     log_ratio = np.log(chosen[:, 0] + 1) - np.log(rejected[:, 0] + 1)
     columns = {
         f"{label}_{measure}": side[:, place].astype(np.int64)
