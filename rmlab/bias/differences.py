@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.bias import regression
-from rmlab.metrics.comparisons import as_pairs
+from rmlab.metrics.items import as_pairs
 from rmlab.styles import features
 from rmlab.tables import LABELS, copy_provenance
 

@@ -95,7 +95,7 @@ def check_drop(table: "pd.DataFrame", former: "pd.DataFrame | None", max_drop: f
     """One row per model: what its overall lost against the model of the same name, by the paired interval."""
     import pandas as pd
 
-    from rmlab.metrics.comparisons import as_pairs
+    from rmlab.metrics.items import as_pairs
     from rmlab.stats import compare
 
     bound = Bound("drop", max_drop, is_minimum=False)

@@ -9,7 +9,7 @@ from scipy import stats as distributions
 
 from rmlab.bias import style_gap
 from rmlab.metrics import estimates, summary
-from rmlab.metrics.comparisons import as_pairs
+from rmlab.metrics.items import as_pairs
 from rmlab.stats import rank
 from rmlab.tables import DataError
 
