@@ -120,8 +120,8 @@ def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
     domains = domains.dropna(subset=["value", "se"])
     if len(domains) < 2:
         return
-    weakest = domains.loc[domains["value"].idxmin()]
-    others = domains.drop(index=weakest.name)
+    domains = domains.sort_values("value", kind="stable")
+    weakest, others = domains.iloc[0], domains.iloc[1:]
     difference = weakest["value"] - others["value"].mean()
     se = math.hypot(weakest["se"], math.sqrt((others["se"] ** 2).sum()) / len(others))
     # The lowest of k domains is chosen by its value: Bonferroni over k.
