@@ -153,7 +153,6 @@ def _free_caches() -> None:
     """Give back what torch keeps of freed memory, in case it is only in pieces."""
     import torch
 
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()  # does nothing where there is no GPU
     if torch.backends.mps.is_available():
         torch.mps.empty_cache()

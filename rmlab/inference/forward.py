@@ -5,7 +5,7 @@ each other in a pack get length-sorted batches. A prompt that is larger than a p
 keys and values on. All give what each text alone gives (`passes.alone`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ from rmlab.inference.budget import model_budget, until_it_fits
 from rmlab.inference.layout import lay_out
 from rmlab.inference.packing import packing_support, supports_prefix_cache
 from rmlab.inference.passes import packed_rows, padded_rows, position_scales
-from rmlab.inference.planning import FILL, Ints, Pack, Packing, Padded, Tokens, cut, plan
+from rmlab.inference.planning import FILL, Groups, Ints, Pack, Packing, Padded, Texts, cut, plan
 from rmlab.inference.transfers import upload
 
 if TYPE_CHECKING:
@@ -57,12 +57,7 @@ class Batch(NamedTuple):
 
 
 def hidden(
-    backbone: "PreTrainedModel",
-    sequences: Sequence[Tokens],
-    reads: Sequence[Tokens],
-    *,
-    groups: Sequence[int] | Ints,
-    budget: int | None = None,
+    backbone: "PreTrainedModel", sequences: Texts, reads: Texts, *, groups: Groups, budget: int | None = None
 ) -> Iterator[Batch]:
     """Last hidden states of each sequence at the positions it wants, in float32, batch by batch.
 
@@ -77,7 +72,7 @@ def hidden(
 
 
 def _batches_by_scale(
-    backbone: "PreTrainedModel", sequences: Sequence[Tokens], reads: Sequence[Tokens], groups: Ints, budget: int
+    backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Ints, budget: int
 ) -> Iterator[Batch]:
     """Texts that the model gives the same position scale go together."""
     packing = packing_support(backbone)
@@ -95,13 +90,7 @@ class _Run:
     """Texts on their way through a model: the plan, and what a pack has left for the next."""
 
     def __init__(
-        self,
-        backbone: "PreTrainedModel",
-        sequences: Sequence[Tokens],
-        reads: Sequence[Tokens],
-        groups: Ints,
-        budget: int,
-        packing: Packing,
+        self, backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Ints, budget: int, packing: Packing
     ) -> None:
         self.backbone, self.reads, self.packing = backbone, reads, packing
         self.fill = FILL.get(backbone.device.type)
@@ -190,7 +179,7 @@ def _distinct(cells: Ints) -> tuple[Ints, Ints]:
     return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
 
 
-def _check(sequences: Sequence[Tokens], reads: Sequence[Tokens], groups: Sequence[int] | Ints) -> None:
+def _check(sequences: Texts, reads: Texts, groups: Groups) -> None:
     if not len(sequences) == len(reads) == len(groups):
         raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
     for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):

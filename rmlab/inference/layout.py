@@ -5,7 +5,6 @@ not share with the text before it (planning.py). The path of a text is the rows 
 forwarded of a long prompt (attention.py) comes first. All functions are pure and know only numpy.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmlab.inference.planning import Ints, Pack, Tokens
+from rmlab.inference.planning import Ints, Pack, Texts
 
 
 class Run(NamedTuple):
@@ -117,7 +116,7 @@ class Layout:
         return replace(self, ids=ids, positions=positions, ends=ends)
 
 
-def lay_out(part: Pack, sequences: Sequence[Tokens]) -> Layout:
+def lay_out(part: Pack, sequences: Texts) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
     pieces = [sequences[text][begin:] for text, begin in zip(part.texts, part.shared, strict=True)]
     if part.cut:

@@ -1,6 +1,6 @@
 """How texts of a model can go through it together: read from its settings, then tried with one small pack."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, Kept
 from rmlab.inference.budget import out_of_memory
-from rmlab.inference.flex import View
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.layout import Run, lay_out
 from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
-from rmlab.inference.planning import Ints, Packing, pack
+from rmlab.inference.planning import Groups, Ints, Packing, Texts, Tokens, pack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,8 +61,8 @@ def supports_prefix_cache(backbone: "PreTrainedModel") -> bool:
     Tried only for prompts that are larger than a pack: a GPU compiles kernels of their own for it. The answer is kept.
     """
     if backbone not in _prefix_caches:
-        texts, views = _trial_texts(backbone, 0)[:3], packing_support(backbone).views
-        _prefix_caches[backbone] = _try_packs(backbone, texts, [0, 0, 0], _SMALL, causal=True, views=views)[0] is None
+        is_packed, texts = packing_support(backbone).packed, _trial_texts(backbone, 0)[:3]
+        _prefix_caches[backbone] = is_packed and not _try_packs(backbone, texts, [0, 0, 0], _SMALL, causal=True)[0]
     return _prefix_caches[backbone]
 
 
@@ -124,13 +123,7 @@ def _trial_texts(backbone: "PreTrainedModel", longest: int) -> list[Ints]:
 
 
 def _try_packs(
-    backbone: "PreTrainedModel",
-    texts: list[Ints],
-    groups: Sequence[int],
-    budget: int,
-    *,
-    causal: bool,
-    views: frozenset[View] = frozenset(),
+    backbone: "PreTrainedModel", texts: Texts, groups: Groups, budget: int, *, causal: bool
 ) -> tuple[str | None, list[Call]]:
     """Why the texts do not come out of packs as they do alone, None where they do; the last pack's attention calls."""
     kept, calls, complaints = Kept(), list[Call](), list[str]()
@@ -140,7 +133,7 @@ def _try_packs(
         rows = np.concatenate([[run.start, run.stop - 1] for run in layout.runs])
         try:
             with _first_layer_inputs(backbone) as inputs:
-                states, calls = packed_rows(backbone, layout, rows, views, kept)
+                states, calls = packed_rows(backbone, layout, rows, prefix=kept)
         except _FAILURES as error:
             if out_of_memory(error):
                 raise
@@ -153,7 +146,7 @@ def _try_packs(
 
 
 def _run_complaints(
-    backbone: "PreTrainedModel", ids: Ints, run: Run, entered: "list[Tensor]", ends: "Tensor"
+    backbone: "PreTrainedModel", ids: Tokens, run: Run, entered: "list[Tensor]", ends: "Tensor"
 ) -> Iterator[str]:
     """Differences between a text alone and its run in a pack: what `entered` the first layer, states at its `ends`."""
     stop = run.offset + run.stop - run.start

@@ -1,7 +1,7 @@
 """One forward pass: a pack, a padded batch, or one text alone, read at the wanted positions in float32."""
 
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, cast
@@ -15,7 +15,7 @@ from rmlab.inference.budget import offloaded
 from rmlab.inference.flex import View, filled, tables
 from rmlab.inference.kernels import kernels, serves
 from rmlab.inference.layout import Layout
-from rmlab.inference.planning import Ints, Tokens
+from rmlab.inference.planning import Ints, Texts, Tokens
 from rmlab.inference.transfers import upload
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def packed_rows(
         return states[uploaded["rows"].to(states.device)].float(), calls
 
 
-def padded_rows(backbone: "PreTrainedModel", sequences: Sequence[Tokens], texts: Ints, reads: Ints) -> "Tensor":
+def padded_rows(backbone: "PreTrainedModel", sequences: Texts, texts: Ints, reads: Ints) -> "Tensor":
     """Hidden states of right-padded `sequences` at positions `reads` of `texts` among them, (n, hidden) float32.
 
     Without padding no mask is passed, so that the model may take its fastest way.

@@ -31,6 +31,8 @@ WASTE = 0.01
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
+Texts = Sequence[Tokens]
+Groups = Sequence[int] | Ints
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ _DECODER = Packing(None)
 
 
 def plan(
-    sequences: Sequence[Tokens],
-    groups: Sequence[int] | Ints,
+    sequences: Texts,
+    groups: Groups,
     *,
     budget: int = CPU_BUDGET,
     fill: int | None = FILL["cpu"],
@@ -167,7 +169,7 @@ def plan(
 
 
 def cut(
-    sequences: Sequence[Tokens], groups: Ints, numbers: Ints, budget: int, fill: int | None, packing: Packing
+    sequences: Texts, groups: Ints, numbers: Ints, budget: int, fill: int | None, packing: Packing
 ) -> list[Pack | Padded]:
     """Packs or batches of the sequences, which are called by `numbers`."""
     if packing.packed:
@@ -204,7 +206,7 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padde
     return [Padded(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
 
 
-def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
+def distinct(sequences: Texts) -> tuple[Ints, Ints]:
     """First text number of each distinct sequence, and for each text the index of its sequence among those.
 
     >>> first, sequence_of = distinct([np.array([1, 2]), np.array([3]), np.array([1, 2])])
@@ -218,12 +220,12 @@ def distinct(sequences: Sequence[Tokens]) -> tuple[Ints, Ints]:
     return first.astype(np.intp), np.asarray(sequence_of, np.intp)
 
 
-def trie_size(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> int:
+def trie_size(sequences: Texts, groups: Groups) -> int:
     """The fewest tokens that give every text of each group its path: the nodes of one trie per group."""
     return int(own_tokens(sequences, groups).sum())
 
 
-def own_tokens(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Ints:
+def own_tokens(sequences: Texts, groups: Groups) -> Ints:
     """How many tokens each text has that it shares with no text sorted before it in its group; together `trie_size`.
 
     >>> own_tokens([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0]).tolist()
@@ -235,14 +237,7 @@ def own_tokens(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Int
     return counts
 
 
-def pack(
-    sequences: Sequence[Tokens],
-    groups: Sequence[int] | Ints,
-    budget: int,
-    *,
-    fill: int | None = None,
-    keeps: bool = True,
-) -> list[Pack]:
+def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = None, keeps: bool = True) -> list[Pack]:
     """Packs of at most `budget` tokens that hold every text of `sequences` once; the largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
@@ -273,7 +268,7 @@ def _check_budget(budget: int) -> None:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
 
 
-def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _sorted_groups(sequences: Texts, groups: Groups) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Per group: its texts with common beginnings side by side, their lengths, what each shares with the last."""
     members: dict[int, list[int]] = {}
     for text, group in enumerate(np.asarray(groups).tolist()):
@@ -283,11 +278,11 @@ def _sorted_groups(sequences: Sequence[Tokens], groups: Sequence[int] | Ints) ->
         # Bytes sort otherwise than numbers, but what begins alike stands together in either order.
         texts.sort(key=lambda text: spelled[text].tobytes())
         lengths = np.array([len(spelled[text]) for text in texts], np.intp)
-        shared = [0] + [_common_length(spelled[a], spelled[b]) for a, b in pairwise(texts)]
+        shared = [0] + [common_length(spelled[a], spelled[b]) for a, b in pairwise(texts)]
         yield np.array(texts, np.intp), lengths, np.array(shared, np.intp)
 
 
-def _common_length(left: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+def common_length(left: Tokens, right: Tokens) -> int:
     """Length of the common beginning of two sequences."""
     n = min(len(left), len(right))
     differ = np.flatnonzero(left[:n] != right[:n])

@@ -102,10 +102,8 @@ def read_template(template: str | Path | None) -> str | None:
     try:
         return Path(template).read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"template={text[:60]!r}; {nearest(text, list(FORMATS))}; or a Jinja template, or a file that holds one; "
-            "None takes the tokenizer's own"
-        ) from error
+        others = "or a Jinja template, or a file that holds one; None takes the tokenizer's own"
+        raise DataError(f"template={text[:60]!r}; {nearest(text, list(FORMATS))}; {others}") from error
 
 
 def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> tuple[str, str]:
@@ -151,10 +149,10 @@ def render(
             except Exception as error:  # a template is somebody's program: it may raise whatever it likes
                 verb = "refuses" if isinstance(error, TemplateError) else "fails on"
                 roles = [message["role"] for message in conversation]
+                cause = f"with roles {roles} ({type(error).__name__}: {str(error)[:200]})"
                 raise DataError(
-                    f"the chat template {verb} conversation {number} with roles {roles} ({type(error).__name__}: "
-                    f"{str(error)[:200]}); bring its messages into the form that the model knows, or pass the template "
-                    "that was published with it where template= is taken"
+                    f"the chat template {verb} conversation {number} {cause}; bring its messages into the form that "
+                    "the model knows, or give the template that was published with it"
                 ) from error
             texts.append(cast(str, text))  # `tokenize=False` gives this one of the kinds that its annotation names
     return texts

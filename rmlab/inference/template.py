@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.planning import common_length
 from rmlab.inference.rendering import choose_template, pinned_date, read_template, render
 from rmlab.tables import DataError, nearest
 
@@ -178,10 +179,7 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
         raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; give one prompt per response")
     empty = [i for i, text in enumerate(responses) if not text.strip()]
     if empty:
-        raise DataError(
-            f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; there is nothing to "
-            "score: fill them in"
-        )
+        raise DataError(f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; fill them in")
     require_unicode(prompts, responses)
 
 
@@ -191,10 +189,7 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
         prompt = row[0] if isinstance(row[0], str) else "".join(turn["content"] for turn in row[0])
         for text in (prompt, *row[1:]):
             if _SURROGATE.search(str(text)):
-                raise DataError(
-                    f"text {number} holds half a surrogate pair, which is not a character: {str(text)[:60]!r}; "
-                    "repair the file it was read from"
-                )
+                raise DataError(f"text {number} holds half a surrogate pair: {str(text)[:60]!r}; repair its file")
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:
@@ -226,7 +221,7 @@ def _tokenise(
         # begins.
         beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
         begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)["input_ids"]
-        first = [_common_length(a, b) for a, b in zip(begun, encoding["input_ids"], strict=True)]
+        first = [common_length(*map(np.array, pair)) for pair in zip(begun, encoding["input_ids"], strict=True)]
     return [_Text(np.array(ids, np.int32), start) for ids, start in zip(encoding["input_ids"], first, strict=True)]
 
 
@@ -237,11 +232,6 @@ def _token_at(encoding: "BatchEncoding", text: int, start: int, stop: int) -> in
     if token is None:
         raise DataError(f"response {text} has no token; it cannot be scored")
     return int(token)
-
-
-def _common_length(left: list[int], right: list[int]) -> int:
-    differ = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
-    return next(differ, min(len(left), len(right)))
 
 
 def _with_special_tokens(
@@ -294,31 +284,24 @@ def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> li
     lengths = np.array([len(text.ids) for text in texts])
     n_long = int((lengths > max_length).sum())
     if n_long and truncate is None:
-        raise DataError(
-            f"{n_long} of {len(texts)} texts are longer than max_length={max_length} tokens; the longest is text "
-            f"{lengths.argmax()} with {lengths.max()}; pass truncate='left' (keeps the answer) or 'right'"
-        )
-    cut = _cut_left if truncate == "left" else _cut_right
-    return [cut(text, max_length) if len(text.ids) > max_length else text for text in texts]
+        longest = f"the longest is text {lengths.argmax()} with {lengths.max()}"
+        too_long = f"{n_long} of {len(texts)} texts are longer than max_length={max_length} tokens; {longest}"
+        raise DataError(f"{too_long}; pass truncate='left' (keeps the answer) or 'right'")
+    return [_cut(text, max_length, truncate) if len(text.ids) > max_length else text for text in texts]
 
 
-def _cut_left(text: _Text, length: int) -> _Text:
-    """The end of a text behind its special tokens, which encoders are read at."""
+def _cut(text: _Text, length: int, truncate: str | None) -> _Text:
+    """The text without tokens at one of its ends; the special tokens around it stay, as encoders are read there."""
     n_cut = len(text.ids) - length
-    ids = np.concatenate([text.ids[: text.opening], text.ids[text.opening + n_cut :]])
-    # Where even the answer is cut, what is left of it begins behind the special tokens.
-    return replace(text, ids=ids, start=max(text.start - n_cut, text.opening), is_cut=True)
-
-
-def _cut_right(text: _Text, length: int) -> _Text:
-    """The beginning of a text; the special tokens behind it stay."""
-    if text.start >= length - text.closing:
-        raise DataError(
-            f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {text.start}; "
-            "use truncate='left' or a larger max_length"
-        )
-    ids = np.concatenate([text.ids[: length - text.closing], text.ids[len(text.ids) - text.closing :]])
-    return replace(text, ids=ids, is_cut=True)
+    if truncate == "left":
+        # Where even the answer is cut, what is left of it begins behind the special tokens.
+        first, start = text.opening, max(text.start - n_cut, text.opening)
+    else:
+        first, start = length - text.closing, text.start
+        if start >= first:
+            at = f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {start}"
+            raise DataError(f"{at}; use truncate='left' or a larger max_length")
+    return replace(text, ids=np.delete(text.ids, slice(first, first + n_cut)), start=start, is_cut=True)
 
 
 def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_special_tokens: bool) -> "BatchEncoding":
@@ -385,9 +368,7 @@ def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str
     """
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     if eos is None:
-        raise DataError(
-            "convention='reward-bench' writes an end token, and this tokenizer has none; leave convention out"
-        )
+        raise DataError("convention='reward-bench' writes an end token, and this tokenizer has none; leave it out")
     # The runner takes the prompt out of the text wherever it occurs, then puts it in front again.
     joined = [prompt + text.replace(prompt, "") for prompt, text in zip(prompts, texts, strict=True)]
     prompt_ids, text_ids = (call(tokenizer, part, add_special_tokens=False)["input_ids"] for part in (prompts, joined))

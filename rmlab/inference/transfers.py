@@ -7,7 +7,6 @@ one copy from pinned memory, which the host does not wait for, and a result is w
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,7 +46,7 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
         np.ndarray(values.shape, values.dtype, memory, start)[...] = values
     sent = buffer.to(device, non_blocking=pins)
     return {
-        name: sent[start : start + values.nbytes].view(_torch_dtype(values.dtype)).view(values.shape)
+        name: sent[start : start + values.nbytes].view(getattr(torch, values.dtype.name)).view(values.shape)
         for start, (name, values) in zip(starts, arrays.items(), strict=True)
     }
 
@@ -105,10 +104,3 @@ def pinned(size: int) -> "torch.Tensor":
     import torch
 
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-
-
-@cache
-def _torch_dtype(dtype: np.dtype[np.generic]) -> "torch.dtype":
-    import torch
-
-    return torch.from_numpy(np.empty(0, dtype)).dtype
