@@ -64,16 +64,6 @@ def test_a_model_of_its_own_is_asked_on_a_cluster(main, pairs_file, tmp_path, mo
         assert says in err
 
 
-def test_what_is_missing_is_said(main, pairs_file):
-    silent = lambda path, body, headers: (400, {}, {"error": "no such model"})  # noqa: E731
-    with FaultyServer(silent) as server:
-        code, out, err = main("judge", pairs_file, "m", "--url", server.url, "-q")
-    assert code == 0
-    assert table(out)["outcome"].isna().all()
-    assert "6 failed" in err
-    assert "12 questions failed: status 400" in err
-
-
 def test_estimate_check_and_report(main, pairs_file, tmp_path):
     with FaultyServer(respond) as server:
         code, out, _ = main("judge", pairs_file, "m", "--url", server.url, "--estimate", "--answer-tokens", 10)

@@ -9,34 +9,9 @@ from faulty_server import FaultyServer
 from judge_fakes import completion, responses
 
 import rmlab
-from rmlab.judges import CONVENTIONS, AnswerJudge, ListJudge, PairJudge
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "template"),
-    [
-        ({}, PairJudge, "five"), ({"template": "three"}, PairJudge, "three"),
-        ({"mode": "logprob"}, PairJudge, "letter"),
-        ({"mode": "ranking"}, ListJudge, "ranking"), ({"mode": "rating"}, AnswerJudge, "rating"),
-        ({"convention": "reward-bench"}, PairJudge, "two"), ({"convention": "reward-bench-2"}, ListJudge, "ranking"),
-        ({"convention": "reward-bench-2-ratings"}, AnswerJudge, "rating-number"),
-    ],
-)  # fmt: skip
-def test_what_each_mode_makes(options, kind, template):
-    made = rmlab.judge("m", URL, **options)
-    assert type(made) is kind
-    assert made.template.name == template
-    assert made.name == "m"
-    assert made.published is ("convention" in options)
-    if kind is not PairJudge:
-        assert made.apart["Ties"].template.name == "rating-ties" + "-number" * ("convention" in options)
-        assert made.apart["Ties"].published is made.published
-        assert made.apart["Ties"].speaker is made.speaker
-    else:
-        assert made.one_order is ("convention" in options)
 
 
 def body(mode, said, url="", **options):
@@ -161,10 +136,6 @@ def test_the_fingerprint_knows_model_address_and_sampling():
 def test_what_is_refused(options, says):
     with pytest.raises(DataError, match=says):
         rmlab.judge("m", **{"url": URL} | options)
-
-
-def test_conventions_are_named():
-    assert set(CONVENTIONS) == {"reward-bench", "reward-bench-2", "reward-bench-2-ratings"}
 
 
 PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")

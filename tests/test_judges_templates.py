@@ -3,7 +3,7 @@
 import pytest
 
 from rmlab.judges import load_template, shipped
-from rmlab.judges.questions import conversation, reworded
+from rmlab.judges.questions import reworded
 from rmlab.tables import DataError
 
 SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
@@ -27,19 +27,6 @@ def test_what_an_answer_holds_is_no_place():
     assert "{answer_b} and {x}" in text
     assert "<answer_a>\n{prompt}\n</answer_a>" in text
     assert "<answer_b>\n\\1 {answer_a}\n</answer_b>" in text
-
-
-def test_ties_leave_depth_and_detail_out():
-    words = load_template("rating-ties", "answer").text.lower()
-    assert "depth" not in words
-    assert "detail" not in words
-    assert "detail" in load_template("rating", "answer").text.lower()
-
-
-def test_a_conversation_says_who_speaks():
-    turns = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
-    assert conversation(turns) == "System: Be kind.\n\nUser: Hi"
-    assert conversation(turns[1:]) == conversation("Hi") == "Hi"
 
 
 def test_a_file_of_ones_own(tmp_path):
