@@ -168,23 +168,22 @@ def _find_folder(
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
     try:
         folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
-    except errors.GatedRepoError as error:
-        raise DataError(
-            f"{where} is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login`"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise DataError(f"{where} has no revision {revision!r}; pass a commit, tag or branch of the model") from error
-    except errors.RepositoryNotFoundError as error:
-        raise DataError(
-            f"{where}: no such folder here and no such model on the hub; check the spelling, or run `hf auth login` "
-            "for a private model"
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError) as error:
-        raise DataError(
-            f"{where}: not a folder, not in the local cache, and the hub cannot be reached; connect, or download it "
-            f"elsewhere with `hf download {model}` and pass the folder"
-        ) from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
+        raise DataError(f"{where} {_hub_remedy(model, revision, error)}") from error
     return folder, folder.name
+
+
+def _hub_remedy(model: str, revision: str | None, error: Exception) -> str:
+    """The hub's error in words, and the way out."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return f"is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login`"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"has no revision {revision!r}; pass a commit, tag or branch of the model"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "is no folder here and no such model on the hub; check the spelling; private ones need `hf auth login`"
+    return f"cannot be had, since the hub cannot be reached; pass a folder, made elsewhere by `hf download {model}`"
 
 
 def _refuse_adapter(model: str, folder: Path) -> None:

@@ -98,10 +98,9 @@ def _convert(file: Path, folder: Path) -> None:
         settings = loaded.config.to_dict()
         settings.pop("quantization_config", None)
         config = type(loaded.config).from_dict(settings)
-        # Forked, so that the weights drawn here, only to be replaced, move no random number of the caller's.
-        with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):  # without weights of its own
             plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        plain.load_state_dict(loaded.state_dict())
+        plain.load_state_dict(loaded.state_dict(), assign=True)
         plain.tie_weights()
         plain.save_pretrained(folder)
         transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
