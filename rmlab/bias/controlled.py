@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ _MAX_STEPS = 25  # as R's glm; where no maximum exists each adds about one to th
 _RUNAWAY = 10.0  # at zero difference: beyond, a fit has run away
 _MISFIT = 0.01  # p of the test of fit below which a row carries a caveat: in a table of 100 rows one by chance
 _PROMPTS_PER_DIRECTION = 5  # prompts that the test of fit needs for each column it looks for
-_ALIKE, _MIN_ALIKE = np.log(1.25), 10  # lengths within a quarter of each other; prompts that should have such
 
 
 def length_controlled(
@@ -66,7 +65,7 @@ def length_controlled(
         One row per combination of the `by` columns: these, accuracy (as it is), controlled, se, low, high (of
         controlled; clustered), effect (what a chosen answer twice as long as the rejected one adds in log-odds, at the
         typical length), effect_low, effect_high, fit_p (test whether the form fits; NaN with few prompts), n_pairs,
-        n_prompts, n_ties, missing, caveat (the form does not fit, or hardly a comparison is near equal length), reason
+        n_prompts, n_ties, missing, caveat (the form does not fit), reason
         (why a number is missing). Where length alone decides every comparison the curve has no finite answer, and
         `reason` says so.
 
@@ -174,7 +173,6 @@ class _Design(NamedTuple):
     alternatives: FloatArray
     reasons: list[str]
     outside: str = ""
-    caveat: str = ""
 
 
 def _fit_groups(
@@ -189,76 +187,68 @@ def _fit_groups(
     """One row per group; `design_of` takes rows and the number of columns that their outcomes can bear."""
     columns, cluster_columns = regression.group_columns(pairs, by, cluster)
     clusters, prompts = group_codes(pairs, cluster_columns)[0], group_codes(pairs, PROMPT)[0]
-    earned = credit(pairs, ties=ties)
+    earned, names = credit(pairs, ties=ties), [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
+    order = [*columns, "accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
+    order += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
     frames = []
     for rows in regression.group_rows(pairs, columns):
-        counted = rows[~np.isnan(earned[rows])]
-        make_design = partial(design_of, counted)
-        numbers, caveat, reason = _fit(earned[counted], make_design, clusters[counted], effects, confidence)
-        outcome = pairs["outcome"].iloc[rows]
+        counted, outcome = rows[~np.isnan(earned[rows])], pairs["outcome"].iloc[rows]
+        numbers = _fit(earned[counted], partial(design_of, counted), clusters[counted], confidence)
+        effect = numbers.pop("effect", np.full(len(names), np.nan))
         counts = {"n_pairs": len(counted), "n_prompts": len(np.unique(prompts[counted]))}
         counts |= {"n_ties": int((outcome == "tie").sum()), "missing": int(outcome.isna().sum())}
-        frames.append({**pairs[columns].iloc[rows[0]], **numbers, **counts, "caveat": caveat, "reason": reason})
-    frame = pd.DataFrame(frames)
+        frames.append({**pairs[columns].iloc[rows[0]], **numbers, **dict(zip(names, effect, strict=True)), **counts})
+    frame = pd.DataFrame(frames).reindex(columns=order)
     is_misfit = frame["fit_p"] < _MISFIT
+    frame["caveat"] = [f"the form does not fit (p = {p:.1g})" if p < _MISFIT else "" for p in frame["fit_p"]]
     if is_misfit.any():
         first = frame.loc[is_misfit, columns].iloc[0].to_dict()
         warnings.warn(f"form: it does not fit in {is_misfit.sum()} of {len(frame)} rows, first {first}.", stacklevel=3)
     return frame
 
 
-def _fit(
-    y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray, effects: list[str], confidence: float
-) -> tuple[dict[str, float], str, str]:
-    """Numbers of one group, its caveat and its reason; the intercept is the log-odds at zero difference."""
+def _fit(y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray, confidence: float) -> dict[str, Any]:
+    """Numbers of one group, as far as there are any, and the reason; the intercept is the log-odds at no difference."""
     import statsmodels.api as sm
 
-    effect_columns = [f"{name}{suffix}" for name in effects for suffix in ("", "_low", "_high")]
-    numbers = {"accuracy": float(y.mean()) if len(y) else np.nan}
-    numbers |= dict.fromkeys(["controlled", "se", "low", "high", *effect_columns, "fit_p"], np.nan)
     if not len(y):
-        return numbers, "", "no outcome"
+        return {"reason": "no outcome"}
     if not np.ptp(y):
         ending = {0.0: "lost or tied", 1.0: "won"}.get(float(y[0]), "a tie")
-        return numbers, "", f"every comparison is {ending}: nothing to fit"
+        return {"accuracy": y[0], "reason": f"every comparison is {ending}: nothing to fit"}
     # By cluster, as comparisons of one prompt are not independent; one with both endings counts on both sides.
     design = make_design(min(len(np.unique(cluster[side])) for side in (y > 0, y < 1)) // _OUTCOMES_PER_COLUMN)
-    n_clusters = len(np.unique(cluster))
+    cluster = np.unique(cluster, return_inverse=True)[1]
+    n_clusters = int(cluster.max()) + 1
     reason = "; ".join(filter(None, (design.outside, *design.reasons, regression.few_prompts(n_clusters))))
     if design.outside:
-        return numbers, design.caveat, reason
+        return {"accuracy": y.mean(), "reason": reason}
     x = np.column_stack([np.ones(len(y)), design.columns[: len(y)]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # statsmodels warns of the separation that is refused below
         result = sm.GLM(y, x, family=sm.families.Binomial()).fit(maxiter=_MAX_STEPS)
     log_odds = x @ result.params
-    p = expit(log_odds)
     # If every win has higher odds than every loss, larger slopes fit better without end.
-    if (
-        log_odds[y > 0.5].min(initial=np.inf) > log_odds[y < 0.5].max(initial=-np.inf)
-        or abs(result.params[0]) > _RUNAWAY
-    ):
+    is_apart = log_odds[y > 0.5].min(initial=np.inf) > log_odds[y < 0.5].max(initial=-np.inf)
+    if is_apart or abs(result.params[0]) > _RUNAWAY:
         reason = f"perfect separation: the differences alone decide every comparison; no finite answer; {reason}"
-        return numbers, design.caveat, reason.removesuffix("; ")
+        return {"accuracy": y.mean(), "reason": reason.removesuffix("; ")}
+    p = expit(log_odds)
     # As cov_type="cluster", but from influences: products of scores lose the digits where a tail decides everything.
-    cluster = np.unique(cluster, return_inverse=True)[1]
     influence = _cluster_sums(x * (y - p)[:, None], cluster) @ result.normalized_cov_params
     small_sample = n_clusters / max(n_clusters - 1, 1) * (len(y) - 1) / max(len(y) - x.shape[1], 1)
-    covariance = small_sample * influence.T @ influence
     # The intercept, and the effects; limits of odds keep those of a share between 0 and 1.
     points = np.vstack([np.eye(1, x.shape[1]), np.pad(design.columns[len(y) :], ((0, 0), (1, 0)))])
-    left_out = np.array([False, *map(bool, design.reasons)])
-    value = np.where(left_out, np.nan, points @ result.params)
-    error = np.sqrt(np.einsum("ei,ij,ej->e", points, covariance, points))
-    quantile = regression.t_limit(confidence, n_clusters)
-    limits = np.column_stack([value, value - quantile * error, value + quantile * error])
-    numbers |= dict(zip(("controlled", "low", "high"), expit(limits[0]).tolist(), strict=True))
+    value = np.where([False, *map(bool, design.reasons)], np.nan, points @ result.params)
+    error = np.sqrt(small_sample * ((influence @ points.T) ** 2).sum(axis=0))
+    half = regression.t_limit(confidence, n_clusters) * error
+    limits = np.column_stack([value, value - half, value + half])
+    controlled, low, high = expit(limits[0])
     # By the delta method; without an interval there is no error.
-    numbers["se"] = float(expit(value[0]) * expit(-value[0]) * error[0]) if quantile > 0 else np.nan
-    numbers |= dict(zip(effect_columns, limits[1:].ravel().tolist(), strict=True))
-    numbers["fit_p"] = _test_fit(y, x, p, design.alternatives, cluster)
-    caveat = f"the form does not fit (p = {numbers['fit_p']:.1g})" if numbers["fit_p"] < _MISFIT else ""
-    return numbers, "; ".join(filter(None, (caveat, design.caveat))), reason
+    se = controlled * (1 - controlled) * error[0] if half[0] >= 0 else np.nan
+    numbers = {"accuracy": y.mean(), "controlled": controlled, "se": se, "low": low, "high": high}
+    fit_p = _test_fit(y, x, p, design.alternatives, cluster)
+    return {**numbers, "effect": limits[1:].ravel(), "fit_p": fit_p, "reason": reason}
 
 
 def _test_fit(y: FloatArray, x: FloatArray, p: FloatArray, alternatives: FloatArray, cluster: IntArray) -> float:
@@ -302,10 +292,7 @@ def _length_design(counts: FloatArray, form: str, budget: int, measure: str) -> 
     columns, alternatives = spline, np.column_stack([ratio**2, crossed, ratio * crossed])
     if form == "tanh":
         columns, alternatives = bent[:, None], spline[:-1]
-    n_alike = int((np.abs(ratio) <= _ALIKE).sum())
-    caveat = f"{n_alike} comparisons of lengths within a quarter of each other: equal length is hardly observed"
-    caveat = caveat if n_alike < _MIN_ALIKE else ""
-    return _Design(columns, alternatives, [""], _outside(difference, measure), caveat)
+    return _Design(columns, alternatives, [""], _outside(difference, measure))
 
 
 def _style_design(differences: FloatArray, sums: FloatArray, form: str, budget: int, controls: list[str]) -> _Design:

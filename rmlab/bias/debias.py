@@ -1,7 +1,6 @@
 """Scores with the fitted effect of style or length taken off, without looking at the labels; and the cost of that."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -137,79 +136,38 @@ def debias_change(
     frames = []
     for rows in regression.group_rows(scores, ["model"]):
         model_scores, model_x = (frame.iloc[rows].reset_index(drop=True) for frame in (scores, x))
-        refits = _refit(model_scores, model_x, folds, seed, within, cluster_columns)
+        prompt, fold = _deal(model_scores, folds, seed)
+        codes, first_rows = group_codes(model_scores, cluster_columns)
+        cluster_of_prompt = np.zeros(len(fold), np.intp)
+        cluster_of_prompt[prompt], n = codes, len(first_rows)
+        draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), _RESAMPLES)
+        # How often each prompt was drawn; first the table as it is.
+        weights = np.vstack([np.ones(n), draws])[:, cluster_of_prompt]
+        slopes = _fit_slopes(model_scores["score"].to_numpy(), model_x, prompt, fold, weights, within)
         pairs = metrics.pairs(model_scores)
-        sides = regression.look_up_sides(pairs, model_scores[KEY].join(model_x), list(x.columns))
-        frames.append(_change_rows(pairs, sides[0] - sides[1], refits, columns, ties, confidence))
-    return copy_provenance(scores, pd.concat(frames, ignore_index=True))
-
-
-class _Refits(NamedTuple):
-    """Fits to resampled prompts; the first row of `weights` and `slopes` is the table as it is.
-
-    weights (draws, prompts): how often each prompt was drawn; slopes (draws, folds, columns); fold, cluster (prompts,).
-    """
-
-    weights: FloatArray
-    slopes: FloatArray
-    fold: IntArray
-    cluster: IntArray
-
-
-def _refit(
-    scores: pd.DataFrame, x: pd.DataFrame, folds: int, seed: int, within: bool, cluster_columns: list[str]
-) -> _Refits:
-    prompt, fold = _deal(scores, folds, seed)
-    cluster = np.zeros(len(fold), np.intp)
-    cluster[prompt], first_rows = group_codes(scores, cluster_columns)
-    n = len(first_rows)
-    draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), _RESAMPLES)
-    weights = np.vstack([np.ones(n), draws])[:, cluster]
-    return _Refits(weights, _fit_slopes(scores["score"].to_numpy(), x, prompt, fold, weights, within), fold, cluster)
-
-
-def _change_rows(
-    pairs: pd.DataFrame, difference: FloatArray, refits: _Refits, columns: list[str], ties: str, confidence: float
-) -> pd.DataFrame:
-    """Rows of one model; `difference` (pairs, columns of x) is chosen minus rejected."""
-    groups = []
-    for rows in regression.group_rows(pairs, columns):
-        level = pairs["level"].iloc[rows]
-        parts = {name: rows[level == name] for name in LEVELS if (level == name).any()} | {"all": rows}
-        groups += [({**pairs[columns].iloc[rows[0]], "level": name}, part) for name, part in parts.items()]
-    is_member = np.zeros((len(pairs), len(groups)))
-    for place, (_, rows) in enumerate(groups):
-        is_member[rows, place] = 1.0
-    prompt, margin = _number_prompts(pairs), pairs["margin"].to_numpy()
-    before, margin_after = _credit(margin, ties), np.empty(len(pairs))
-    total, count = np.zeros((2, len(refits.weights), len(groups)))
-    for fold in range(refits.slopes.shape[1]):
-        rows = np.flatnonzero(refits.fold[prompt] == fold)
-        margins = margin[rows] - refits.slopes[:, fold] @ difference[rows].T
-        change = _credit(margins, ties) - before[rows]
-        weight = refits.weights[:, prompt[rows]] * ~np.isnan(change)
-        total += (weight * np.nan_to_num(change)) @ is_member[rows]
-        count += weight @ is_member[rows]
-        margin_after[rows] = margins[0]
-    with np.errstate(invalid="ignore"):
-        changes = total / count
-    after = _credit(margin_after, ties)
-    items = pd.DataFrame({"before": before, "after": after, "change": after - before})
-    items = items.assign(flipped=np.sign(margin) != np.sign(margin_after), prompt=prompt).astype({"flipped": float})
-    frames = []
-    for place, (key, rows) in enumerate(groups):
-        counted = items.iloc[rows].dropna()
-        interval = _interval(changes[:, place], np.bincount(refits.cluster[counted["prompt"]]), confidence)
-        n_prompts = counted["prompt"].nunique()
-        numbers = {
-            **key,
-            **counted[["before", "after", "change"]].mean(),
-            **interval,
-            "flipped": counted["flipped"].mean(),
-        }
-        counts = {"n_pairs": len(counted), "n_prompts": n_prompts}
-        frames.append({**numbers, **counts, "reason": regression.few_prompts(n_prompts)})
-    return pd.DataFrame(frames)
+        chosen, rejected = regression.look_up_sides(pairs, model_scores[KEY].join(model_x), list(x.columns))
+        pair_prompt, margin = _number_prompts(pairs), pairs["margin"].to_numpy()
+        margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], chosen - rejected)
+        before, after = _credit(margin, ties), _credit(margins, ties)
+        is_flipped = (np.sign(margin) != np.sign(margins[0])).astype(float)
+        items = pd.DataFrame({"before": before, "after": after[0], "change": after[0] - before, "flipped": is_flipped})
+        change = after - before
+        weight, change = weights[:, pair_prompt] * ~np.isnan(change), np.nan_to_num(change)
+        for group in regression.group_rows(pairs, columns):
+            level = pairs["level"].iloc[group]
+            parts = {name: group[level == name] for name in LEVELS if (level == name).any()} | {"all": group}
+            for name, part in parts.items():
+                is_counted = items["change"].iloc[part].notna().to_numpy()
+                counted, prompts = items.iloc[part[is_counted]], pair_prompt[part[is_counted]]
+                with np.errstate(invalid="ignore"):
+                    changes = (weight[:, part] * change[:, part]).sum(axis=1) / weight[:, part].sum(axis=1)
+                interval = _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
+                counts = {"n_pairs": len(counted), "n_prompts": len(np.unique(prompts))}
+                key = {**pairs[columns].iloc[group[0]], "level": name}
+                frames.append({**key, **counted.mean(), **interval, **counts})
+    order = ["level", "before", "after", "change", "se", "low", "high", "flipped", "n_pairs", "n_prompts"]
+    frame = pd.DataFrame(frames)[[*columns, *order]]
+    return copy_provenance(scores, frame.assign(reason=[regression.few_prompts(n) for n in frame["n_prompts"]]))
 
 
 def _interval(changes: FloatArray, cluster_size: IntArray, confidence: float) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Effects on the score inside a prompt: correctness, a step of style, a doubling of length; and their exchange rate."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,12 +9,14 @@ from scipy.special import stdtr
 
 from rmlab import tables
 from rmlab.bias import regression
+from rmlab.metrics.estimate import MIN_PROMPTS
 from rmlab.metrics.items import FloatArray
 from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
-_LENGTHS = ("characters", "tokens", "words", "sentences")  # in the order in which they are looked for
+_LENGTHS = {"characters", "tokens", "words", "sentences"}
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean
+_NO_LENGTH = "length is not in the fit: 'correct' holds what it is worth where right and wrong answers differ in it"
 
 
 def style_effects(
@@ -48,8 +50,8 @@ def style_effects(
     -------
     DataFrame
         One row per combination of the `by` columns and term: these, term, effect (in standard deviations of the model's
-        scores within a prompt), se, low, high, p, n_prompts, n (scores), missing, caveat (in the row of "correct"),
-        reason (why a number is missing).
+        scores within a prompt), se, low, high, p, n_prompts, n (scores), missing, caveat (in the row of "correct",
+        where length is not among the terms), reason (why a number is missing).
 
     Raises
     ------
@@ -66,7 +68,16 @@ def style_effects(
     ----------
     Cameron and Miller (2015), section III.B, for the degrees of freedom of the prompts' intercepts.
     """
-    frames = [_effect_rows(fit, confidence) for fit in _fit_groups(scores, features, terms, by)]
+    frames = []
+    for fit in _fit_groups(scores, features, terms, by):
+        quantile, is_known = regression.t_limit(confidence, fit.n_prompts), fit.n_prompts >= MIN_PROMPTS
+        # A variance that is nothing but rounding may come out below zero.
+        se = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)) if is_known else np.full(len(fit.terms), np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = np.where(se > 0, 2 * stdtr(fit.n_prompts - 1, -np.abs(fit.effect) / se), np.nan)  # no spread, no test
+        limits = {"low": fit.effect - quantile * se, "high": fit.effect + quantile * se}
+        frame = fit.table({"effect": fit.effect, "se": se, **limits, "p": p})
+        frames.append(frame.assign(caveat=frame["caveat"].where(frame["term"] == "correct", "")))
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
 
@@ -100,7 +111,16 @@ def exchange_rate(
     """
     if terms is not None and "correct" not in terms:
         raise ValueError(f"terms: {list(terms)} must hold 'correct', the unit of the rate")
-    frames = [_rate_rows(fit, confidence) for fit in _fit_groups(scores, features, terms, by)]
+    frames = []
+    for fit in _fit_groups(scores, features, terms, by):
+        unit, quantile = fit.terms.index("correct"), regression.t_limit(confidence, fit.n_prompts)
+        frame = fit.table({"rate": fit.effect / (fit.effect[unit] or np.nan), "low": np.nan, "high": np.nan})
+        frame["reason"] = frame["reason"].where(frame["reason"] != "", frame["reason"].iloc[unit])
+        for place in np.flatnonzero(frame["reason"] == "").tolist():
+            places = [unit, place]
+            limits = fieller(fit.effect[places], fit.covariance[np.ix_(places, places)], quantile)
+            frame.loc[place, ["low", "high", "reason"]] = limits
+        frames.append(frame.drop(index=unit))
     return copy_provenance(scores, pd.concat(frames, ignore_index=True))
 
 
@@ -115,16 +135,14 @@ class _Fit(NamedTuple):
     n_prompts: int
     n: int
     missing: int
-    caveat: str = ""
 
-    def table(self, columns: Mapping[str, FloatArray], caveats: list[str]) -> pd.DataFrame:
+    def table(self, columns: Mapping[str, Any]) -> pd.DataFrame:
         """One row per term: the group, the columns, and what is behind them."""
-        few = regression.few_prompts(self.n_prompts)
-        counts = {"n_prompts": self.n_prompts, "n": self.n, "missing": self.missing}
-        reasons = pd.Series([reason or few for reason in self.reasons], dtype="str")
-        frame = pd.DataFrame({"term": pd.Series(self.terms, dtype="str"), **columns, **counts})
-        frame = frame.assign(caveat=pd.Series(caveats, dtype="str"), reason=reasons)
-        return pd.concat([pd.DataFrame([self.group] * len(self.terms)), frame], axis=1)
+        reasons = [reason or regression.few_prompts(self.n_prompts) for reason in self.reasons]
+        group = pd.DataFrame([self.group] * len(self.terms))
+        frame = group.assign(term=self.terms, **columns, n_prompts=self.n_prompts, n=self.n, missing=self.missing)
+        frame = frame.assign(caveat="" if _LENGTHS & {*self.terms} else _NO_LENGTH, reason=reasons)
+        return frame.astype(dict.fromkeys(("term", "caveat", "reason"), "str"))
 
 
 def _fit_groups(
@@ -135,39 +153,13 @@ def _fit_groups(
     terms, design = _design(scores, features, terms)
     # A model's scores of a prompt share a level. Scores of a prompt by several models in one row are not independent.
     level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]
-    score = scores["score"].to_numpy()
-    y = np.full(len(scores), np.nan)
-    for rows in regression.group_rows(scores, ["model"]):
-        # One unit for each model, whatever `by` is: its rows can then be compared with one another.
-        y[rows] = regression.standardize(score[rows], level[rows])
-    is_correct = (scores["label"] == "chosen").to_numpy().astype(np.float64)
-    needs_caveat = "correct" in terms and not set(terms) & set(_LENGTHS)
-    length_name = next((c for c in _LENGTHS if features is not None and c in regression.count_columns(features)), None)
-    length = regression.answer_column(scores, features, length_name) if needs_caveat and length_name else None
+    # One unit for each model, whatever `by` is: its rows can then be compared with one another.
+    y = regression.standardize_models(scores)
     fits = []
     for rows in regression.group_rows(scores, columns):
         group = scores[columns].iloc[rows[0]].to_dict()
-        fit = _fit(y[rows], design[rows], level[rows], cluster[rows], terms, group)
-        if needs_caveat:
-            group_length = None if length is None else length[rows]
-            fit = fit._replace(caveat=_length_caveat(group_length, is_correct[rows], level[rows], cluster[rows]))
-        fits.append(fit)
+        fits.append(_fit(y[rows], design[rows], level[rows], cluster[rows], terms, group))
     return fits
-
-
-def _length_caveat(length: FloatArray | None, is_correct: FloatArray, level: IntArray, cluster: IntArray) -> str:
-    """Why "correct" may hold the price of length; empty where lengths do not differ between right and wrong answers."""
-    if length is None:
-        return "length is not in the fit: 'correct' holds what it is worth where right and wrong answers differ in it"
-    # The same regression with log2 of the length in place of the score: how many doublings longer a right answer is.
-    fit = _fit(length, is_correct[:, None], level, cluster, ["correct"], {})
-    doublings, se = float(fit.effect[0]), float(np.sqrt(fit.covariance[0, 0]))
-    if not abs(doublings) > regression.t_limit(0.95, fit.n_prompts) * se:
-        return ""
-    return (
-        f"right answers are {2**doublings:.2f} times as long as wrong ones and length is not in the fit: "
-        "'correct' holds what that is worth"
-    )
 
 
 def _fit(
@@ -234,34 +226,6 @@ def _design(
         # One step each, not one style each: Markdown has taken both, so that "step_markdown" is what it adds to plain.
         columns.append((column >= _STEPS[term]).astype(np.float64) if _STEPS.get(term) else column)
     return terms, np.column_stack(columns)
-
-
-def _effect_rows(fit: _Fit, confidence: float) -> pd.DataFrame:
-    few = regression.few_prompts(fit.n_prompts)
-    # A variance that is nothing but rounding may come out below zero.
-    se = np.full(len(fit.terms), np.nan) if few else np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
-    half = regression.t_limit(confidence, fit.n_prompts) * se
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(se > 0, 2 * stdtr(fit.n_prompts - 1, -np.abs(fit.effect) / se), np.nan)  # no spread, no test
-    columns = {"effect": fit.effect, "se": se, "low": fit.effect - half, "high": fit.effect + half, "p": p}
-    return fit.table(columns, [fit.caveat if term == "correct" else "" for term in fit.terms])
-
-
-def _rate_rows(fit: _Fit, confidence: float) -> pd.DataFrame:
-    unit = fit.terms.index("correct")
-    quantile = regression.t_limit(confidence, fit.n_prompts)
-    limits, reasons = [], []
-    for place, reason in enumerate(fit.reasons):
-        low, high, reason = np.nan, np.nan, reason or fit.reasons[unit] or regression.few_prompts(fit.n_prompts)
-        if not reason and place != unit:
-            places = [unit, place]
-            low, high, reason = fieller(fit.effect[places], fit.covariance[np.ix_(places, places)], quantile)
-        limits.append((low, high))
-        reasons.append(reason)
-    low, high = np.transpose(limits)
-    rate = fit.effect / fit.effect[unit] if fit.effect[unit] else np.full(len(fit.terms), np.nan)
-    frame = fit._replace(reasons=reasons).table({"rate": rate, "low": low, "high": high}, [fit.caveat] * len(rate))
-    return frame.drop(index=unit)
 
 
 def fieller(estimates: FloatArray, covariance: FloatArray, quantile: float) -> tuple[float, float, str]:

@@ -84,14 +84,11 @@ def style_preference(
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
     key = ["model", *PROMPT, "label"]
-    units = np.full(len(scores), np.nan)
-    for rows in regression.group_rows(scores, ["model"]):
-        model_units = regression.standardize(
-            scores["score"].to_numpy()[rows], group_codes(scores.iloc[rows], PROMPT)[0]
-        )
-        # Units of a model without spread are all 0: a difference of 0 there would be a number that nobody measured.
-        units[rows] = model_units if np.any(model_units) else np.nan
-    scores = scores.assign(unit=units)
+    units = regression.standardize_models(scores)
+    # Units of a model without spread are all 0: a difference of 0 there would be a number that nobody measured.
+    scores = scores.assign(
+        unit=np.where(pd.Series(units != 0).groupby(scores["model"]).transform("any"), units, np.nan)
+    )
     sides = {style: scores.loc[scores["style"] == style, [*key, "subset", *extra, "score", "unit"]] for style in STYLES}
     frames = []
     for plainer, fancier in combinations(STYLES, 2):

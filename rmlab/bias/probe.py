@@ -176,18 +176,12 @@ def _apply(change: Transform, texts: list[str], steps: int | None) -> list[str]:
 
 def _score_versions(scorer: PlainScorer, prompts: list[Prompt], versions: list[list[str]]) -> list[FloatArray]:
     """Scores of every version of the texts, each different text scored once."""
-    place_of_text: dict[tuple[str, str], int] = {}
-    questions: list[tuple[Prompt, str]] = []
-    places = np.empty((len(versions), len(prompts)), np.intp)
-    for row, texts in enumerate(versions):
-        for column, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            key = (repr(prompt), text)  # a prompt may be a list of messages
-            if key not in place_of_text:
-                place_of_text[key] = len(questions)
-                questions.append((prompt, text))
-            places[row, column] = place_of_text[key]
+    # By the text of the prompt, as it may be a list of messages.
+    keys = [[(repr(prompt), text) for prompt, text in zip(prompts, texts, strict=True)] for texts in versions]
+    questions = {key: prompt for row in keys for key, prompt in zip(row, prompts, strict=True)}
     # One call with all texts: a scorer that shares beginnings then forwards each prompt once for all versions.
-    scores = np.asarray(scorer([prompt for prompt, _ in questions], [text for _, text in questions]), float)
+    scores = np.asarray(scorer(list(questions.values()), [text for _, text in questions]), float)
     if scores.shape != (len(questions),):
         raise DataError(f"scorer: {len(questions)} texts gave an array of shape {scores.shape}. Return one score each.")
-    return list(scores[places])
+    score_of = dict(zip(questions, scores.tolist(), strict=True))
+    return [np.array([score_of[key] for key in row]) for row in keys]

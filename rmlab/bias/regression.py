@@ -65,10 +65,14 @@ def within_spread(score: FloatArray, prompt: IntArray) -> float:
     return 0.0 if is_rounding else float(np.sqrt((deviation**2).sum() / df))
 
 
-def standardize(score: FloatArray, prompt: IntArray) -> FloatArray:
-    """Scores in units of their `within_spread`; all zero where there is none."""
-    unit = within_spread(score, prompt)
-    return score / unit if unit > 0 else score * 0
+def standardize_models(scores: pd.DataFrame) -> FloatArray:
+    """Scores in units of their model's `within_spread`; all zero where there is none."""
+    score, prompt = scores["score"].to_numpy(), group_codes(scores, PROMPT)[0]
+    units = np.full(len(score), np.nan)
+    for rows in group_rows(scores, ["model"]):
+        spread = within_spread(score[rows], prompt[rows])
+        units[rows] = score[rows] / spread if spread > 0 else score[rows] * 0
+    return units
 
 
 def count_columns(features: pd.DataFrame) -> list[str]:
@@ -78,30 +82,24 @@ def count_columns(features: pd.DataFrame) -> list[str]:
 
 def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], table: str) -> FloatArray:
     """Features of the answers in `keys`, (rows, columns); DataError where an answer or a column is not there."""
-    hint = "Pass rmlab.styles.features(responses) of the responses that were scored."
-    absent = [column for column in KEY if column not in features.columns]
-    if absent:
-        raise DataError(f"features: no column {absent[0]!r}. {hint}")
-    for column in columns:
-        if column not in count_columns(features):
-            raise DataError(f"features: no counts {column!r}; {nearest(column, count_columns(features))}.")
+    for column in (*KEY, *columns):
+        allowed = [*KEY, *count_columns(features)]
+        if column not in features or (column in columns and column not in allowed[len(KEY) :]):
+            raise DataError(f"features: no counts {column!r}; {nearest(column, allowed)}.")
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
     if index.has_duplicates:
-        repeats = features[KEY].duplicated()
-        is_equal = repeats.sum() == features[[*KEY, *count_columns(features)]].duplicated().sum()
-        hint = "Drop the repeats." if is_equal else "Number the answers of one label in 'slot'."
-        raise DataError(f"features: {int(repeats.sum())} rows repeat a key {KEY}. {hint}")
+        raise DataError(f"features: {int(index.duplicated().sum())} rows repeat a key {KEY}. Number answers in 'slot'.")
     row = index.get_indexer(wanted_index)
     if (row < 0).any():
         first = dict(zip(KEY, wanted_index[int((row < 0).argmax())], strict=True))
         raise DataError(
-            f"features: {int((row < 0).sum())} of {len(keys)} texts of {table} have no row, first {first}. {hint}"
+            f"features: {int((row < 0).sum())} of {len(keys)} texts of {table} have no row, first {first}. "
+            "Pass rmlab.styles.features(responses) of the responses that were scored."
         )
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():
-        column = list(columns)[int((~np.isfinite(values)).any(axis=0).argmax())]
-        raise DataError(f"features: {column!r} is not a finite number in some rows. Fill it in or name other columns.")
+        raise DataError(f"features: {list(columns)} hold a value that is not finite. Fill it in or name other columns.")
     return values
 
 
