@@ -1,7 +1,5 @@
 """Accuracy at equal length: the planted logistic model comes back, separation is said, never hidden."""
 
-import json
-
 import length_worlds
 import numpy as np
 import pandas as pd
@@ -10,7 +8,6 @@ from scipy.special import expit
 from style_worlds import world
 
 from rmlab import metrics
-from rmlab.bias import style_gap
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.tables import DataError, check_pairs
 
@@ -70,20 +67,6 @@ def test_equals_statsmodels_logit():
     assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
 
 
-def test_ties_and_missing_outcomes():
-    pairs, features = _planted(60, 0.6, 1.0, seed=2)
-    outcome = pairs["outcome"].astype("object")
-    outcome[:5], outcome[5:9] = "tie", None
-    pairs = check_pairs(pairs.assign(outcome=outcome))
-    for ties, n in (("loss", 56), ("half", 56), ("drop", 51)):
-        row = length_controlled(pairs, features, ties=ties).iloc[0]
-        expected = metrics.accuracy(pairs, ties=ties).iloc[0]
-        assert row["accuracy"] == expected["accuracy"]
-        assert (row["n_pairs"], row["n_ties"], row["missing"]) == (n, 5, 4) == (expected["n_pairs"], 5, 4)
-        assert row["low"] < row["controlled"] < row["high"]
-        assert row["reason"] == ""
-
-
 def test_perfect_separation_is_said():
     scores, features = world(60, seed=3)
     longest = scores.assign(score=features["characters"])
@@ -112,26 +95,6 @@ def test_a_tail_that_is_decided_leaves_the_rest_of_the_curve():
     assert row["high"] - row["low"] < 0.25
 
 
-def test_nothing_to_fit_is_said():
-    scores, features = world(30, seed=4)
-    pairs = metrics.pairs(scores.assign(score=1.0))
-    assert length_controlled(pairs, features)["reason"].item() == "every comparison is lost or tied: nothing to fit"
-    assert (
-        length_controlled(pairs, features, ties="half")["reason"].item() == "every comparison is a tie: nothing to fit"
-    )
-    assert length_controlled(pairs, features, ties="drop")["reason"].item() == "no outcome"
-    won = metrics.pairs(scores.assign(score=(scores["label"] == "chosen").astype(float)))
-    row = length_controlled(won, features).iloc[0]
-    assert (row["accuracy"], row["reason"]) == (1.0, "every comparison is won: nothing to fit")
-    assert np.isnan(row["controlled"])
-    flat = length_controlled(metrics.pairs(scores), features.assign(characters=100)).iloc[0]
-    assert flat["reason"] == "characters does not vary"
-    assert flat["controlled"] == pytest.approx(flat["accuracy"])
-    few = length_controlled(metrics.pairs(world(4, noise=3.0, seed=1)[0]), features).iloc[0]
-    assert "fewer than 5 prompts" in few["reason"]
-    assert np.isnan(few["low"])
-
-
 def test_style_control_takes_the_style_out():
     scores, features = world(400, style=2.0, skill=1.0, seed=5)
     pairs = metrics.pairs(scores)
@@ -144,84 +107,6 @@ def test_style_control_takes_the_style_out():
     twice = style_controlled(pairs, features.assign(words=features["characters"]), controls=["characters", "words"])
     assert np.isnan(twice["effect_words"].item())
     assert twice["reason"].item() == "words cannot be told from the terms before it"
-
-
-def test_one_row_per_group_whatever_the_row_order():
-    pairs = pd.concat([_planted(60, 0.7, 1.0, model=m, seed=s)[0] for s, m in enumerate("ab")])
-    features = _planted(60, 0.7, 1.0)[1]
-    table = length_controlled(pairs, features, by=["model", "domain"])
-    assert table[["model", "domain"]].values.tolist() == [["a", "chat"], ["b", "chat"]]
-    mixed = length_controlled(pairs.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1))
-    pd.testing.assert_frame_equal(
-        mixed.sort_values("model", ignore_index=True), table.drop(columns="domain"), rtol=1e-6
-    )
-
-
-def test_wrong_features_and_controls_are_named():
-    pairs, features = _planted(10, 0.7, 1.0)
-    with pytest.raises(DataError, match=r"1 of 10 texts of pairs have no row, first .*'id': '3', 'label': 'rejected'"):
-        length_controlled(pairs, features[(features["id"] != "3") | (features["label"] == "chosen")])
-    with pytest.raises(DataError, match="did you mean 'characters'"):
-        length_controlled(pairs, features, measure="character")
-    with pytest.raises(DataError, match="needs styles"):
-        style_controlled(pairs, controls=["style"])
-    with pytest.raises(DataError, match="features: None"):
-        style_controlled(pairs)
-    with pytest.raises(ValueError, match="each once"):
-        style_controlled(pairs, features, controls=["characters", "characters"])
-
-
-def test_no_curve_says_how_often_the_longest_wins_at_equal_length(shared_data):
-    rows = [
-        ("rm-bench", name, str(item["id"]), label, slot, style, len(item[label][slot]))
-        for name in ("chat", "code")
-        for item in json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
-        for label in ("chosen", "rejected")
-        for slot, style in enumerate(("concise", "plain", "markdown"))
-    ]
-    columns = ["benchmark", "domain", "id", "label", "slot", "style", "characters"]
-    features = pd.DataFrame(rows, columns=columns)
-    scores = features.drop(columns="characters").assign(model="longest", score=features["characters"].astype(float))
-    row = length_controlled(metrics.pairs(scores), features).iloc[0]
-    assert row["reason"].startswith("perfect separation")
-
-
-def test_real_scores_give_finite_accuracies(shared_data):
-    lines = (shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl").read_text(encoding="utf-8")
-    items = [json.loads(line) for line in lines.splitlines()]
-    rows = [
-        ("rb", "math-prm", str(item["id"]), label, 0, len("\n\n".join(item[f"{label}_steps"])))
-        for item in items
-        for label in ("chosen", "rejected")
-    ]
-    features = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "characters"])
-    both = ("chosen", "rejected")
-    scores = pd.concat(
-        features.assign(model=model, score=[item["scores"][model][label] for item in items for label in both])
-        for model in items[0]["scores"]
-    )
-    table = length_controlled(metrics.pairs(scores), features)
-    assert len(table) == 9
-    assert np.isfinite(table.drop(columns=["model", "caveat", "reason"]).to_numpy(dtype=float)).all()
-    assert ((table["low"] < table["controlled"]) & (table["controlled"] < table["high"])).all()
-
-
-def test_a_table_with_margins_only_is_enough_and_wrong_ones_are_named(make_scores):
-    pairs = metrics.pairs(make_scores({"chat": 12}, models=("a",), seed=5))
-    bare = pairs.drop(columns=["outcome", "level", "subset"])
-    pd.testing.assert_frame_equal(style_gap(bare), style_gap(pairs))
-    options = {"controls": ["style"]}
-    pd.testing.assert_frame_equal(style_controlled(bare, **options), style_controlled(pairs, **options))
-    levels = pairs.drop(columns=["chosen_style", "rejected_style"]).astype({"level": object, "outcome": object})
-    pd.testing.assert_frame_equal(style_gap(levels), style_gap(pairs))
-    with pytest.raises(DataError, match="'style' needs styles"):
-        style_controlled(levels, **options)
-    with pytest.raises(DataError, match="rows repeat a key"):
-        style_gap(pd.concat([pairs, pairs]))
-    with pytest.raises(DataError, match="no rows"):
-        style_controlled(pairs.iloc[:0], **options)
-    with pytest.raises(ValueError, match="confidence: 95; allowed"):
-        style_controlled(pairs, **options, confidence=95)
 
 
 def test_scores_and_pairs_give_the_same_and_families_widen_the_interval(make_scores):
@@ -286,12 +171,31 @@ def test_a_style_that_is_worth_more_on_right_answers():
     assert (free["caveat"] == "").sum() >= 9
 
 
-def test_equal_length_that_nobody_saw_has_a_caveat():
-    pairs, features = _planted(200, 0.7, 1.0, seed=4, shift=6000.0)
-    row = length_controlled(pairs, features).iloc[0]
-    assert row["caveat"].startswith("0 comparisons of lengths within a quarter")
-    assert row["reason"].startswith("characters differs the same way in every comparison")
-    assert row[["controlled", "low", "high"]].isna().all()
-    few = _planted(200, 0.7, 1.0, seed=4, shift=1800.0)
-    row = length_controlled(*few).iloc[0]
-    assert row["high"] - row["low"] > 0.3  # a handful of comparisons on the other side
+def test_what_cannot_be_fitted_has_its_reason():
+    scores, features = world(30, seed=4)
+    pairs = metrics.pairs(scores)
+    right = scores.assign(score=(scores["label"] == "chosen").astype(float))
+    for table, lengths, ties, reason in (
+        (scores.assign(score=1.0), features, "loss", "every comparison is lost or tied"),
+        (scores.assign(score=1.0), features, "half", "every comparison is a tie"),
+        (scores.assign(score=1.0), features, "drop", "no outcome"),
+        (right, features, "loss", "every comparison is won"),
+        (scores, features.assign(characters=100), "loss", "characters does not vary"),
+        (world(4, noise=3.0, seed=1)[0], features, "loss", "fewer than 5 prompts"),
+        (*_planted(200, 0.7, 1.0, seed=4, shift=6000.0), "loss", "characters differs the same way"),
+    ):
+        row = length_controlled(table, lengths, ties=ties).iloc[0]
+        assert reason in row["reason"]
+        assert np.isnan(row["low"]) or "vary" in reason
+    for error, message, options in (
+        (DataError, "'character'", {"measure": "character"}),
+        (ValueError, "confidence: 95", {"confidence": 95}),
+    ):
+        with pytest.raises(error, match=message):
+            length_controlled(pairs, features, **options)
+    for error, message, options in (
+        (DataError, "'style'", {"controls": ["style"]}),
+        (ValueError, "controls", {"controls": ["characters", "characters"]}),
+    ):
+        with pytest.raises(error, match=message):
+            style_controlled(pairs.drop(columns=["chosen_style", "rejected_style"]), features, **options)

@@ -1,14 +1,12 @@
 """Effects of style on scores, and their exchange rate: planted values come back, bad input is named."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 from style_worlds import world
 
 from rmlab.bias.effects import exchange_rate, fieller, style_effects
-from rmlab.tables import KEY, DataError
+from rmlab.tables import DataError
 
 
 def _one(table, term, column="effect"):
@@ -87,19 +85,6 @@ def test_intervals_cover():
     assert 0.025 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
 
 
-def test_by_model_and_domain():
-    scores = pd.concat(
-        [world(50, style=style, model=model, domain=domain, seed=1)[0]
-         for model, domain, style in [("a", "chat", 0.0), ("a", "code", 1.0), ("b", "chat", 1.0), ("b", "code", 0.0)]]
-    )  # fmt: skip
-    rates = exchange_rate(scores, terms=["correct", "step"], by=["model", "domain"])
-    assert list(rates.columns[:3]) == ["model", "domain", "term"]
-    assert (rates["n_prompts"] == 50).all()
-    assert (rates.set_index(["model", "domain"])["rate"] > 0.5).to_dict() == {
-        ("a", "chat"): False, ("a", "code"): True, ("b", "chat"): True, ("b", "code"): False,
-    }  # fmt: skip
-
-
 def test_fieller_is_where_the_test_of_the_ratio_accepts():
     rng = np.random.default_rng(0)
     grid = np.linspace(-40, 40, 80_001)
@@ -150,109 +135,35 @@ def test_no_estimate_comes_with_its_reason():
 
 def test_missing_scores_are_counted_and_left_out():
     scores, _ = world(40, seed=8)
-    holes = scores.assign(
-        score=scores["score"].where((scores["id"] != "3") & ~((scores["id"] == "5") & (scores["slot"] > 0)))
-    )
-    table = style_effects(holes)
-    assert (table["missing"] == 6 + 4).all()
-    assert (table["n_prompts"] == 39).all()
-    assert (table["n"] == 240 - 10).all()
-    alone = scores.assign(score=scores["score"].where((scores["id"] != "5") | (scores.index == 30)))
-    assert (style_effects(alone)["n_prompts"] == 39).all()
-    nothing = style_effects(scores.assign(score=np.nan))
-    assert nothing["reason"].eq("no prompt with two scores").all()
+    is_missing = (scores["id"] == "3") | ((scores["id"] == "5") & (scores["slot"] > 0))
+    table = style_effects(scores.assign(score=scores["score"].where(~is_missing)))
+    assert (table[["missing", "n_prompts", "n"]] == [10, 39, 230]).all(axis=None)
+    assert style_effects(scores.assign(score=np.nan))["reason"].eq("no prompt with two scores").all()
 
 
-def test_wrong_features_and_terms_are_named():
-    scores, features = world(10)
-    with pytest.raises(DataError, match=r"6 of 60 texts of scores have no row, first .*'id': '3'"):
-        style_effects(scores, features[features["id"] != "3"])
-    with pytest.raises(DataError, match="did you mean 'characters'"):
-        style_effects(scores, features, terms=["correct", "charcters"])
-    with pytest.raises(DataError, match="needs styles"):
-        style_effects(scores.drop(columns="style"), terms=["step"])
-    with pytest.raises(DataError, match="not a finite number"):
-        style_effects(scores, features.assign(characters=np.nan))
-    with pytest.raises(DataError, match="repeat a key"):
-        style_effects(scores, pd.concat([features, features]))
-    with pytest.raises(DataError, match=r"styles\.features"):
-        style_effects(scores, features.drop(columns="slot"))
-    with pytest.raises(ValueError, match="unit of the rate"):
-        exchange_rate(scores, terms=["step"])
-    assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
-
-
-def test_correct_holds_the_price_of_length_only_where_a_caveat_says_so():
+def test_correct_holds_the_price_of_length_where_a_caveat_says_so():
     scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
     wrong = (features["label"] == "rejected").to_numpy()
     scores = scores.assign(score=scores["score"] + wrong)  # wrong answers are twice as long, and longer is better here
     features = features.assign(characters=features["characters"] * np.where(wrong, 2, 1))
-    assert _one(style_effects(scores, features), "correct") == pytest.approx(0, abs=0.06)
-    assert style_effects(scores, features)["caveat"].eq("").all()
-    for rows, said in (
-        (style_effects(scores), "length is not in the fit"),
-        (style_effects(scores, features, terms=["correct", "step"]), r"0\.[45]\d times as long as wrong ones"),
+    with_length, without = style_effects(scores, features), style_effects(scores)
+    assert _one(with_length, "correct") == pytest.approx(0, abs=0.06)
+    assert with_length["caveat"].eq("").all()
+    assert _one(without, "correct") < -0.3
+    assert without["caveat"].str.contains("length is not in the fit").tolist() == [True, False, False]
+
+
+def test_wrong_features_and_terms_are_named():
+    scores, features = world(10)
+    for message, counts, terms in (
+        ("6 of 60 texts of scores", features[features["id"] != "3"], None),
+        ("'charcters'", features, ["correct", "charcters"]),
+        ("'characters'", features.assign(characters=np.nan), None),
+        ("repeat a key", pd.concat([features, features]), None),
+        ("'slot'", features.drop(columns="slot"), None),
     ):
-        assert _one(rows, "correct") < -0.3
-        assert rows["caveat"].str.contains(said).tolist() == [True] + [False] * (len(rows) - 1)
-    assert exchange_rate(scores)["caveat"].str.contains("length is not in the fit").all()
-    same = world(500, seed=9)[1]  # lengths that do not depend on the label
-    assert style_effects(scores, same, terms=["correct", "step"])["caveat"].eq("").all()
-    assert style_effects(scores, terms=["step"])["caveat"].eq("").all()
-
-
-def test_counting_characters_is_no_knowledge_on_the_real_texts(shared_data):
-    rows = [
-        ("rm-bench", name, str(item["id"]), label, slot, style, len(item[label][slot]))
-        for name in ("chat", "code", "safety-refuse", "safety-response")
-        for item in json.loads((shared_data / "rm-bench" / f"{name}_filtered.json").read_text(encoding="utf-8"))
-        for label in ("chosen", "rejected")
-        for slot, style in enumerate(("concise", "plain", "markdown"))
-    ]
-    features = pd.DataFrame(rows, columns=[*KEY, "style", "characters"])
-    scores = features.drop(columns="characters").assign(model="longest", score=features["characters"].astype(float))
-    without = style_effects(scores).iloc[0]
-    assert without["effect"] < -0.05
-    assert without["p"] < 0.01
-    assert without["caveat"]
-    assert round(style_effects(scores, features)["effect"].iloc[0], 3) == 0.005
-    left_out = style_effects(scores, features, terms=["correct", "step"], by="domain").set_index(["domain", "term"])
-    told = left_out["effect"].xs("correct", level="term").round(2)
-    assert (round(without["effect"], 2), told["safety-refuse"], told["safety-response"]) == (-0.09, -0.53, 0.73)
-    said = left_out["caveat"].xs("correct", level="term")
-    assert said["safety-refuse"].startswith("right answers are 0.49 times as long")
-    assert said["safety-response"].startswith("right answers are 2.12 times as long")
-    assert said["code"] == ""
-
-
-def test_real_scores_give_finite_effects(shared_data):
-    lines = (
-        (shared_data / "rewardbench" / "math_prm_447.scores.rewardmath.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-    items = [json.loads(line) for line in lines]
-    keys = [("rb", "math-prm", str(i["id"]), label, 0) for i in items for label in ("chosen", "rejected")]
-    columns = ["benchmark", "domain", "id", "label", "slot"]
-    texts = ["\n\n".join(item[f"{label}_steps"]) for item in items for label in ("chosen", "rejected")]
-    features = pd.DataFrame(keys, columns=columns).assign(characters=[len(text) for text in texts])
-    scores = pd.concat(
-        features[columns].assign(
-            model=model, score=[item["scores"][model][label] for item in items for label in ("chosen", "rejected")]
-        )
-        for model in items[0]["scores"]
-    )
-    table = style_effects(scores, features, terms=["correct", "characters"])
-    assert len(table) == 9 * 2
-    assert np.isfinite(table[["effect", "se", "low", "high", "p"]].to_numpy()).all()
-    assert (table["n_prompts"] == 447).all()
-
-
-def test_default_terms_are_the_counts_that_features_have():
-    scores, features = world(40)
-    has = {("characters",): ["characters"], ("characters", "markdown"): ["characters", "markdown"]}
-    for columns, terms in has.items():
-        table = style_effects(scores, features[[*KEY, *columns]])
-        assert table["term"].tolist() == ["correct", "step_plain", "step_markdown", *terms]
-    table = style_effects(scores, features[[*KEY, "characters"]].rename(columns={"characters": "tokens"}))
-    assert table["term"].iloc[-1] == "tokens"
-    with pytest.raises(ValueError, match=r"by: \[\]; name at least one column"):
-        style_effects(scores, features, by=[])
+        with pytest.raises(DataError, match=message):
+            style_effects(scores, counts, terms=terms)
+    with pytest.raises(ValueError, match="terms"):
+        exchange_rate(scores, terms=["step"])
+    assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}

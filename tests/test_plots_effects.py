@@ -7,7 +7,7 @@ import pytest
 from style_worlds import world
 
 from rmlab.bias.effects import exchange_rate, style_effects
-from rmlab.bias.preference import style_preference
+from rmlab.bias.gap import style_preference
 from rmlab.plots.effects import plot_effects, plot_preference
 from rmlab.tables import DataError
 
