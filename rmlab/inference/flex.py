@@ -118,35 +118,20 @@ def mask_mod(
 
     `rows`: how many keys are forwarded rows, None: all.
     """
-    window = view.window
-    # Of the rules that ask for them.
-    reach, forwarded = 0 if window is None else window, 0 if rows is None else rows
+    window, causal = view
 
-    def on_path(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        # Depth first, an earlier row is on the path of all rows up to the end of its subtree, and of no other.
-        return (k <= q) & (q < ends[k])
-
-    def in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        return (k <= q) & (q < ends[k]) & (positions[q] - positions[k] < reach)
-
-    def from_kept(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+    # Branches on what is fixed are gone when the function is compiled.
+    def is_seen(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+        if not causal:
+            same_text = ends[q] == ends[k]  # texts of an encoder share no rows: one end, one text
+            return same_text if window is None else same_text & (q - k < window) & (k - q < window)
         # Kept rows stand behind the others and come before all of them.
-        return ((k <= q) | (k >= forwarded)) & (q < ends[k])
+        earlier = k <= q if rows is None else (k <= q) | (k >= rows)
+        # Depth first, an earlier row is on the path of all rows up to the end of its subtree, and of no other.
+        on_path = earlier & (q < ends[k])
+        return on_path if window is None else on_path & (positions[q] - positions[k] < window)
 
-    def from_kept_in_window(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        return ((k <= q) | (k >= forwarded)) & (q < ends[k]) & (positions[q] - positions[k] < reach)
-
-    def in_text(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        return ends[q] == ends[k]  # texts of an encoder share no rows: one end, one text
-
-    def in_band(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
-        return (ends[q] == ends[k]) & (q - k < reach) & (k - q < reach)
-
-    if view.causal and rows is not None:
-        return from_kept if window is None else from_kept_in_window
-    if view.causal:
-        return on_path if window is None else in_window
-    return in_text if window is None else in_band
+    return is_seen
 
 
 def _meeting_paths(layout: Layout, ends: NDArray[np.int32], window: int | None) -> Met:

@@ -222,26 +222,9 @@ def attention(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) 
     def attend(query: "Tensor", key: "Tensor", value: "Tensor", *tables: "Tensor") -> "Tensor":
         # Made inside from the tables, as these change from pack to pack and the compiled function does not.
         ends, positions, counts, blocks, full_counts, full_blocks = tables
-        mask = BlockMask.from_kv_blocks(
-            counts,
-            blocks,
-            full_counts,
-            full_blocks,
-            BLOCK_SIZE=BLOCK,
-            mask_mod=mask_mod(view, ends, positions, forwarded),
-            seq_lengths=(rows, rows + kept),
-            **only_forward,
-        )
-        return flex_attention(
-            query,
-            key,
-            value,
-            score_mod=cap,
-            block_mask=mask,
-            scale=kind.scaling,
-            enable_gqa=True,
-            kernel_options=kernel_options,
-        )
+        sees, lengths = mask_mod(view, ends, positions, forwarded), (rows, rows + kept)
+        mask = BlockMask.from_kv_blocks(counts, blocks, full_counts, full_blocks, BLOCK, sees, lengths, **only_forward)
+        return flex_attention(query, key, value, cap, mask, kind.scaling, True, kernel_options=kernel_options)
 
     return attend
 
