@@ -1,4 +1,4 @@
-"""Judges without a model: speakers that answer by a rule, and what a chat endpoint would reply."""
+"""Judges without a model: respondents that answer by a rule, and what a chat endpoint would reply."""
 
 import re
 
@@ -12,18 +12,18 @@ _RATED = re.compile(r"(?:<answer>|Reply of the assistant:\n---)\n(.*)\n(?:</answ
 _OTHER = re.compile(r"Reply of assistant A:\n---\n(.*)\n---\n\nReply of assistant B:\n---\n(.*)\n---", re.DOTALL)
 
 
-class Speaker:
+class Respondent:
     """Answers by a rule: `answer(question)` gives a text, an Answer, or None for a failure."""
 
     title, longest = "fake", 10
 
-    def __init__(self, answer, fingerprint="fake-speaker"):
+    def __init__(self, answer, fingerprint="fake"):
         self.answer, self.fingerprint, self.asked = answer, fingerprint, []
 
     def check_budget(self, questions):
         pass
 
-    def speak(self, questions):
+    def respond(self, questions):
         for question in questions:
             self.asked.append(question)
             answer = self.answer(question)
@@ -42,14 +42,14 @@ def both(question):
 
 def pair_judge(choose, name="judge", template="five", **options):
     """A pairwise judge; `choose(first, second, question)` gives its answer."""
-    speaker = Speaker(lambda question: choose(*both(question), question))
-    return PairJudge(name, speaker, load_template(template, "pair"), **options)
+    respondent = Respondent(lambda question: choose(*both(question), question))
+    return PairJudge(name, respondent, load_template(template, "pair"), **options)
 
 
 def rating_judge(rate, name="judge", template="rating", **options):
     """A judge that rates; `rate(text, question)` gives its answer."""
-    speaker = Speaker(lambda question: rate(_RATED.search(question.messages[-1]["content"])[1], question))
-    return AnswerJudge(name, speaker, load_template(template, "answer"), **options)
+    respondent = Respondent(lambda question: rate(_RATED.search(question.messages[-1]["content"])[1], question))
+    return AnswerJudge(name, respondent, load_template(template, "answer"), **options)
 
 
 def longer(first, second, _=None):

@@ -1,7 +1,7 @@
 """The doctor on judges: each fault in its own row, with what to do about it."""
 
 import pytest
-from judge_fakes import Speaker, longer, pair_judge, responses
+from judge_fakes import Respondent, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge
@@ -47,7 +47,7 @@ def test_nothing_more_is_said_of_a_judge_that_never_answers():
 
 
 def test_a_judge_that_rates_is_not_asked_about_positions():
-    judge = AnswerJudge("rater", Speaker(lambda _: "[[8]]"), load_template("rating", "answer"))
+    judge = AnswerJudge("rater", Respondent(lambda _: "[[8]]"), load_template("rating", "answer"))
     assert rows(judge).index.tolist() == ["answers", "model", "verdict", "length", "cost"]
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from fakes import BothOrders, Difference, Here, Streaming, responses
 from faulty_server import FaultyServer
-from judge_fakes import Speaker, both, longer, pair_judge
+from judge_fakes import Respondent, both, longer, pair_judge
 from served_models import Vllm, number
 
 import rmlab
@@ -57,7 +57,7 @@ def _prefers_length(question):
 
 
 def travelling_judge():
-    return replace(pair_judge(longer), speaker=Speaker(_prefers_length))
+    return replace(pair_judge(longer), respondent=Respondent(_prefers_length))
 
 
 def test_a_judge_is_asked_on_the_cluster_and_read_here(store):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from faulty_server import FaultyServer
-from judge_fakes import Speaker, completion, longer, pair_judge, responses
+from judge_fakes import Respondent, completion, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges import asking, estimate, judge
@@ -77,14 +77,14 @@ def no_waiting(monkeypatch):
 def test_answers_are_kept_as_they_came_and_read_again(tmp_path):
     first = pair_judge(lambda *_: "<think>hm [[B]]</think>é 🙂\tTab\n[[A]]")
     rmlab.prefer(responses(3), first, store=tmp_path, progress=False)
-    texts = {answer["text"] for answer in Store(tmp_path).read(first.speaker.fingerprint).values()}
+    texts = {answer["text"] for answer in Store(tmp_path).read(first.respondent.fingerprint).values()}
     assert texts == {"<think>hm [[B]]</think>é 🙂\tTab\n[[A]]"}
     again = pair_judge(longer)
     assert set(rmlab.prefer(responses(4), again, store=tmp_path, progress=False)["verdict"]) == {"flip", "win"}
-    assert len(again.speaker.asked) == 2, "only the new prompt is asked"
+    assert len(again.respondent.asked) == 2, "only the new prompt is asked"
     more = pair_judge(longer, samples=2)
     rmlab.prefer(responses(4), more, store=tmp_path, progress=False)
-    assert len(more.speaker.asked) == 8, "the first sample is there"
+    assert len(more.respondent.asked) == 8, "the first sample is there"
 
 
 def test_what_failed_is_asked_again_and_what_could_not_be_read_is_not(tmp_path):
@@ -94,7 +94,7 @@ def test_what_failed_is_asked_again_and_what_could_not_be_read_is_not(tmp_path):
     assert pairs["verdict"].tolist() == ["failed", "unparsable"]
     again = pair_judge(longer)
     pairs = rmlab.prefer(responses(2), again, store=tmp_path, allow_missing=True, progress=False)
-    assert len(again.speaker.asked) == 1
+    assert len(again.respondent.asked) == 1
     assert pairs["verdict"].tolist() == ["win", "unparsable"]
 
 
@@ -257,12 +257,12 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
 def test_memory_holds_verdicts_not_answers(tmp_path):
     long = pair_judge(lambda *_: "word " * 4000 + "[[A]]")
     rmlab.prefer(responses(30), long, store=tmp_path, progress=False)
-    answers = Store(tmp_path).read(long.speaker.fingerprint).values()
+    answers = Store(tmp_path).read(long.respondent.fingerprint).values()
     assert min(len(answer["text"]) for answer in answers) > 20_000
-    again = PairJudge("judge", Speaker(lambda _: None), load_template("five", "pair"))
+    again = PairJudge("judge", Respondent(lambda _: None), load_template("five", "pair"))
     questions = again.questions(*_items(responses(30)))
     store, read = Store(tmp_path), again.read_answer
-    replies = asking.ask("judge", again.speaker, questions, read, store=store, progress=False)
+    replies = asking.ask("judge", again.respondent, questions, read, store=store, progress=False)
     assert len(replies.values) == 60
     assert {type(value) for value in replies.values.values()} == {int}
 

@@ -67,11 +67,11 @@ def test_replies_that_are_unlike_the_others():
 
 
 def test_keys_go_to_openai_by_themselves_and_to_others_by_name_only():
-    assert rmlab.judge("gpt", "https://api.openai.com/v1").speaker.client.key == "OPENAI_API_KEY"
-    assert rmlab.judge("gpt", "https://example.org/v1").speaker.client.key is None
-    assert rmlab.judge("gpt", "https://example.org/v1", key="MY_KEY").speaker.client.key == "MY_KEY"
-    assert "max_completion_tokens" in rmlab.judge("gpt", "https://api.openai.com/v1").speaker.fields
-    assert "max_tokens" in rmlab.judge("gpt", "https://example.org/v1").speaker.fields
+    assert rmlab.judge("gpt", "https://api.openai.com/v1").respondent.client.key == "OPENAI_API_KEY"
+    assert rmlab.judge("gpt", "https://example.org/v1").respondent.client.key is None
+    assert rmlab.judge("gpt", "https://example.org/v1", key="MY_KEY").respondent.client.key == "MY_KEY"
+    assert "max_completion_tokens" in rmlab.judge("gpt", "https://api.openai.com/v1").respondent.fields
+    assert "max_tokens" in rmlab.judge("gpt", "https://example.org/v1").respondent.fields
 
 
 def test_a_chosen_letter_without_alternatives_is_no_answer():

@@ -32,23 +32,23 @@ def question(text, number=0):
     return Question(number, (0,), 0, Template("plain", "", "{prompt}"), text, ("",), base_seed=number)
 
 
-def answers(speaker, asked):
-    """Answers of a speaker by the number of the question."""
-    return {question.item: answer for question, answer in speaker.speak(asked)}
+def answers(respondent, asked):
+    """Answers of a respondent by the number of the question."""
+    return {question.item: answer for question, answer in respondent.respond(asked)}
 
 
 def test_batches_say_what_each_question_gets_alone(folder):
-    speaker = made(folder, answer_tokens=12, batch=4).speaker
-    together = answers(speaker, questions(7))
-    alone = made(folder, answer_tokens=12, batch=1).speaker
+    respondent = made(folder, answer_tokens=12, batch=4).respondent
+    together = answers(respondent, questions(7))
+    alone = made(folder, answer_tokens=12, batch=1).respondent
     assert together == answers(alone, questions(7))
     assert all(0 < answer.answer_tokens <= 12 for answer in together.values())
 
 
 def test_a_drawn_answer_depends_on_its_seed_alone(folder):
     def drawn(asked, **options):
-        speaker = made(folder, answer_tokens=12, temperature=1.5, **options).speaker
-        return {number: answer.text for number, answer in answers(speaker, asked).items()}
+        respondent = made(folder, answer_tokens=12, temperature=1.5, **options).respondent
+        return {number: answer.text for number, answer in answers(respondent, asked).items()}
 
     asked = questions(6)
     whole = drawn(asked, batch=3)
@@ -60,15 +60,15 @@ def test_a_drawn_answer_depends_on_its_seed_alone(folder):
 def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
     import torch
 
-    speaker = made(folder, answer_tokens=1, temperature=0.8, batch=64).speaker
+    respondent = made(folder, answer_tokens=1, temperature=0.8, batch=64).respondent
     one = questions(2)[1]
-    texts = [answer.text for _, answer in speaker.speak(replace(one, base_seed=i) for i in range(1500))]
-    ids = torch.tensor([speaker.ids(one)])
+    texts = [answer.text for _, answer in respondent.respond(replace(one, base_seed=i) for i in range(1500))]
+    ids = torch.tensor([respondent.ids(one)])
     with torch.no_grad():
-        p = torch.softmax(speaker.model(ids).logits[0, -1] / 0.8, -1)
+        p = torch.softmax(respondent.model(ids).logits[0, -1] / 0.8, -1)
     likely = int(p.argmax())
-    word = speaker.tokenizer.decode([likely], skip_special_tokens=True)
-    same = [i for i in range(len(p)) if speaker.tokenizer.decode([i], skip_special_tokens=True) == word]
+    word = respondent.tokenizer.decode([likely], skip_special_tokens=True)
+    same = [i for i in range(len(p)) if respondent.tokenizer.decode([i], skip_special_tokens=True) == word]
     expected = float(p[same].sum())
     assert abs(texts.count(word) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
 
@@ -76,13 +76,13 @@ def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
 def test_letters_are_the_logits_of_the_first_token(folder):
     import torch
 
-    speaker = made(folder, mode="logprob", batch=3).speaker
+    respondent = made(folder, mode="logprob", batch=3).respondent
     asked = questions(5)
-    for one, answer in speaker.speak(asked):
-        ids = torch.tensor([speaker.ids(one)])
+    for one, answer in respondent.respond(asked):
+        ids = torch.tensor([respondent.ids(one)])
         with torch.no_grad():
-            expected = torch.log_softmax(speaker.model(ids).logits[0, -1].float(), -1)
-        for token, number in ((text, number) for number, text in speaker.letter_tokens.items()):
+            expected = torch.log_softmax(respondent.model(ids).logits[0, -1].float(), -1)
+        for token, number in ((text, number) for number, text in respondent.letter_tokens.items()):
             assert answer.top[token] == pytest.approx(expected[number].item(), abs=1e-5)
         assert {token.strip() for token in answer.top} >= {"A", "B"}
 
@@ -104,14 +104,14 @@ def test_the_day_that_a_template_writes_is_recorded(tmp_path, clock, date):
     words = toy.tokenizer(chat_template=clock + toy.models.CHAT_TEMPLATES["chatml"])
     judge = made(toy.save_model(tmp_path / "m", task="causal", words=words), mode="logprob")
     assert judge.provenance()["date_string"] == date
-    text = judge.speaker.tokenizer.decode(judge.speaker.ids(questions(1)[0]))
+    text = judge.respondent.tokenizer.decode(judge.respondent.ids(questions(1)[0]))
     assert text.startswith("2024") == (date is not None)
 
 
 def test_a_question_that_does_not_fit(folder):
     long = question(" ".join(toy.models.TEXTS) * 60)
     with pytest.raises(DataError, match=r"do not fit into its window of 1024; lower answer_tokens="):
-        list(made(folder, answer_tokens=8).speaker.speak([long]))
+        list(made(folder, answer_tokens=8).respondent.respond([long]))
 
 
 def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):

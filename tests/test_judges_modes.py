@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from judge_fakes import Speaker, both, longer, pair_judge, responses
+from judge_fakes import Respondent, both, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
@@ -115,18 +115,18 @@ def test_a_letter_that_the_server_does_not_name_is_the_least_likely_at_most():
 def test_both_orders_are_asked_and_equal_questions_once():
     judge = pair_judge(longer)
     prefer(judge, 5)
-    shown = [tuple(side.split()[0] for side in both(question)) for question in judge.speaker.asked]
+    shown = [tuple(side.split()[0] for side in both(question)) for question in judge.respondent.asked]
     assert sorted(shown) == [("chosen", "rejected")] * 5 + [("rejected", "chosen")] * 5
     table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
     again = pair_judge(longer)
     assert len(rmlab.prefer(table, again, progress=False)) == 10
-    assert len(again.speaker.asked) == 10
+    assert len(again.respondent.asked) == 10
 
 
 def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
     judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two")
     pairs = prefer(judge, 400)
-    assert len(judge.speaker.asked) == 400
+    assert len(judge.respondent.asked) == 400
     assert 160 < (pairs["outcome"] == "win").sum() < 240
     swapped = responses(400).assign(
         label=lambda frame: frame["label"].map({"chosen": "rejected", "rejected": "chosen"})
@@ -169,11 +169,11 @@ def choose(question):
 
 
 def lister(answer, **options):
-    speaker = Speaker(answer)
+    respondent = Respondent(answer)
     ties = AnswerJudge(
-        "judge", speaker, load_template("rating-ties", "answer"), published=options.get("published", False)
+        "judge", respondent, load_template("rating-ties", "answer"), published=options.get("published", False)
     )
-    return ListJudge("judge", speaker, load_template("ranking", "list"), apart={"Ties": ties}, **options)
+    return ListJudge("judge", respondent, load_template("ranking", "list"), apart={"Ties": ties}, **options)
 
 
 def test_best_of_four_and_ties_by_ratings():
@@ -184,7 +184,7 @@ def test_best_of_four_and_ties_by_ratings():
     ties = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
     assert ties["accuracy_tied"].tolist() == ties["accuracy_ref"].tolist() == [1.0]
     assert set(scores["verdict"]) == {"ranked", "rated"}
-    asked = [question.messages[0]["content"] for question in judge.speaker.asked]
+    asked = [question.messages[0]["content"] for question in judge.respondent.asked]
     assert sum("several answers" in text for text in asked) == 8
     assert sum("Several different answers may be fully right" in text for text in asked) == 8
 
@@ -203,7 +203,7 @@ def test_votes_share_and_doubles_get_the_same():
     scores = rmlab.score(table, judge, progress=False)
     assert scores["score"].iloc[0] == scores["score"].iloc[1]
     chosen = [
-        question.messages[-1]["content"].split("<answer_a>\n")[1].split("\n")[0] for question in judge.speaker.asked
+        question.messages[-1]["content"].split("<answer_a>\n")[1].split("\n")[0] for question in judge.respondent.asked
     ]
     expected = [sum(text == shown for shown in chosen[:2]) / 2 for text in ("same", "same", "other", "more")]
     assert scores["score"].tolist() == expected
@@ -220,7 +220,7 @@ def test_the_order_of_a_list_depends_on_its_texts_alone():
 
 def test_ratings_and_their_mean():
     said = iter(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
-    judge = AnswerJudge("judge", Speaker(lambda _: next(said)), load_template("rating", "answer"), samples=2)
+    judge = AnswerJudge("judge", Respondent(lambda _: next(said)), load_template("rating", "answer"), samples=2)
     table = responses(3).query("label == 'chosen'")
     scores = rmlab.score(table, judge, allow_missing=True, progress=False)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
@@ -244,7 +244,7 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
 
 
 def test_judges_are_scorers():
-    pair, rater = pair_judge(longer), AnswerJudge("r", Speaker(rate), load_template("rating", "answer"))
+    pair, rater = pair_judge(longer), AnswerJudge("r", Respondent(rate), load_template("rating", "answer"))
     assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
     assert rater(["q"], ["chosen"]).tolist() == [9.0]
     assert guards.is_pairwise(pair)

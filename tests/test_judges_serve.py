@@ -71,11 +71,13 @@ def test_a_server_that_ignores_what_it_is_asked_is_found_out(served):
 
 def test_the_server_and_this_process_write_the_same(served):
     url, folder = served
-    here = rmlab.judge(folder, answer_tokens=6, device="cpu", dtype="float32").speaker
-    there = rmlab.judge(str(folder), url, answer_tokens=6).speaker
+    here = rmlab.judge(folder, answer_tokens=6, device="cpu", dtype="float32").respondent
+    there = rmlab.judge(str(folder), url, answer_tokens=6).respondent
     from rmlab.judges.questions import Question, Template
 
     words = Template("plain", "", "{prompt}")
     asked = [Question(i, (0,), 0, words, text, ("",)) for i, text in enumerate(toy.models.TEXTS[:4])]
-    texts = [{question.item: answer.text for question, answer in speaker.speak(asked)} for speaker in (here, there)]
+    texts = [
+        {question.item: answer.text for question, answer in respondent.respond(asked)} for respondent in (here, there)
+    ]
     assert texts[0] == texts[1]

@@ -181,8 +181,8 @@ def test_questions_are_asked_once_and_drawn_by_the_texts(tmp_path):
     again = pair_judge(sound)
     shuffled = table(10).sample(frac=1, random_state=0)
     examine(again, shuffled, store=tmp_path, progress=False)
-    assert len(first.speaker.asked) == 10 * (4 + 14)
-    assert again.speaker.asked == []
+    assert len(first.respondent.asked) == 10 * (4 + 14)
+    assert again.respondent.asked == []
     some = examine(pair_judge(sound), table(10), prompts=4, progress=False)
     assert some["id"].nunique() == 4
 
@@ -225,7 +225,7 @@ def test_a_judge_that_rates_is_examined_where_it_applies(fault):
     judge = rating_judge(RATINGS[fault])
     judgements = examine(judge, table(), progress=False)
     assert set(judgements["order"]) == {"alone"}
-    assert len(judge.speaker.asked) == N * 12, "two answers twice, as is, padded, marked up, and in other words"
+    assert len(judge.respondent.asked) == N * 12, "two answers twice, as is, padded, marked up, and in other words"
     found = judge_report(judgements).set_index("probe")
     assert found.index.tolist() == PROBES
     inapplicable = found.loc[["position", "swap", "cycles"]]

@@ -40,13 +40,13 @@ def judge_findings(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterat
     yield check_rate("answers", failures.total(), n_asked, detail, remedy, warn=0, fail=0.5)
     if not answers:
         return
-    yield _check_model(judge.speaker.title, {answer.model for answer in answers} - {""})
+    yield _check_model(judge.respondent.title, {answer.model for answer in answers} - {""})
     values = np.concatenate([run_values for _, run_values, _ in replies])
     remedy = "read some answers in the store; raise answer_tokens=, or give a template= that this model follows"
     n_silent = int(np.isnan(values).sum())
     detail = f"questions ({n_silent / len(values):.0%}) got no verdict that can be read"
     yield check_rate("verdict", n_silent, len(values), detail, remedy, warn=0.02, fail=0.5)
-    longest = judge.speaker.longest
+    longest = judge.respondent.longest
     n_cut = sum(answer.finish == "length" for answer in answers) if longest > 1 else 0  # of a letter only one is read
     remedy = "raise answer_tokens=: reasoning comes before the verdict"
     detail = f"answers were cut at {longest} tokens"
@@ -70,7 +70,7 @@ def _ask(judge: Judge, questions: list[Question]) -> tuple[list[Answer], Floats,
         answers.append(answer)
         return judge.read_answer(answer, question)
 
-    replies = ask(judge.name, judge.speaker, questions, read, store=None, progress=False)
+    replies = ask(judge.name, judge.respondent, questions, read, store=None, progress=False)
     return answers, replies.values_of(questions), Counter(replies.failures.values())
 
 

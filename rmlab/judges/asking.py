@@ -1,5 +1,6 @@
 """Asking: each question once, its raw answer stored as it comes, and nothing asked that the store has answered."""
 
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -27,7 +28,11 @@ Read = Callable[[Answer, Question], float | None]
 """Makes a number of an answer: None where nothing can be read in it."""
 
 
-class Speaker(ABC):
+# Opening the store's file takes longer than a request: fast answers share it.
+_STORE_ANSWERS, _STORE_SECONDS = 8, 0.5
+
+
+class Respondent(ABC):
     """The model that answers: behind a server, or on this machine. Answers are drawn as `sampling` says."""
 
     sampling: Sampling
@@ -51,7 +56,7 @@ class Speaker(ABC):
         """Raise DataError where a budget cannot pay for the questions."""
 
     @abstractmethod
-    def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
         """Yield each question with its answer, or with the reason why there is none, in any order."""
 
     @abstractmethod
@@ -109,7 +114,7 @@ class Replies:
 
 def ask(
     name: str,
-    speaker: Speaker,
+    respondent: Respondent,
     questions: Sequence[Question],
     read: Read,
     *,
@@ -124,7 +129,7 @@ def ask(
     ----------
     name
         Name of the judge.
-    speaker
+    respondent
         The model that answers.
     questions
         The questions; equal ones are asked once.
@@ -148,21 +153,28 @@ def ask(
         stored_models.add(answer.model)
         return read(answer, question)
 
-    values, pending = split_answered(speaker, questions, read_stored, store)
+    values, pending = split_answered(respondent, questions, read_stored, store)
     replies = Replies(values)
-    speaker.check_budget(pending)
+    respondent.check_budget(pending)
     if store is not None:
-        store.note(speaker.fingerprint, {"name": name} | speaker.provenance())
+        store.note(respondent.fingerprint, {"name": name} | respondent.provenance())
+    unstored, stored_at = dict[str, object](), time.monotonic()
     n_questions, disable = len(values) + len(pending), None if progress is None else not progress
     try:
         with tqdm(total=n_questions, initial=len(values), desc=line(name), unit="question", disable=disable) as bar:
-            for question, answer in speaker.speak(pending):
-                if store is not None and not isinstance(answer, str):
-                    store.append(speaker.fingerprint, {question.key: encode(answer)})
+            for question, answer in respondent.respond(pending):
+                if not isinstance(answer, str):
+                    unstored[question.key] = encode(answer)
+                if store is not None and (
+                    len(unstored) >= _STORE_ANSWERS or time.monotonic() - stored_at >= _STORE_SECONDS
+                ):
+                    store.append(respondent.fingerprint, unstored)
+                    unstored, stored_at = {}, time.monotonic()
                 replies.add(question, answer, read)
                 bar.update(not isinstance(answer, str))
     finally:
         if store is not None:
+            store.append(respondent.fingerprint, unstored)
             store.flush()
     models = sorted({*replies.models, *stored_models} - {""})
     if len(models) > 1:
@@ -175,13 +187,13 @@ def ask(
 
 
 def split_answered(
-    speaker: Speaker, questions: Sequence[Question], read: Read, store: Store | None
+    respondent: Respondent, questions: Sequence[Question], read: Read, store: Store | None
 ) -> tuple[dict[str, float | None], list[Question]]:
     """Return what is read in stored answers, by key, and the questions without one, the first of equal ones each."""
     # Reversed, so that the first of equal questions is the one that is asked.
     by_key = {question.key: question for question in reversed(questions)}
     values: dict[str, float | None] = {}
-    for record in store.records(speaker.fingerprint) if store is not None else ():
+    for record in store.records(respondent.fingerprint) if store is not None else ():
         if record.key in by_key and record.key not in values:
             values[record.key] = read(decode(record.value), by_key[record.key])
     return values, [question for key, question in reversed(by_key.items()) if key not in values]
@@ -221,10 +233,10 @@ def estimate(judge: "Judge", responses: pd.DataFrame, *, store: str | Path | Non
     answers = None if store is None else Store(store)
     counts = dict.fromkeys(("questions", "answered", "to_ask", "prompt_tokens", "answer_tokens"), 0)
     for part_judge, questions in list_questions(judge, responses):
-        answered, pending = split_answered(part_judge.speaker, questions, lambda answer, question: None, answers)
+        answered, pending = split_answered(part_judge.respondent, questions, lambda answer, question: None, answers)
         counts["questions"] += len(answered) + len(pending)
         counts["answered"] += len(answered)
         counts["to_ask"] += len(pending)
         counts["prompt_tokens"] += count_tokens(pending)
-        counts["answer_tokens"] += part_judge.speaker.longest * len(pending)
+        counts["answer_tokens"] += part_judge.respondent.longest * len(pending)
     return pd.DataFrame([{"judge": judge.name} | counts])

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pandas as pd
 
-from rmlab.judges.asking import Speaker, list_questions, split_answered
+from rmlab.judges.asking import Respondent, list_questions, split_answered
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling, count_tokens, encode
 from rmlab.records import write_file
 from rmlab.scorers.streaming import fingerprint
@@ -53,7 +53,7 @@ class _TokenRate:
 
 
 @dataclass(frozen=True)
-class Chat(Speaker):
+class Chat(Respondent):
     """A chat endpoint that is asked.
 
     Parameters
@@ -116,7 +116,7 @@ class Chat(Speaker):
                     f"{max(most - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
                 )
 
-    def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
         """Yield answers as they arrive; raise DataError where log-probabilities are needed and missing."""
         pending = iter(questions)
         if self.client.max_tokens is not None:
@@ -233,7 +233,7 @@ def write_requests(
     DataError
         Where no question is left, and for a judge that runs on this machine.
     """
-    chat, path = judge.speaker, Path(path).expanduser()
+    chat, path = judge.respondent, Path(path).expanduser()
     if not isinstance(chat, Chat):
         raise DataError(f"judge {judge.name!r} runs on this machine; give rmlab.judge a url= for batch endpoints")
     stored, bodies = None if store is None else Store(store), dict[str, dict[str, object]]()
@@ -288,10 +288,10 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
             "responses that the requests were written with"
         )
     # The judges of subsets ask the same model in other words, so that one fingerprint has all answers.
-    target, fingerprint = Store(store), judge.speaker.fingerprint
+    target, fingerprint = Store(store), judge.respondent.fingerprint
     stored = {record.key for record in target.records(fingerprint)}
     new_keys = [key for key in answers if key not in stored]
-    target.note(fingerprint, {"name": judge.name, "read_from": path.name} | judge.speaker.provenance())
+    target.note(fingerprint, {"name": judge.name, "read_from": path.name} | judge.respondent.provenance())
     target.append(fingerprint, {key: encode(answers[key]) for key in new_keys})
     target.flush()
     n_missing = len(keys - stored - set(new_keys))

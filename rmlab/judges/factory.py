@@ -131,14 +131,14 @@ def judge(
         hint = "models behind a server; give url=" if url is None else "models on this machine; leave out url="
         raise DataError(f"{', '.join(sorted(misplaced))}: for {hint}")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
-    speaker = _load(model, sampling, **options) if url is None else _connect(str(model), url, sampling, **options)
+    respondent = _load(model, sampling, **options) if url is None else _connect(str(model), url, sampling, **options)
     counting = (samples, seed, setup.published)
-    title = name or speaker.title
+    title = name or respondent.title
     if shows == "pair":
-        return PairJudge(title, speaker, question, *counting, letters=letters, one_order=setup.one_order)
-    ties = AnswerJudge(title, speaker, load_template(ties_template or setup.ties_template, "answer"), *counting)
+        return PairJudge(title, respondent, question, *counting, letters=letters, one_order=setup.one_order)
+    ties = AnswerJudge(title, respondent, load_template(ties_template or setup.ties_template, "answer"), *counting)
     kind = AnswerJudge if shows == "answer" else ListJudge
-    return kind(title, speaker, question, *counting, apart={TIES: ties})
+    return kind(title, respondent, question, *counting, apart={TIES: ties})
 
 
 def _choose_setup(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.judges.asking import Speaker
+from rmlab.judges.asking import Respondent
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling
 from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
@@ -27,7 +27,7 @@ _MIN_LOGPROB = -1e4
 
 
 @dataclass(frozen=True)
-class Local(Speaker):
+class Local(Respondent):
     """A checkpoint that generates; its weights are loaded when the first question is asked.
 
     Parameters
@@ -63,7 +63,7 @@ class Local(Speaker):
             | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
         )
 
-    def speak(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
         """Yield answers in batches of questions of about the same length."""
         pending = iter(questions)
         while window := list(islice(pending, _WINDOW * self.batch)):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.judges import verdicts
-from rmlab.judges.asking import Replies, Speaker, ask
+from rmlab.judges.asking import Replies, Respondent, ask
 from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, both_orders, shuffled_order
 from rmlab.scorers.pairwise import mean_log_odds
 from rmlab.scorers.streaming import fingerprint
@@ -33,7 +33,7 @@ class Judge:
     ----------
     name : str
         Name in every table.
-    speaker : Speaker
+    respondent : Respondent
         Who answers: a server, or a model on this machine.
     template : Template
         The words of the question.
@@ -49,7 +49,7 @@ class Judge:
     """
 
     name: str
-    speaker: Speaker
+    respondent: Respondent
     template: Template
     samples: int = 1
     seed: int = 0
@@ -81,13 +81,15 @@ class Judge:
     @property
     def fingerprint(self) -> str:
         """Hash of the model, the words of the question, and how votes are counted."""
-        parts = {"model": self.speaker.fingerprint, "question": self.template.text, "takes": self.takes}
+        parts = {"model": self.respondent.fingerprint, "question": self.template.text, "takes": self.takes}
         return fingerprint(parts | self.options)
 
     def provenance(self) -> Provenance:
         """Return the model, the words of the question, and how votes are counted."""
         options = {name: option for name, option in self.options.items() if name != "apart"}
-        return self.speaker.provenance() | {"template": self.template.name, "fingerprint": self.fingerprint} | options
+        return (
+            self.respondent.provenance() | {"template": self.template.name, "fingerprint": self.fingerprint} | options
+        )
 
     def questions(self, prompts: Sequence[Prompt], candidates: Candidates) -> list[Question]:
         """Return the questions about all items.
@@ -132,7 +134,7 @@ class Judge:
             Numbers and verdict of each item, further columns, and counts for the provenance.
         """
         questions = self.questions(prompts, candidates)
-        replies = ask(self.name, self.speaker, questions, self.read_answer, store=store, progress=progress)
+        replies = ask(self.name, self.respondent, questions, self.read_answer, store=store, progress=progress)
         n_unparsable = int((np.isnan(replies.values_of(questions)) & ~replies.has_failed(questions)).sum())
         judged = self.read(candidates, questions, replies)
         return judged._replace(about=replies.provenance(questions) | {"unparsable": n_unparsable})
@@ -148,7 +150,7 @@ class PairJudge(Judge):
 
     Parameters
     ----------
-    name, speaker, template, samples, seed, published, apart
+    name, respondent, template, samples, seed, published, apart
         As for `Judge`; of several samples the majority counts. A published convention counts a reply that cannot be
         read as a tie.
     letters : bool
@@ -227,7 +229,7 @@ class AnswerJudge(Judge):
 
     Parameters
     ----------
-    name, speaker, template, samples, seed, published, apart
+    name, respondent, template, samples, seed, published, apart
         As for `Judge`; of several samples the mean counts. A published convention counts a rating that cannot be read
         as -1, below all others.
     """
@@ -263,7 +265,7 @@ class ListJudge(Judge):
 
     Parameters
     ----------
-    name, speaker, template, samples, seed, published, apart
+    name, respondent, template, samples, seed, published, apart
         As for `Judge`. A published convention gives all answers the same where the choice cannot be read.
     """
 

@@ -123,7 +123,7 @@ def _verdicts(
     candidates = sides if is_pair else [(text,) for side in sides for text in side]
     prompts = [case.prompt for case in cases for _ in range(len(candidates) // len(cases))]
     questions = judge.questions(prompts, candidates)
-    replies = ask(judge.name, judge.speaker, questions, judge.read_answer, store=store, progress=progress)
+    replies = ask(judge.name, judge.respondent, questions, judge.read_answer, store=store, progress=progress)
     values, failed = replies.values_of(questions), replies.has_failed(questions)
     item, sample = (np.array([getattr(question, name) for question in questions]) for name in ("item", "sample"))
     if is_pair:

@@ -104,7 +104,7 @@ def remake_of(scorer: object) -> Callable[[], Any] | None:
 def asks_a_server(scorer: object) -> bool:
     """Whether it, or the model that speaks for a judge, asks a server, with a budget of its own."""
     # Looking a property up must not run it: some load weights.
-    return getattr_static(getattr(scorer, "speaker", scorer), "client", None) is not None
+    return getattr_static(getattr(scorer, "respondent", scorer), "client", None) is not None
 
 
 def tokens_of(prepared: object) -> Ints | None:
