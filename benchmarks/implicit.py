@@ -152,7 +152,7 @@ def main() -> None:
 
     def rmlab() -> np.ndarray:
         found = np.empty(len(ids))
-        for texts, values in reward.stream(prepared, everything):
+        for texts, values in reward.forward(prepared, everything):
             found[texts] = values
         return found
 

@@ -250,7 +250,7 @@ def tokens_of(options: argparse.Namespace, folder: Path, frame: pd.DataFrame) ->
     """Tokens that each way forwards: exact, the same on every machine."""
     scorer = classifier(folder, device="cpu")
     prepared = scorer.prepare(frame["prompt"].tolist(), frame["response"].tolist())
-    lengths, numbers = prepared.lengths, list(range(len(frame)))
+    lengths, numbers = np.array([len(ids) for ids in prepared.encoded.ids]), list(range(len(frame)))
     made = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing_support(scorer.backbone))
     by_characters = sorted(numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i]))
     return {

@@ -66,8 +66,8 @@ def letters(responses, store):
     scorer = rmlab.pairwise(judge(store), form="letters", device="cpu", dtype="float32")
     frame, asked = comparisons(responses)
     texts = both_orders(asked)
-    logits = score_texts(scorer.name, scorer, texts, RunOptions(store=Store(store))).scores
-    first, last = logits[texts.rows].reshape(2, -1).round(4)
+    logits = score_texts(scorer, texts, RunOptions(store=Store(store))).rows
+    first, last = logits[texts.rows, 0].reshape(2, -1).round(4)
     return frame[COMPARED].assign(right_first=first, right_last=-last)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import baselines, metrics, plots, toy
 from rmlab.benchmarks import load
 from rmlab.report import save_figure
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer
 from rmlab.scoring import score
 
 if TYPE_CHECKING:

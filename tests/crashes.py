@@ -31,11 +31,11 @@ scoring_run.LONG = 1 << 30  # the texts of a self-check would be logged as batch
 log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
 once, now, left = forward.lay_out, [], [0]
 
-def named(stream):
-    def streaming(self, prepared, wanted):
+def named(forward):
+    def forwarding(self, prepared, numbers):
         now[:] = [self.checkpoint.folder.name]
-        yield from stream(self, prepared, wanted)
-    return streaming
+        yield from forward(self, prepared, numbers)
+    return forwarding
 
 def laying_out(part, sequences):
     "The first step of a batch."
@@ -76,7 +76,7 @@ def kill(child, batches):
 
 left[0] = -1
 KINDS[kind].run(home, prompts=2)
-LanguageModel.stream, Pairwise.stream = named(LanguageModel.stream), named(Pairwise.stream)
+LanguageModel.forward, Pairwise.forward = named(LanguageModel.forward), named(Pairwise.forward)
 forward.lay_out = laying_out
 chance, killed = random.Random(int(seed)), []
 if job == "kill":

@@ -3,12 +3,12 @@
 import hashlib
 import pickle
 from itertools import cycle
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from rmlab import toy
+from rmlab.scorers import PairScorer, Scorer
 
 
 def toy_responses(prompts, slots):
@@ -50,7 +50,7 @@ def truth(*texts):
     return int.from_bytes(digest[:6]) / 2**46 - 2.0
 
 
-class Streaming:
+class Streaming(Scorer):
     """A streaming scorer: batches of `size`, a fresh order each time, remembers what it was asked to forward."""
 
     fingerprint = "fake-1"
@@ -65,20 +65,19 @@ class Streaming:
         """What was forwarded, as `before` names it."""
         return self.forwarded
 
-    def prepare(self, *columns):
-        texts = list(zip(*columns, strict=True))
-        keys = [hashlib.sha256(repr(text).encode()).hexdigest()[:32] for text in texts]
-        return SimpleNamespace(keys=keys, texts=texts)
-
-    def stream(self, prepared, wanted):
-        wanted = self.rng.permutation(wanted)
-        for start in range(0, len(wanted), self.size):
-            part = wanted[start : start + self.size]
+    def stream(self, texts):
+        order = self.rng.permutation(len(texts))
+        for start in range(0, len(texts), self.size):
+            part = order[start : start + self.size]
+            keys = [texts[i].key for i in part]
             if self.before:
-                self.before([prepared.keys[i] for i in part])
-            self.forwarded.extend(prepared.keys[i] for i in part)
-            texts = [prepared.texts[i] for i in part]
-            yield part, np.array([np.nan if text[-1] in self.nan else self.value(text) for text in texts])
+                self.before(keys)
+            self.forwarded.extend(keys)
+            yield part, np.array([self.score_text(texts[i]) for i in part])
+
+    def score_text(self, text):
+        """Its value, NaN for the texts that it does not score."""
+        return np.nan if text.answers[-1] in self.nan else self.value((text.prompt, *text.answers))
 
     def value(self, text):
         return truth(*text)
@@ -86,18 +85,15 @@ class Streaming:
     def provenance(self):
         return {"model_id": "fake/fake", "dtype": "float32"}
 
-    def __call__(self, prompts, responses):
-        raise AssertionError("a streaming scorer is streamed")
+
+class OneOrder(Streaming, PairScorer):
+    """A judge of comparisons that is asked in one order."""
+
+    both_orders = False
 
 
-class BothOrders(Streaming):
+class BothOrders(Streaming, PairScorer):
     """A judge of comparisons that is asked for each order by itself."""
-
-    def average(self, there, back):
-        return (there - back) / 2
-
-    def prefer(self, prompts, first, second):
-        raise AssertionError("a streaming scorer is streamed")
 
 
 class Term(Streaming):
@@ -108,12 +104,12 @@ class Term(Streaming):
         super().__init__(name, before=named, **options)
         self.fingerprint, self.turns, self.here = name, 0, False
 
-    def stream(self, prepared, wanted):
+    def stream(self, texts):
         self.turns += not self.here
         self.here = True
-        yield from super().stream(prepared, wanted)
+        yield from super().stream(texts)
 
-    def leave(self):
+    def free_memory(self):
         self.here = False
 
     def value(self, text):
@@ -139,7 +135,7 @@ class Difference(Streaming):
     def logged(self):
         return [f"{model.name} {key}" for model in self.models for key in model.forwarded]
 
-    def stream(self, prepared, wanted):
+    def stream(self, texts):
         raise AssertionError("its terms are streamed, one after the other")
 
     def value(self, text):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fakes import Difference, Streaming, Term, responses, truth
+from fakes import Difference, Streaming, responses
 
 from rmlab.scoring import score
 from rmlab.scoring.self_check import LONG, apart
@@ -19,27 +19,22 @@ class Checked(Streaming):
     def provenance(self):
         return {"dtype": self.dtype}
 
-    def alone(self, prepared, wanted):
-        self.checked += len(wanted)
-        return np.array([truth(*prepared.texts[i]) + self.off for i in wanted])
+    def score_alone(self, texts):
+        self.checked += len(texts)
+        return np.array([self.value((text.prompt, *text.answers)) + self.off for text in texts])
 
 
-class CheckedTerm(Term):
-    """One of two models, that scores texts alone with an error of `off`."""
+class CheckedDifference(Difference):
+    """Policy minus reference, off by so much where a text is alone."""
 
     off = 0.0
 
-    def alone(self, prepared, wanted):
-        return np.array([self.value(prepared.texts[i]) + self.off for i in wanted])
+    def stream(self, texts):
+        assert len(texts) == 6, "the self-check: in a run its terms are streamed, one after the other"
+        yield range(6), self.score_alone(texts) - self.off
 
-
-def difference(*off):
-    """Policy minus reference, off by so much."""
-    scorer = Difference()
-    scorer.models = [CheckedTerm(name) for name in ("policy", "reference")]
-    for model, error in zip(scorer.models, off, strict=True):
-        model.off = error
-    return scorer
+    def score_alone(self, texts):
+        return np.array([self.value((text.prompt, *text.answers)) + self.off for text in texts])
 
 
 LONG_RUN = responses(LONG // 6 + 1)
@@ -72,25 +67,19 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert score(LONG_RUN, Checked(), store=tmp_path).attrs["provenance"]["fake"]["scored"] == len(LONG_RUN)
 
 
-def test_a_later_model_that_fails_says_that_the_earlier_sums_are_kept(tmp_path):
-    kept = r"the store already holds the sums of the models before this one.*another store=, or dtype='float32'"
-    with pytest.raises(DataError, match=kept):
-        score(LONG_RUN, difference(0.0, 9.0), store=tmp_path / "later")
-    rerun = difference(9.0, 0.0)
-    score(LONG_RUN, rerun, store=tmp_path / "later")
-    assert rerun.models[0].forwarded == [], "as the message says: it is not checked again"
-    for scorer, store in ((difference(9.0, 0.0), tmp_path / "first"), (difference(0.0, 9.0), None)):
-        with pytest.raises(DataError, match=r"differ by .* standard deviations") as raised:
-            score(LONG_RUN, scorer, store=store)
-        assert "already holds" not in str(raised.value)
+def test_a_sum_of_models_is_checked_as_a_whole_before_anything_is_stored(tmp_path):
+    scorer = CheckedDifference()
+    assert score(LONG_RUN, scorer).attrs["provenance"]["fake"]["self_check"]["apart"] < 1e-9
+    scorer.off = 0.1
+    with pytest.raises(DataError, match="scorer 'fake'"):
+        score(LONG_RUN, scorer, store=tmp_path)
+    assert not list(tmp_path.glob("*/*.records"))
 
 
 def test_a_text_without_a_score_is_no_difference():
     class Blind(Checked):
-        def alone(self, prepared, wanted):
-            return np.where(
-                [prepared.texts[i][-1] in self.nan for i in wanted], np.nan, super().alone(prepared, wanted)
-            )
+        def score_alone(self, texts):
+            return np.where([text.answers[0] in self.nan for text in texts], np.nan, super().score_alone(texts))
 
     answers = LONG_RUN["response"].tolist()
     quarter = answers[len(answers) // 4 : len(answers) // 4 + 3]

@@ -133,11 +133,11 @@ def test_streaming_part_of_the_texts(llama):
     scorer = classifier(llama, budget=64)
     prepared = scorer.prepare(PROMPTS, RESPONSES)
     whole = scorer(PROMPTS, RESPONSES)
-    streamed = list(scorer.stream(prepared, np.array([4, 1, 2])))
+    streamed = list(scorer.forward(prepared, np.array([4, 1, 2])))
     assert sorted(np.concatenate([texts for texts, _ in streamed])) == [1, 2, 4]
     for texts, scores in streamed:
         np.testing.assert_allclose(scores, whole[texts], atol=1e-5)
-    assert list(scorer.stream(prepared, np.array([], np.intp))) == []
+    assert list(scorer.forward(prepared, np.array([], np.intp))) == []
 
 
 def test_nothing_is_loaded_before_the_first_score(llama):

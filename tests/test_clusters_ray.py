@@ -50,8 +50,7 @@ class Kills(Streaming):
 
 class Fails(Streaming):
     fingerprint = "fails-1"
-    def stream(self, prepared, wanted):
-        print("what the model wrote", file=sys.stderr, flush=True)
+    def stream(self, texts):
         raise ZeroDivisionError("no such layer")
 
 two = Ray(workers=2, gpus=0)
@@ -97,7 +96,7 @@ except DataError as error:
 print(json.dumps([said, same, apart, served, judged, gpus, full]))
 """
 )
-FAILURE = ("scorer 'broken': ZeroDivisionError: no such layer (on the cluster", "what the model wrote", "in stream")
+FAILURE = ("scorer 'broken'", "ZeroDivisionError: no such layer", "in stream")
 OUTSIDE = """
 import json, sys
 from fakes import Streaming, responses
@@ -106,8 +105,7 @@ from rmlab.scoring import Ray, score
 
 class Fails(Streaming):
     fingerprint = "fails-1"
-    def stream(self, prepared, wanted):
-        print("what the model wrote", file=sys.stderr, flush=True)
+    def stream(self, texts):
         raise ZeroDivisionError("no such layer")
 
 frame, two = responses(60), Ray(sys.argv[2], workers=2, gpus=0)

@@ -164,13 +164,11 @@ def test_policies_and_pairwise_models_take_names(main, monkeypatch):
     words = ["a/b", "c/d", "--reference", "e/f", "-q", "--name", "one", "--name", "two"]
     assert main("score", "mini", *words)[0] == 0
     assert made == ["one", "two"]
-    from fakes import Streaming
+    from fakes import OneOrder
 
     def pairwise(model, *, name):
         made.append(name)
-        judge = Streaming(name)
-        judge.prefer = judge.value
-        return judge
+        return OneOrder(name)
 
     monkeypatch.setattr("rmlab.scorers.pairwise", pairwise)
     assert main("prefer", "mini", "a/b", "-q", "--name", "three")[0] == 0

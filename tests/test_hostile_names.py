@@ -219,7 +219,7 @@ def cli_usage(world):
 def progress_bar(world):
     import sys
 
-    from rmlab.scoring.progress import open_bar
+    from rmlab.scoring.run import open_bar
 
     error = io.StringIO()
     world.monkeypatch.setattr(sys, "stderr", error)

@@ -10,6 +10,7 @@ import torch
 from fakes import responses
 
 from rmlab import toy
+from rmlab.scorers import Text
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone, language_model
 from rmlab.scoring import score
@@ -81,19 +82,19 @@ def test_policy_minus_reference(models, together):
 def work(monkeypatch):
     """What is done from here on: ("load", folder) and ("forward", folder), counted; the latter by texts."""
     done = collections.Counter()
-    load, stream = backbone.load, language_model.LanguageModel.stream
+    load, forward = backbone.load, language_model.LanguageModel.forward
 
     def loading(checkpoint, *args, **options):
         done["load", checkpoint.folder.name] += 1
         return load(checkpoint, *args, **options)
 
-    def streaming(self, prepared, wanted):
-        for texts, values in stream(self, prepared, wanted):
+    def forwarding(self, prepared, wanted):
+        for texts, values in forward(self, prepared, wanted):
             done["forward", self.checkpoint.folder.name] += len(texts)
             yield texts, values
 
     monkeypatch.setattr(backbone, "load", loading)
-    monkeypatch.setattr(language_model.LanguageModel, "stream", streaming)
+    monkeypatch.setattr(language_model.LanguageModel, "forward", forwarding)
     return done
 
 
@@ -130,10 +131,10 @@ def test_a_store_shares_what_a_model_says_of_the_same_tokens(models, work, tmp_p
     assert first["score"].tolist() != second["score"].tolist() != third["score"].tolist()
     reference = score(frame, implicit_reward(models[1], mode="sum"), store=store)
     np.testing.assert_array_equal(alone["score"] - reference["score"], first["score"])
-    assert len(Store(store).fingerprints()) == 3
+    assert len(Store(store).fingerprints()) == 5, "a template is part of the fingerprint, of a reference too"
     score(frame, implicit_reward(models[0], mode="mean"), store=store)
     score(frame, implicit_reward(*models, dtype="bfloat16"), store=store)
-    assert len(Store(store).fingerprints()) == 6, "another mode or number type is another score"
+    assert len(Store(store).fingerprints()) == 8, "another mode or number type is another score"
 
 
 def test_the_same_tokens_answered_from_another_place_are_another_text(models):
@@ -145,7 +146,8 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
     reward = implicit_reward(models[0], mode="sum")
     prepared = reward.prepare(prompts, [f"Hello.{asked}More?{header}No.", "No."])
     np.testing.assert_array_equal(*prepared.encoded.ids)
-    assert prepared.keys[0] != prepared.keys[1]
+    texts = [Text(prompt, (response,)) for prompt, response in zip(prompts, prepared.responses, strict=True)]
+    assert texts[0].key != texts[1].key
     frame = responses(1, slots=1).assign(prompt=prompts, response=prepared.responses)
     np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, prepared.responses), atol=1e-4)
 

@@ -10,7 +10,6 @@ from judge_fakes import Respondent, both, longer, pair_judge, responses
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
 from rmlab.judges.questions import Answer, load_template, shuffled_order
-from rmlab.scorers import guards
 from rmlab.tables import DataError
 
 
@@ -247,10 +246,6 @@ def test_judges_are_scorers():
     pair, rater = pair_judge(longer), AnswerJudge("r", Respondent(rate), load_template("rating", "answer"))
     assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
     assert rater(["q"], ["chosen"]).tolist() == [9.0]
-    assert guards.is_pairwise(pair)
-    assert guards.is_judge(pair)
-    assert guards.is_plain(rater)
-    assert not guards.is_plain(pair)
     with pytest.raises(TypeError, match=r"use rmlab\.prefer"):
         rmlab.score(responses(1), pair)
     with pytest.raises(TypeError, match=r"use rmlab\.score"):

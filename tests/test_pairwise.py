@@ -175,7 +175,7 @@ def test_streaming_in_any_order_gives_each_text_once(tmp_path):
     prepared = model.prepare(prompts, first, second)
     whole = model.alone(prepared, np.arange(n))
     wanted = np.random.default_rng(0).permutation(n)[:20]
-    streamed = list(model.stream(prepared, wanted))
+    streamed = list(model.forward(prepared, wanted))
     assert len(streamed) > 1
     assert sorted(np.concatenate([texts for texts, _ in streamed])) == sorted(wanted)
     for texts, values in streamed:
@@ -203,7 +203,7 @@ def test_alone_each_text_is_forwarded_by_itself(tmp_path, kind):
     model = pairwise(save(kind, tmp_path / "m"))
     prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
     prepared = model.prepare(prompts, first, SECOND * 4)
-    together = dict(zip(*map(np.concatenate, zip(*model.stream(prepared, np.arange(12)), strict=True)), strict=True))
+    together = dict(zip(*map(np.concatenate, zip(*model.forward(prepared, np.arange(12)), strict=True)), strict=True))
     sizes = []
     model.backbone.register_forward_pre_hook(
         lambda _, inputs, named: sizes.append(tuple(named["input_ids"].shape)), with_kwargs=True

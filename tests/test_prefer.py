@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from fakes import BothOrders, Streaming, responses, truth
+from fakes import BothOrders, OneOrder, responses, truth
 from pairwise_models import save
 
 from rmlab import tables
@@ -22,11 +22,8 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 
-class Judge(Streaming):
+class Judge(OneOrder):
     """A pairwise fake: streamed, remembers what it was asked to forward."""
-
-    def prefer(self, prompts, first, second):
-        raise AssertionError("a streaming scorer is streamed")
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +231,7 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
     folder, frame = save("letters", tmp_path / "m"), responses(2)
     model, ended = pairwise(folder, budget=150, device="cpu"), pairwise(folder, budget=150, device="cpu")
     asked = both_orders(comparisons(frame)[1])
-    keys = np.array(model.prepare(asked.prompts, *asked.answers).keys)
+    keys = np.array([text.key for text in asked.distinct])
     logits, batches = ended.logits, []
 
     def interrupted(ids, reads, groups):

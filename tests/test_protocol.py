@@ -6,7 +6,6 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from fakes import Streaming, responses
 
 import rmlab
 from rmlab import baselines, toy
-from rmlab.scorers import PairScorer, Scorer, StreamingPairScorer, StreamingScorer
+from rmlab.scorers import PairScorer, Scorer
 from rmlab.scoring import score
 
 ROOT = Path(__file__).parents[1]
@@ -24,29 +23,34 @@ def characters(prompts, answers):
     return [len(answer) for answer in answers]
 
 
-class Characters(Scorer):
-    """The same numbers, by inheritance."""
+class Characters:
+    """The same numbers, by a name and a call."""
 
-    name, fingerprint = "by-inheritance", "v1"
+    name, fingerprint = "object", "v1"
 
     def __call__(self, prompts, answers):
         return characters(prompts, answers)
 
 
-class StreamedCharacters(StreamingScorer):
+class StreamedCharacters(Scorer):
     name, fingerprint = "streamed", "v1"
 
-    def prepare(self, prompts, answers):
-        keys = [f"{prompt!r}/{answer!r}" for prompt, answer in zip(prompts, answers, strict=True)]
-        return SimpleNamespace(keys=keys, answers=answers)
-
-    def stream(self, prepared, wanted):
-        for part in np.array_split(wanted, 3):
-            yield part, np.array([float(len(prepared.answers[i])) for i in part])
+    def stream(self, texts):
+        for part in np.array_split(np.arange(len(texts)), 3):
+            yield part, np.array([float(len(texts[i].answers[0])) for i in part])
 
 
 class Shorter(PairScorer):
     name, fingerprint = "shorter", "v1"
+
+    def stream(self, texts):
+        yield range(len(texts)), np.array([len(text.answers[1]) - len(text.answers[0]) for text in texts])
+
+
+class ShorterByName:
+    """The same margins, by a name and `prefer`."""
+
+    name = "object"
 
     def prefer(self, prompts, first, second):
         return [len(b) - len(a) for a, b in zip(first, second, strict=True)]
@@ -55,9 +59,7 @@ class Shorter(PairScorer):
 @pytest.mark.parametrize("stored", [False, True])
 def test_functions_objects_and_subclasses_score_alike(tmp_path, stored):
     frame = responses(4)
-    duck = SimpleNamespace(name="duck", fingerprint="v2", prepare=StreamedCharacters().prepare)
-    duck.stream = StreamedCharacters().stream
-    models = [Characters(), StreamedCharacters(), duck] + ([] if stored else [characters])
+    models = [Characters(), StreamedCharacters()] + ([] if stored else [characters])
     for model in models:  # one by one: two of them share a fingerprint, and rightly
         scores = score(frame, model, store=tmp_path / str(model.name) if stored else None)
         assert scores["score"].tolist() == frame["response"].str.len().tolist()
@@ -65,9 +67,9 @@ def test_functions_objects_and_subclasses_score_alike(tmp_path, stored):
 
 def test_comparisons_by_inheritance_and_by_a_method_are_alike():
     frame = responses(4)
-    duck = SimpleNamespace(name="duck", prefer=Shorter().prefer)
-    pairs = rmlab.prefer(frame, [Shorter(), duck])
-    assert pairs["model"].unique().tolist() == ["shorter", "duck"]
+    pairs = rmlab.prefer(frame, [Shorter(), ShorterByName()])
+    assert pairs["model"].unique().tolist() == ["shorter", "object"]
+    assert Shorter().prefer(["p"], ["long"], ["s"]).tolist() == [-3.0]
     margins = pairs["margin"].to_numpy().reshape(2, -1)
     assert (margins[0] == margins[1]).all()
     with pytest.raises(TypeError, match="has no prefer"):
@@ -80,10 +82,9 @@ def test_local_models_have_the_base_classes(tmp_path):
     policy = toy.save_model(tmp_path / "p", task="causal")
     one, implicit = rmlab.classifier(toy.save_model(tmp_path / "m")), rmlab.implicit_reward(policy)
     before = dict(one.__dict__)
-    assert isinstance(one, StreamingScorer)
-    assert isinstance(implicit, StreamingScorer)
-    assert isinstance(rmlab.pairwise(policy), StreamingPairScorer)
-    assert len(implicit.terms) == 1
+    assert isinstance(one, Scorer)
+    assert isinstance(implicit, Scorer)
+    assert isinstance(rmlab.pairwise(policy), PairScorer)
     assert one.__dict__ == before, "to ask loads nothing"
 
 

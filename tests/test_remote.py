@@ -574,7 +574,7 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
         kept = {}
 
         def keep():
-            for texts, scores in remote.stream(prepared, np.arange(200)):
+            for texts, scores in remote._score_rows(prepared, np.arange(200)):
                 kept.update(zip(texts.tolist(), scores.tolist(), strict=True))
 
         with pytest.raises(DataError, match="the server has changed"):

@@ -1,7 +1,10 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Here, Streaming, responses, truth
+from fakes import Here, OneOrder, Streaming, responses, truth
+from tokenizers import Tokenizer
 
 from rmlab import baselines, tables
 from rmlab.io import read_pairs, read_scores
@@ -166,11 +169,11 @@ def test_prompts_stay_together_however_the_rows_stand(tmp_path):
     frame = responses(400).sort_values(["label", "slot"])
     seen = []
     scorer = Streaming()
-    scorer.stream = lambda prepared, wanted: seen.append(list(wanted)) or Streaming.stream(scorer, prepared, wanted)
+    scorer.stream = lambda texts: seen.append(texts) or Streaming.stream(scorer, texts)
     scores = score(frame, scorer, store=tmp_path)
     assert scores["score"].tolist() == expected(frame)
-    (wanted,) = seen
-    prompts = frame["prompt"].to_numpy()[wanted]
+    (texts,) = seen
+    prompts = np.array([text.prompt for text in texts])
     assert (prompts[1:] != prompts[:-1]).sum() == 399, "the texts of a prompt are neighbours"
 
 
@@ -204,10 +207,10 @@ class Rating(Streaming):
         super().__init__(**options)
         self.lacking = lacking
 
-    def stream(self, prepared, wanted):
-        for numbers, values in super().stream(prepared, wanted):
+    def stream(self, texts):
+        for numbers, values in super().stream(texts):
             rows = np.stack([values, values + 1, values * 2], axis=1)
-            rows[[prepared.texts[number][-1] == self.lacking for number in numbers], 2] = np.nan
+            rows[[texts[number].answers[-1] == self.lacking for number in numbers], 2] = np.nan
             yield numbers, rows
 
 
@@ -266,24 +269,16 @@ def test_missing_scores_are_counted_and_never_stored(tmp_path):
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (lambda wanted: [(wanted[:-1], np.zeros(len(wanted) - 1))], "no score for 1 of 12 texts, first: .*id 1"),
-        (lambda wanted: [(wanted, np.zeros(12)), (wanted[:1], np.zeros(1))], "not asked for, or gave them twice"),
-        (lambda wanted: [(wanted[[0, 0]], np.zeros(2))], "gave them twice"),
-        (lambda wanted: [(wanted, np.zeros(3))], r"returned shape \(3,\) for 12 texts"),
+        (lambda n: [(range(n - 1), np.zeros(n - 1))], "no score for 1 of 12 texts, first: 'rejected 2 to 1'"),
+        (lambda n: [(range(n), np.zeros(n)), ([0], np.zeros(1))], "twice"),
+        (lambda n: [([0, 0], np.zeros(2))], "twice"),
+        (lambda n: [(range(n), np.zeros(3))], r"shape \(3,\) for 12 texts"),
     ],
 )
 def test_wrong_streams_are_named(batches, message):
     scorer = Streaming()
-    scorer.stream = lambda prepared, wanted: batches(wanted)
+    scorer.stream = lambda texts: batches(len(texts))
     with pytest.raises(DataError, match=message):
-        score(responses(2), scorer)
-
-
-def test_wrong_number_of_keys_is_named():
-    scorer = Streaming()
-    prepared = scorer.prepare(["a"], ["b"])
-    scorer.prepare = lambda prompts, answers: prepared
-    with pytest.raises(DataError, match="prepare gave 1 keys for 12 texts"):
         score(responses(2), scorer)
 
 
@@ -358,9 +353,8 @@ class Judge:
         return [truth(*texts) for texts in zip(prompts, first, second, strict=True)]
 
 
-class StreamingJudge(Streaming):
-    def prefer(self, prompts, first, second):
-        raise AssertionError("streamed")
+class StreamingJudge(OneOrder):
+    """A judge that streams."""
 
 
 def test_prefer_makes_the_pairs_of_both_answers(tmp_path):
@@ -418,3 +412,56 @@ def test_a_run_that_ended_leaves_its_table_in_the_store(tmp_path):
     pd.testing.assert_frame_equal(again, scores)
     page = write_report(tmp_path / "scores", tmp_path / "report.html")
     assert "owner/model: v1" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
+def test_a_rerun_that_forwards_nothing_tokenises_no_text(tmp_path, monkeypatch, kind):
+    """Up to 0.1.0 a rerun tokenised every text to find its score."""
+    from transformers import PreTrainedTokenizerBase
+
+    import rmlab
+    from rmlab import toy
+
+    task = "classification" if kind == "classifier" else "causal"
+    folder, frame = toy.save_model(tmp_path / "m", **({} if kind == "classifier" else {"task": task})), responses(4)
+    run, seen = prefer if kind == "pairwise" else score, []
+    make = getattr(rmlab, kind)
+    first = run(frame, make(folder, device="cpu"), store=tmp_path / "s")
+    for method in ("__call__", "encode"):
+        original = getattr(PreTrainedTokenizerBase, method)
+
+        def tokenise(self, text, *arguments, original=original, **options):
+            seen.append(str(text))
+            return original(self, text, *arguments, **options)
+
+        monkeypatch.setattr(PreTrainedTokenizerBase, method, tokenise)
+    again = run(frame, make(folder, device="cpu"), store=tmp_path / "s")
+    pd.testing.assert_frame_equal(again, first)
+    assert seen, "the ten conversations of the fingerprint"
+    assert not [text for text in seen if "to 0" in text or "prompt 0" in text]
+
+
+@pytest.mark.parametrize("change", ["ids", "normaliser", "template"])
+def test_another_tokenizer_of_the_same_size_is_another_fingerprint(tmp_path, change):
+    from tokenizers import normalizers
+
+    import rmlab
+    from rmlab import toy
+
+    words = toy.tokenizer()
+    before = rmlab.classifier(toy.save_model(tmp_path / "a", words=words))
+    size = len(words)
+    if change == "ids":
+        state = json.loads(words.backend_tokenizer.to_str())
+        vocabulary = state["model"]["vocab"]
+        first, second = (token for token in vocabulary if token in ("e", "a"))
+        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+        words._tokenizer = Tokenizer.from_str(json.dumps(state))
+    elif change == "normaliser":
+        words.backend_tokenizer.normalizer = normalizers.Lowercase()
+    else:
+        words.chat_template += " "
+    assert len(words) == size
+    after = rmlab.classifier(toy.save_model(tmp_path / "b", words=words))
+    assert after.checkpoint.content == before.checkpoint.content
+    assert after.fingerprint != before.fingerprint

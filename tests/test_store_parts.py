@@ -215,12 +215,13 @@ DRIVER = f"""
 import json, os, random, signal, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from fakes import Streaming, responses
+from rmlab.scorers import Text
 from rmlab.scoring import score
 from rmlab.store import Store
 url, seed = sys.argv[1:]
 frame, chance, truth = responses(240), random.Random(int(seed)), Streaming()
-true = dict(zip(truth.prepare(frame["prompt"], frame["response"]).keys,
-                map(truth.value, zip(frame["prompt"], frame["response"]))))
+texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"])]
+true = {{text.key: truth.score_text(text) for text in texts}}
 
 def start(number):
     child = os.fork()

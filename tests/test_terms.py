@@ -3,12 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Difference, Term, responses
+from fakes import Difference, responses
 
 import rmlab
 from rmlab.report import write_report
 from rmlab.scoring import merge, score
-from rmlab.scoring.self_check import LONG
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -129,49 +128,3 @@ def test_each_model_has_a_progress_bar(capsys):
     shown = capsys.readouterr().err
     assert "fake (model 1 of 2): 100%" in shown
     assert "fake (model 2 of 2): 100%" in shown
-
-
-class Checked(Term):
-    """A model that can score texts alone, with an error of `off`."""
-
-    off = 0.0
-
-    def alone(self, prepared, wanted):
-        return np.array([self.value(prepared.texts[i]) + self.off for i in wanted])
-
-
-def checked(policy_off=0.0, reference_off=0.0):
-    scorer = Difference()
-    scorer.models = [Checked("policy"), Checked("reference")]
-    scorer.models[0].off, scorer.models[1].off = policy_off, reference_off
-    return scorer
-
-
-LONG_RUN = responses(LONG // 6 + 1)
-
-
-def test_a_long_run_checks_each_model_when_its_turn_comes(tmp_path):
-    scorer = checked()
-    about = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"]
-    assert about["self_check"] == {"texts": 6, "apart": 0.0}
-    assert [len(model.forwarded) - len(LONG_RUN) for model in scorer.models] == [6, 6]
-    assert score(LONG_RUN, checked(1e-4, 1e-4)).attrs["provenance"]["fake"]["self_check"]["apart"] < 1e-9, "they cancel"
-
-
-def test_a_wrong_model_stops_the_run_before_a_score_of_it_is_kept(tmp_path):
-    with pytest.raises(DataError, match="scorer 'fake': texts scored alone and together differ"):
-        score(LONG_RUN, checked(policy_off=0.1), store=tmp_path)
-    assert Store(tmp_path).fingerprints() == []
-    for _ in range(2):
-        with pytest.raises(DataError, match="texts scored alone and together differ"):
-            score(LONG_RUN, checked(reference_off=0.1), store=tmp_path)
-        assert Store(tmp_path).fingerprints() == ["policy"], "also where the policy was scored in an earlier run"
-
-
-def test_an_error_is_judged_by_the_spread_of_the_difference():
-    """Sums that vary by thousands must not hide an error in a difference that varies by ones."""
-    wide = checked(reference_off=0.1)
-    for model in wide.models:
-        model.value = lambda text, own=model.value: 1000.0 * len(text[-1]) + own(text)
-    with pytest.raises(DataError, match="texts scored alone and together differ"):
-        score(LONG_RUN, wide)

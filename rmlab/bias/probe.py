@@ -10,9 +10,7 @@ from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import group_means
 from rmlab.metrics.items import FloatArray
-from rmlab.scorers.guards import is_plain, name_of
-from rmlab.scorers.protocol import PlainScorer
-from rmlab.scorers.types import Prompt
+from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import PROMPT, DataError, group_codes, nearest
@@ -126,7 +124,7 @@ def probe_changes(
         scores before around the mean of their prompt. Each different text is scored once.
     """
     responses = tables.check_responses(responses)
-    if not is_plain(scorer):
+    if not callable(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest.")
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
         raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")

@@ -15,9 +15,8 @@ from rmlab.checks.pairwise import pairwise_findings
 from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.served import server_findings
 from rmlab.judges.modes import Judge
-from rmlab.scorers.guards import is_inspectable, is_inspectable_pairwise
-from rmlab.scorers.protocol import Inspectable, InspectablePairwise, P
-from rmlab.scoring.self_check import alone_and_together
+from rmlab.scorers.base import fill
+from rmlab.scorers.local import LocalPairScorer, LocalScorer, P
 from rmlab.servers.connect import Trial, connect
 from rmlab.servers.scorer import Remote
 from rmlab.tables import DataError
@@ -26,7 +25,7 @@ __all__ = ["STATUS", "doctor", "parity", "parity_items"]
 
 
 def doctor(
-    scorer: str | Path | Inspectable[P] | InspectablePairwise[P] | Remote | Judge,
+    scorer: str | Path | LocalScorer[P] | LocalPairScorer[P] | Remote | Judge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -99,9 +98,9 @@ _FIND_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
-    if is_inspectable_pairwise(scorer):
+    if isinstance(scorer, LocalPairScorer):
         return pairwise_findings(scorer, responses, sample)
-    if is_inspectable(scorer):
+    if isinstance(scorer, LocalScorer):
         return _classifier_findings(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return server_findings(Trial(scorer, None, True), responses, sample)
@@ -113,7 +112,7 @@ def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> It
     )
 
 
-def _classifier_findings(scorer: Inspectable[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def _classifier_findings(scorer: LocalScorer[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a model that scores single texts."""
     from rmlab.inference.template import encode
 
@@ -143,5 +142,5 @@ def _classifier_findings(scorer: Inspectable[P], responses: pd.DataFrame, sample
     yield texts.allow_convention(texts.beginning(scorer.tokenizer, ids), convention)
     yield texts.allow_convention(texts.end(scorer.tokenizer, ids, reads), convention)
     yield texts.pad(scorer.tokenizer, ids)
-    scored = scores.Sample(rows, *alone_and_together(scorer, prepared, every))
+    scored = scores.Sample(rows, scorer.alone(prepared, every), fill(scorer.forward(prepared, every), len(rows)))
     yield from scores.score_findings(scorer, scored, prepared.keys, lambda exact: exact.alone(prepared, every))

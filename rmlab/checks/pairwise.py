@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rmlab.checks import scores, texts
 from rmlab.checks.findings import Finding, check_rate, model_findings, refusal
-from rmlab.scorers.protocol import InspectablePairwise, P
-from rmlab.scoring.self_check import alone_and_together
+from rmlab.scorers.base import fill
+from rmlab.scorers.local import LocalPairScorer, P
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
 
@@ -22,14 +22,14 @@ Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 
 
-def pairwise_findings(scorer: InspectablePairwise[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def pairwise_findings(scorer: LocalPairScorer[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a pairwise model's table; a check that a failed one makes impossible is left out."""
     pairs, asked = comparisons(responses)
     findings = model_findings(scorer)
     yield from findings
     if findings[0].status == "fail":
         return
-    prompts, (first, second) = asked.prompts, asked.answers
+    prompts, first, second = asked.prompts, [a for a, _ in asked.answers], [b for _, b in asked.answers]
     try:
         forth, back = scorer.encode(prompts, first, second), scorer.encode(prompts, second, first)
     except DataError as error:
@@ -41,7 +41,8 @@ def pairwise_findings(scorer: InspectablePairwise[P], responses: pd.DataFrame, s
     yield texts.length(lengths, scorer.longest, scorer.encode_options["truncate"], is_cut)
     fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~is_cut)
     if len(fitting):
-        chosen = fitting[texts.spread(lengths[fitting], asked.groups[fitting], sample)]
+        forth_groups = pd.factorize(pd.Series([repr(prompt) for prompt in prompts]))[0]
+        chosen = fitting[texts.spread(lengths[fitting], forth_groups[fitting], sample)]
         rows = pairs.iloc[np.unique(asked.rows, return_index=True)[1][chosen]].reset_index(drop=True)
         prompts, first, second = ([column[i] for i in chosen] for column in (prompts, first, second))
         # All comparisons in the order given, then all with the answers exchanged.
@@ -49,7 +50,7 @@ def pairwise_findings(scorer: InspectablePairwise[P], responses: pd.DataFrame, s
         yield from _sample_findings(scorer, prepared, rows)
 
 
-def _sample_findings(scorer: InspectablePairwise[P], prepared: P, rows: pd.DataFrame) -> Iterator[Finding]:
+def _sample_findings(scorer: LocalPairScorer[P], prepared: P, rows: pd.DataFrame) -> Iterator[Finding]:
     every = np.arange(2 * len(rows))
     ids, reads = scorer.places(prepared, every)
     if scorer.markers:
@@ -58,7 +59,7 @@ def _sample_findings(scorer: InspectablePairwise[P], prepared: P, rows: pd.DataF
         yield texts.beginning(scorer.tokenizer, ids)
         end = texts.end(scorer.tokenizer, ids, [np.array([len(text) - 1]) for text in ids])
         yield end if end.status == "pass" else end._replace(remedy="look at the tokenizer and its template")
-    alone, together = alone_and_together(scorer, prepared, every)
+    alone, together = scorer.alone(prepared, every), fill(scorer.forward(prepared, every), len(every))
     sample = scores.Sample(rows, _margins(scorer, alone), _margins(scorer, together))
     for finding in scores.score_findings(
         scorer, sample, prepared.keys[: len(rows)], lambda exact: _margins(exact, exact.alone(prepared, every))
@@ -92,7 +93,7 @@ def position(forth: Floats, back: Floats) -> Finding:
     return check_rate("position", n_changed, n, description, remedy, warn=0.1, fail=0.5)
 
 
-def _margins(scorer: InspectablePairwise[P], logits: Floats) -> Floats:
+def _margins(scorer: LocalPairScorer[P], logits: Floats) -> Floats:
     """Margins from the logits of all comparisons in one order, then of all exchanged; NaN where one is not finite."""
     forth, back = logits.reshape(2, -1)
     is_finite = np.isfinite(forth) & np.isfinite(back)

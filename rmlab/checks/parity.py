@@ -14,7 +14,7 @@ from rmlab.checks import numeric_causes as numeric
 from rmlab.checks.findings import Finding, check_rate, findings_table
 from rmlab.checks.numeric_causes import EXACT, HALF, Cause, half_precision, is_constant
 from rmlab.scorers import Classifier
-from rmlab.scorers.protocol import AnyScorer
+from rmlab.scorers.base import PlainScorer, Scorer
 from rmlab.servers.scorer import Remote
 from rmlab.tables import KEY, DataError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["parity", "parity_items"]
 
 Floats = NDArray[np.float64]
-Run: TypeAlias = pd.DataFrame | str | Path | AnyScorer
+Run: TypeAlias = pd.DataFrame | str | Path | PlainScorer | Scorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
 
 Row: TypeAlias = tuple[Finding, float]

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.checks.findings import Finding
-from rmlab.scorers.protocol import Inspectable, InspectablePairwise
+from rmlab.scorers.local import LocalModel
 from rmlab.scoring.self_check import apart, tolerance
 from rmlab.tables import KEY
 
 Floats = NDArray[np.float64]
-S = TypeVar("S", Inspectable[Any], InspectablePairwise[Any])
+S = TypeVar("S", bound=LocalModel[Any])
 
 
 class Sample(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.judges.questions import Answer, Question, Sampling, count_tokens, decode, encode
-from rmlab.scorers.types import Provenance
+from rmlab.scorers.base import Provenance
 from rmlab.scoring.judged import show_items, split_by_judge
 from rmlab.scoring.texts import comparisons
 from rmlab.store import Store
@@ -204,7 +204,7 @@ def list_questions(judge: "Judge", responses: pd.DataFrame) -> "list[tuple[Judge
     responses = tables.check_responses(responses)
     if judge.takes == "pair":
         _, texts = comparisons(responses)
-        return [(judge, judge.questions(texts.prompts, list(zip(*texts.answers, strict=True))))]
+        return [(judge, judge.questions(texts.prompts, texts.answers))]
     runs = []
     for part_judge, rows in split_by_judge(judge, responses):
         prompts, candidates, _, _ = show_items(part_judge, responses.iloc[rows])

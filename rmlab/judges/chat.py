@@ -13,8 +13,8 @@ import pandas as pd
 from rmlab.judges.asking import Respondent, list_questions, split_answered
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling, count_tokens, encode
 from rmlab.records import write_file
-from rmlab.scorers.streaming import fingerprint
-from rmlab.scorers.types import Provenance
+from rmlab.scorers.base import Provenance
+from rmlab.scorers.local import hash_parts
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -94,7 +94,7 @@ class Chat(Respondent):
     def fingerprint(self) -> str:
         """Hash of the model, the whole address, and the sampling: another port or path may be another model."""
         server = {"model": self.model, "url": self.client.url, "version": self.version}
-        return fingerprint({"answers": 2} | server | {"seed": self.sampling.seed, "sampling": self.fields})
+        return hash_parts({"answers": 2} | server | {"seed": self.sampling.seed, "sampling": self.fields})
 
     def body(self, question: Question) -> dict[str, object]:
         """Return the body of one request. Each sample is a request of its own, with a seed of its own."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from rmlab.judges.asking import Respondent
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling
-from rmlab.scorers.types import Provenance
+from rmlab.scorers.base import Provenance
+from rmlab.scorers.local import hash_parts, versions
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class Local(Respondent):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights, the chat template, the number type and the sampling."""
-        from rmlab.scorers.streaming import fingerprint
-
-        return fingerprint(
+        return hash_parts(
             {"answers": 2, "content": self.checkpoint.content, "dtype": str(self.dtype)}
             | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
         )
@@ -74,7 +73,6 @@ class Local(Respondent):
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
         from rmlab.inference.rendering import pinned_date
-        from rmlab.scorers.streaming import versions
 
         return {
             "model": self.checkpoint.name,

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from rmlab.judges import verdicts
 from rmlab.judges.asking import Replies, Respondent, ask
 from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, both_orders, shuffled_order
+from rmlab.scorers import base
+from rmlab.scorers.base import SILENT, Judged, Prompt, Provenance
+from rmlab.scorers.local import hash_parts
 from rmlab.scorers.pairwise import mean_log_odds
-from rmlab.scorers.streaming import fingerprint
-from rmlab.scorers.types import SILENT, Judged, Prompt, Provenance
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -23,7 +24,7 @@ UNPARSABLE, FAILED = SILENT
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(base.Judge):
     """A model that is asked in words: base of the three kinds.
 
     A kind says in which orders the answers are shown (`orders`), what number an answer says (`read_answer`), and what
@@ -72,6 +73,11 @@ class Judge:
         raise NotImplementedError
 
     @property
+    def travels(self) -> bool:  # type: ignore[override]
+        """Whether copies may ask on other machines: a server's budget is one client's."""
+        return getattr(self.respondent, "client", None) is None
+
+    @property
     def options(self) -> dict[str, object]:
         """Values that change a verdict but no answer."""
         parts = [judge.fingerprint for judge in self.apart.values()]
@@ -82,7 +88,7 @@ class Judge:
     def fingerprint(self) -> str:
         """Hash of the model, the words of the question, and how votes are counted."""
         parts = {"model": self.respondent.fingerprint, "question": self.template.text, "takes": self.takes}
-        return fingerprint(parts | self.options)
+        return hash_parts(parts | self.options)
 
     def provenance(self) -> Provenance:
         """Return the model, the words of the question, and how votes are counted."""

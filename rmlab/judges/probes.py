@@ -13,7 +13,7 @@ from rmlab import tables
 from rmlab.judges.asking import ask
 from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, Judge, PairJudge
 from rmlab.judges.questions import load_template, reworded
-from rmlab.scorers.types import Prompt
+from rmlab.scorers.base import Prompt
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError, group_codes

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
-from rmlab.scorers.types import Prompt
+from rmlab.scorers.base import Prompt
 from rmlab.tables import DataError, nearest
 
 Messages = list[dict[str, str]]

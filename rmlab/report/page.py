@@ -15,7 +15,7 @@ from rmlab.report import formats
 from rmlab.report.browsing import Browsing, embedded
 from rmlab.report.figures import whole_figure
 from rmlab.report.results import versions_of
-from rmlab.scorers.types import Provenance
+from rmlab.scorers.base import Provenance
 from rmlab.text import escape_html, format_csv, visible
 
 if TYPE_CHECKING:

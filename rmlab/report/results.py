@@ -11,7 +11,7 @@ import pandas as pd
 from rmlab import io, metrics
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
-from rmlab.scorers.types import Provenance
+from rmlab.scorers.base import Provenance
 from rmlab.tables import DataError, check_pairs, check_scores
 
 __all__ = ["Paths", "Results", "read_results", "versions_of"]

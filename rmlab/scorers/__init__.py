@@ -1,6 +1,6 @@
 """Reward models: one score per text (classifiers, implicit rewards), or one preference per pair."""
 
-from rmlab.scorers.base import PairScorer, Scorer, StreamingPairScorer, StreamingScorer
+from rmlab.scorers.base import PairScorer, Scorer, Text
 from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
 from rmlab.scorers.classifier import Classifier, classifier
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
@@ -15,8 +15,7 @@ __all__ = [
     "Pairwise",
     "Remote",
     "Scorer",
-    "StreamingPairScorer",
-    "StreamingScorer",
+    "Text",
     "classifier",
     "from_gguf",
     "implicit_reward",

@@ -1,258 +1,271 @@
-"""Base classes of scorers: of single texts, of comparisons, and of models whose weights are on this machine."""
+"""What a scorer is: the base classes of scorers, of scorers of comparisons and of judges, and wrapped functions."""
 
-import copy
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, Unpack
+from hashlib import blake2b
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmlab.scorers.types import EncodeOptions, Prompt, Provenance, RunOptions
+from rmlab.tables import DataError, require_text
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from rmlab.inference.template import Encoded
-    from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-
-__all__ = [
-    "LocalModel",
-    "LocalOptions",
-    "LocalPairScorer",
-    "LocalScorer",
-    "PairScorer",
-    "Scorer",
-    "StreamingPairScorer",
-    "StreamingScorer",
-]
+    from rmlab.store import Store
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
-Batches = Iterable[tuple[Ints, Floats]]
-"""Text numbers and their scores, as they come."""
+
+Prompt = str | list[dict[str, str]]
+"""A question, or the messages before the answer: a list of {"role": ..., "content": ...}."""
+
+Provenance = dict[str, object]
+"""Plain values that JSON can hold: what scored the texts."""
+
+Stream = Iterator[tuple[Ints, Floats]]
+"""Positions of texts and their scores, batch by batch."""
 
 
-class Keyed(Protocol):
-    """Prepared texts: one content key for each text; texts with one key have one score."""
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The keys, in the order of the texts."""
+PlainScorer = Callable[..., ArrayLike]
+"""A function of (prompts, responses), or a scorer."""
 
 
-P = TypeVar("P", bound=Keyed)
+@dataclass(frozen=True)
+class Text:
+    """A prompt with one answer, or with two that are compared in this order."""
 
-
-class Scorer:
-    """A scorer of single texts: two lists in, one number for each text out; higher is better.
-
-    A scorer of your own may inherit from it, but need not: a function of (prompts, responses), or any object with a
-    `name` and such a call, is a scorer. NaN means "no score" and is refused unless the caller passes
-    `allow_missing=True`. A store needs a `fingerprint`, which changes with everything that changes a score.
-    """
-
-    name: str
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Stored scores are found again by it; None: they cannot be stored."""
-        return None
-
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> ArrayLike:
-        """One number for each response, in their order."""
-        raise NotImplementedError
-
-    def provenance(self) -> Provenance:
-        """Where the scores come from, as plain values."""
-        return {}
-
-
-class StreamingScorer(Scorer, Generic[P]):
-    """A scorer that chooses its own batches: `prepare` is called once, then `stream` for the texts still wanted.
-
-    With a store every batch is kept as it comes, so that an interrupted run resumes where it stopped.
-    """
-
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> P:
-        """The texts in the scorer's own form.
-
-        The result has `keys`, one content key for each text: texts with one key have one score. It may have `order`,
-        text numbers in the order in which neighbours are best scored together; `lengths`, tokens of each text; and
-        `tokens`, those of them that it does not share with an earlier one, in which progress is counted.
-        """
-        raise NotImplementedError
-
-    def stream(self, prepared: P, numbers: Ints, /) -> Batches:
-        """Numbers and scores of the texts with these `numbers`, batch by batch, in any order, each text once."""
-        raise NotImplementedError
-
-    @property
-    def terms(self) -> Sequence[tuple[float, Any]]:
-        """Weights and models of a score that is a weighted sum; with fewer than two the scorer itself streams."""
-        return []
-
-
-class PairScorer:
-    """A scorer of comparisons, for `rmlab.prefer`; any object with a `name` and `prefer` is one."""
-
-    name: str
-
-    @property
-    def fingerprint(self) -> str | None:
-        """As of `Scorer`."""
-        return None
-
-    def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> ArrayLike:
-        """One margin for each comparison: above 0 where the answer in `first` is better, 0 for a tie, NaN for none."""
-        raise NotImplementedError
-
-    def provenance(self) -> Provenance:
-        """Where the margins come from, as plain values."""
-        return {}
-
-
-class StreamingPairScorer(PairScorer, Generic[P]):
-    """A scorer of comparisons that streams: each is asked in both orders, which `average` makes one margin."""
-
-    def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> P:
-        """As of `StreamingScorer`; one text is one comparison in one order."""
-        raise NotImplementedError
-
-    def stream(self, prepared: P, numbers: Ints, /) -> Batches:
-        """As of `StreamingScorer`."""
-        raise NotImplementedError
-
-    def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
-        """Margins from the numbers of both orders, positive in favour of the answer that is first in `forward`."""
-        raise NotImplementedError
-
-
-class LocalOptions(TypedDict):
-    """What a model on this machine is made with, beside its checkpoints and its head."""
-
-    name: str
-    device: "torch.device"
-    dtype: "torch.dtype"
-    encode_options: EncodeOptions
-    run_options: RunOptions
-
-
-class LocalModel:
-    """A model on this machine: its checkpoints, tokenizer and options, and what the doctor looks at.
-
-    `encode_options`: how texts become tokens. `run_options`: how tokens are forwarded. `sums_answer`: whether the score
-    is a sum over the answer's tokens; otherwise it is read at the positions of `places`. The weights are loaded when
-    the first text is scored.
-    """
-
-    sums_answer = False
-    _loaded = ("parts", "models", "stays", "fingerprint")
-    """Members that hold weights or depend on their number type."""
-
-    def __init__(self, checkpoints: "list[Checkpoint]", **options: Unpack[LocalOptions]) -> None:
-        self.checkpoints, self.name = checkpoints, options["name"]
-        self.device, self.dtype = options["device"], options["dtype"]
-        self.encode_options, self.run_options = options["encode_options"], options["run_options"]
-        self.encoding: Provenance = {}
-
-    @property
-    def checkpoint(self) -> "Checkpoint":
-        """The checkpoint of the model, or of the first of several."""
-        return self.checkpoints[0]
-
-    @property
-    def resident(self) -> "list[Checkpoint]":
-        """The checkpoints whose weights are on the device at once."""
-        return self.checkpoints
+    prompt: Prompt
+    answers: tuple[str, ...]
 
     @cached_property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The transformers tokenizer."""
-        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-
-        return load_tokenizer(self.checkpoint)
-
-    @property
-    def longest(self) -> int | None:
-        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        from rmlab.scorers.models.backbone import window
-
-        windows = [window(checkpoint.config) for checkpoint in self.checkpoints]
-        return self.encode_options["max_length"] or min((size for size in windows if size is not None), default=None)
-
-    @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers model that is forwarded; loads the weights."""
-        raise NotImplementedError
-
-    @property
-    def head_title(self) -> str:
-        """Which head is read, for people."""
-        raise NotImplementedError
-
-    def alone(self, prepared: Any, numbers: Ints, /) -> Floats:
-        """Scores of the texts, each forwarded by itself: the reference for everything faster."""
-        raise NotImplementedError
-
-    def places(self, prepared: Any, numbers: Ints, /) -> tuple[list[NDArray[np.int32]], list[Ints]]:
-        """Token ids of the texts and the positions that are read in each."""
-        raise NotImplementedError
-
-    def in_float32(self) -> Self:
-        """The same model with float32 weights, which are loaded anew, to see what half precision costs."""
-        import torch
-
-        twin = copy.copy(self)
-        for member in self._loaded:
-            twin.__dict__.pop(member, None)
-        twin.dtype = torch.float32
-        return twin
-
-    def _describe(self, forwarded: Mapping[str, object], **details: object) -> Provenance:
-        """The provenance: checkpoint, `details`, number type, device, versions, and how texts were encoded."""
-        from rmlab.scorers.streaming import versions
-
-        checkpoint = self.checkpoint
-        plain: Provenance = {"model": checkpoint.name, "revision": checkpoint.revision, "content": checkpoint.content}
-        machine = {"dtype": str(self.dtype).removeprefix("torch."), "device": str(self.device), "versions": versions()}
-        return plain | details | machine | dict(forwarded) | self.encoding
+    def key(self) -> str:
+        """Hash of the content: a store finds the text's score by it."""
+        body = json.dumps((self.prompt, *self.answers), ensure_ascii=False, sort_keys=True)
+        return blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-class LocalScorer(LocalModel, StreamingScorer[P]):
-    """A model on this machine that scores single texts."""
+class Scorer(ABC):
+    """Scores texts in batches of its own choice; base class of models and servers.
 
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Floats:
-        """Scores of `responses` to `prompts`, one each, shape (n,)."""
-        from rmlab.scorers.streaming import gather
+    A function of (prompts, responses), or an object with a `name` and such a call, is a scorer without this class. A
+    score is a number, higher is better; NaN means "no score" and is refused unless the caller allows it.
 
-        return gather(self.stream(self.prepare(prompts, responses), np.arange(len(responses))), responses, self.name)
-
-    def _encode(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> "Encoded":
-        """The texts as token ids; the provenance then says how they were encoded."""
-        from rmlab.inference.template import encode
-
-        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
-        self.encoding = {
-            "template": encoded.source,
-            "template_hash": encoded.template_hash,
-            "truncated": int(np.sum(encoded.truncated)),
-            "date_string": encoded.date,
-            "convention": self.encode_options["convention"],
-        }
-        return encoded
-
-
-class LocalPairScorer(LocalModel, StreamingPairScorer[P]):
-    """A model on this machine that compares two answers.
-
-    `markers`: whether its head reads marker tokens inside the text. `asked`: who wrote the words around the answers.
+    Attributes
+    ----------
+    name : str
+        The model's name in every table.
+    columns : tuple of str
+        Names of further numbers that `stream` gives of each text behind its score.
     """
 
-    markers: bool
-    asked: str
+    name: str
+    columns: tuple[str, ...] = ()
+    travels: ClassVar[bool] = True
+    """Whether copies may score on other machines."""
 
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> Any:
-        """Comparisons as tokens, however long."""
-        raise NotImplementedError
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """Changes with everything that changes a score; None: the scores cannot be stored."""
+        return None
+
+    @abstractmethod
+    def stream(self, texts: Sequence[Text], /) -> Stream:
+        """Yield positions in `texts` and their scores, each position once, in any order.
+
+        The scores of a batch have shape (n,), or (n, 1 + columns).
+        """
+
+    def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
+        """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
+        return None
+
+    @property
+    def terms(self) -> "Sequence[tuple[float, Scorer]]":
+        """Weights and scorers of a score that is a weighted sum, each stored by itself; else empty."""
+        return []
+
+    def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
+        """Leave the device, if another model needs its memory."""
+
+    def provenance(self) -> Provenance:
+        """Return where the scores come from, as plain values."""
+        return {}
+
+    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Floats:
+        """Return the scores of `responses` to `prompts`, shape (n,)."""
+        return gather_scores(self, [Text(p, (r,)) for p, r in zip(prompts, responses, strict=True)])
+
+
+class PairScorer(Scorer):
+    """Compares two answers, for `rmlab.prefer`: `stream` gives texts of two answers a margin.
+
+    An object with a `name` and `prefer(prompts, first, second)` is one without this class. A margin is above 0 where
+    the answer written first is better, and 0 for a tie.
+
+    Attributes
+    ----------
+    both_orders : bool
+        Whether each comparison is asked in both orders, which `average` makes one margin.
+    """
+
+    both_orders = True
+
+    def average(self, forward: Floats, exchanged: Floats, /) -> Floats:
+        """Return the margins, from those of both orders; positive for the answer that is first in `forward`."""
+        return (forward - exchanged) / 2
+
+    def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> Floats:
+        """Return the margin of each comparison, shape (n,)."""
+        rows = list(zip(prompts, first, second, strict=True))
+        texts = [Text(prompt, (left, right)) for prompt, left, right in rows]
+        if not self.both_orders:
+            return gather_scores(self, texts)
+        texts += [Text(prompt, (right, left)) for prompt, left, right in rows]
+        return self.average(*gather_scores(self, texts).reshape(2, -1))
+
+    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Floats:
+        """Raise TypeError: single answers have no margin."""
+        raise TypeError(f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its method prefer")
+
+
+SILENT = ("unparsable", "failed")
+"""Verdicts of a judge that answered nothing readable, and of one that did not answer."""
+
+
+class Judged(NamedTuple):
+    """Verdicts of a judge.
+
+    `values`: one array per item, NaN where nothing can be read. Of a pair it holds one number, above 0 where the first
+    answer is better; of a single answer the rating; of a list one number per answer. `verdict`: one word per item,
+    those in `SILENT` without a number. `columns`: further columns, a number per item. `about`: counts for provenance.
+    """
+
+    values: list[Floats]
+    verdict: list[str]
+    columns: dict[str, Floats]
+    about: Provenance
+
+
+class Judge(ABC):
+    """Asks a model in words, whose answers may not be readable; `rmlab.judge` makes one.
+
+    `takes`: what one question shows: an "answer", a "pair" (for `rmlab.prefer`), or the "list" of all answers to a
+    prompt. `apart`: judges of some subsets, by the subset's name.
+    """
+
+    name: str
+    takes: ClassVar[Literal["answer", "pair", "list"]]
+    travels: ClassVar[bool] = True
+    apart: "Mapping[str, Judge]"
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Hash of all that changes a verdict."""
+
+    @abstractmethod
+    def judge(
+        self,
+        prompts: Sequence[Prompt],
+        candidates: Sequence[tuple[str, ...]],
+        /,
+        *,
+        store: "Store | None" = None,
+        progress: bool | None = None,
+    ) -> Judged:
+        """Return the verdicts on each prompt's candidates; raw answers go to the store, and none is asked for twice."""
+
+    @abstractmethod
+    def provenance(self) -> Provenance:
+        """Return the model, the words of the question, and how votes are counted."""
+
+
+class _Called(Scorer):
+    """A function of columns of texts, `batch` texts a call; all at once without."""
+
+    def __init__(self, model: object, function: Callable[..., ArrayLike], batch: int | None) -> None:
+        self.model, self.function, self.batch = model, function, batch
+        self.name, self.fingerprint = name_of(model), getattr(model, "fingerprint", None) or None
+
+    def stream(self, texts: Sequence[Text], /) -> Stream:
+        size = self.batch or max(len(texts), 1)
+        for start in range(0, len(texts), size):
+            part = texts[start : start + size]
+            answers = ([*column] for column in zip(*(text.answers for text in part), strict=True))
+            scores = self.function([text.prompt for text in part], *answers)
+            yield np.arange(start, start + len(part)), scores  # type: ignore[misc]  # whoever stores them checks them
+
+    def provenance(self) -> Provenance:
+        code = self.model if hasattr(self.model, "__qualname__") else type(self.model)
+        details = self.model.provenance() if hasattr(self.model, "provenance") else {}
+        return {"scorer": f"{code.__module__}.{code.__qualname__}", **details}
+
+
+class _CalledPairs(_Called, PairScorer):
+    """The same for a function `prefer`, which is asked in one order."""
+
+    both_orders = False
+
+
+def as_scorer(model: object, batch: int | None = None) -> Scorer:
+    """Return the scorer itself, or a function or an object with a name and a call in the form of one.
+
+    >>> def brevity(prompts, responses):
+    ...     return [-len(response) for response in responses]
+    >>> as_scorer(brevity).name, as_scorer(brevity)(["Hi"], ["Hello"]).tolist()
+    ('brevity', [-5.0])
+    """
+    if isinstance(model, Scorer) and not isinstance(model, PairScorer):
+        return model
+    name = name_of(model)
+    if isinstance(model, PairScorer) or not callable(model):
+        hint = "; it compares two answers: use rmlab.prefer" if hasattr(model, "prefer") else ""
+        raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
+    return _Called(model, model, batch)
+
+
+def as_pair_scorer(model: object, batch: int | None = None) -> PairScorer:
+    """Return the scorer itself, or an object with a name and `prefer` in the form of one."""
+    if isinstance(model, PairScorer):
+        return model
+    name, prefer = name_of(model), getattr(model, "prefer", None)
+    if not callable(prefer):
+        raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
+    return _CalledPairs(model, prefer, batch)
+
+
+def name_of(model: object) -> str:
+    """Return its `name`, or a function's `__name__`."""
+    name = getattr(model, "name", None) or getattr(model, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"model: {type(model).__name__} {model!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
+            "folder, a function of (prompts, responses), or an object with a name and such a call"
+        )
+    require_text("name", name)
+    return name
+
+
+def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
+    """Return the scores in the order of the texts; raise DataError where one is not finite."""
+    scores = fill(scorer.stream(texts), len(texts))
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
+        raise DataError(
+            f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples}). An overflow "
+            "in half precision is the usual cause: score with dtype='float32'."
+        )
+    return scores
+
+
+def fill(batches: Iterable[tuple[Ints, Floats]], n: int) -> Floats:
+    """Return the scores of `n` texts in their order, without further columns; NaN where none came."""
+    scores = np.full(n, np.nan)
+    for positions, values in batches:
+        rows = np.asarray(values)
+        scores[positions] = rows if rows.ndim == 1 else rows[:, 0]
+    return scores

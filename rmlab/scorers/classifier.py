@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import LocalOptions, LocalScorer
+from rmlab.scorers.base import Prompt, Provenance, Stream
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import refuse_new_weights
+from rmlab.scorers.local import LocalOptions, LocalScorer, Prepared, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, remakable, require_convention
-from rmlab.scorers.types import Prompt, Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ _SENTINEL = "zebra"
 
 
 class Classifier(LocalScorer[Prepared]):
-    """A loaded-on-demand reward model; made by `classifier`. Call it, or prepare texts and stream their scores."""
+    """A loaded-on-demand reward model; made by `classifier`."""
 
     def __init__(
         self, checkpoint: Checkpoint, head: Head, *, mix: NDArray[np.float64] | None, **options: Unpack[LocalOptions]
@@ -133,12 +132,12 @@ class Classifier(LocalScorer[Prepared]):
         super().__init__([checkpoint], **options)
         self.head, self.mix = head, mix
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
-        """Token ids and content keys of the texts; needs the tokenizer, not the weights."""
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:  # type: ignore[override]
+        """Token ids of the texts; needs the tokenizer, not the weights."""
         encoded = self._encode(prompts, responses)
         return Prepared(encoded, responses, by_length=backbones.encodes(self.checkpoint.config))
 
-    def stream(self, prepared: Prepared, numbers: Ints) -> Stream:
+    def forward(self, prepared: Prepared, numbers: Ints) -> Stream:
         """Scores of the texts with these `numbers`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
         from rmlab.inference.transfers import read_late
@@ -209,17 +208,8 @@ class Classifier(LocalScorer[Prepared]):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
-        return fingerprint(
-            {
-                "content": self.checkpoint.content,
-                "head": self.head.name,
-                "mix": None if self.mix is None else self.mix.tolist(),
-                "dtype": str(self.dtype),
-                "chat_template": self.tokenizer.chat_template,
-                "vocabulary": len(self.tokenizer),
-            }
-            | self.encode_options
-        )
+        mix = None if self.mix is None else self.mix.tolist()
+        return self._hash_parts(head=self.head.name, mix=mix, end=self.end)
 
     def provenance(self) -> Provenance:
         """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.scorers.base import Prompt
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.types import Prompt
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Implicit rewards of language models: log-probability of the response, policy minus reference (DPO) or alone."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -9,13 +8,12 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import LocalOptions, LocalScorer
+from rmlab.scorers.base import Prompt, Provenance, Stream, fill
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.local import LocalOptions, LocalScorer, Prepared, hash_parts, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.language_model import LanguageModel, answer
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint, remakable, require_convention
-from rmlab.scorers.types import Prompt, Provenance
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ class ImplicitReward(LocalScorer[Prepared]):
             LanguageModel(
                 checkpoint,
                 mode=self.mode,
-                stays=partial(getattr, self, "stays"),
+                owner=self,
                 name=name,
                 device=self.device,
                 dtype=self.dtype,
@@ -165,26 +163,28 @@ class ImplicitReward(LocalScorer[Prepared]):
 
     @property
     def terms(self) -> list[tuple[float, LanguageModel]]:
-        """The models with their signs: the reward is the sum of sign times score."""
-        return list(zip((1.0, -1.0), self.models, strict=False))
+        """Policy and reference with their signs: the reward is the sum of sign times score."""
+        return list(zip((1.0, -1.0), self.models, strict=True)) if len(self.models) > 1 else []
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:
-        """Token ids and content keys of the texts; needs the tokenizers, not the weights."""
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:  # type: ignore[override]
+        """Token ids of the texts; needs the tokenizers, not the weights."""
         encoded = self._encode(prompts, responses)
         self._require_shared_tokens(encoded.ids)
         for model in self.models:
             model.encoding = self.encoding
-        # The same tokens with the answer beginning elsewhere have another reward.
-        keys = [f"{key}-{start}" for key, start in zip(encoded.keys, encoded.response_start, strict=True)]
-        return Prepared(replace(encoded, keys=keys), responses)
+        return Prepared(encoded, responses)
 
-    def stream(self, prepared: Prepared, numbers: Ints) -> Stream:
+    def forward(self, prepared: Prepared, numbers: Ints) -> Stream:
         """Rewards of the texts with these `numbers`, as they come: text numbers and their rewards."""
         numbers = np.asarray(numbers, np.intp)
         if len(self.models) == 1:
-            yield from self.models[0].stream(prepared, numbers)
+            yield from self.models[0].forward(prepared, numbers)
         elif len(numbers):
-            yield numbers, self._sum_models(lambda model: _scores_in_order(model, prepared, numbers))
+            n_texts = len(prepared.responses)
+            yield (
+                numbers,
+                self._sum_models(lambda model: fill(model.forward(prepared, numbers), n_texts)[numbers]),
+            )
 
     def alone(self, prepared: Prepared, numbers: Ints) -> Floats:
         """Rewards of the texts with these `numbers`, each forwarded by itself: the reference for everything faster."""
@@ -202,11 +202,11 @@ class ImplicitReward(LocalScorer[Prepared]):
     def _sum_models(self, values: Callable[[LanguageModel], Floats]) -> Floats:
         """The sum of sign times what each model gives; each leaves the device after its turn."""
         parts = []
-        for sign, model in self.terms:
+        for sign, model in zip((1.0, -1.0), self.models, strict=False):
             try:
                 parts.append(sign * values(model))
             finally:
-                model.leave()
+                model.free_memory()
         return np.asarray(np.sum(parts, axis=0), np.float64)
 
     def places(self, prepared: Prepared, numbers: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
@@ -236,7 +236,7 @@ class ImplicitReward(LocalScorer[Prepared]):
     def fingerprint(self) -> str:
         """Hash of all that decides a reward; rewards with the same fingerprint and text key are the same."""
         prints = [model.fingerprint for model in self.models]
-        return prints[0] if len(prints) == 1 else fingerprint({"policy minus reference": prints})
+        return prints[0] if len(prints) == 1 else hash_parts({"policy minus reference": prints})
 
     def provenance(self) -> Provenance:
         """Where the rewards come from, as plain values: models, revisions, mode, dtype, template, versions, device."""
@@ -245,7 +245,8 @@ class ImplicitReward(LocalScorer[Prepared]):
             "revision": [checkpoint.revision for checkpoint in self.checkpoints],
             "content": [checkpoint.content for checkpoint in self.checkpoints],
         }
-        return reference | self.models[0].provenance() | lists | {"fingerprint": self.fingerprint}
+        identity = {"fingerprint": self.fingerprint} | self.encoding
+        return reference | self.models[0].provenance() | lists | identity
 
     def _require_shared_tokens(self, ids: list[NDArray[np.int32]]) -> None:
         """Raise DataError unless the reference reads the same tokens out of the policy's ids."""
@@ -269,12 +270,3 @@ class ImplicitReward(LocalScorer[Prepared]):
     @cached_property
     def _reference_tokenizer(self) -> "PreTrainedTokenizerBase":
         return load_tokenizer(self.checkpoints[1])
-
-
-def _scores_in_order(model: LanguageModel, prepared: Prepared, numbers: Ints) -> Floats:
-    """All scores of a model's stream, in the order of `numbers`."""
-    place = {int(text): i for i, text in enumerate(numbers)}
-    scores = np.full(len(numbers), np.nan)
-    for texts, values in model.stream(prepared, numbers):
-        scores[[place[int(text)] for text in texts]] = values
-    return scores

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import LocalOptions, LocalPairScorer
+from rmlab.scorers.base import Prompt, Provenance, Stream
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import refuse_new_weights
 from rmlab.scorers.forms import (
@@ -21,12 +21,11 @@ from rmlab.scorers.forms import (
     order_name,
     require_one_of_each,
 )
+from rmlab.scorers.local import LocalOptions, LocalPairScorer, longest_first, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.first_token import generated
 from rmlab.scorers.models.heads import layers
 from rmlab.scorers.models.vocabulary import Vocabulary
-from rmlab.scorers.streaming import Stream, fingerprint, gather, order, remakable, require_convention
-from rmlab.scorers.types import Prompt, Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -120,11 +119,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
         log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
         """
         require_one_of_each(prompts, first, second)
-        left, right = [*first, *second], [*second, *first]
-        prepared = self.prepare([*prompts, *prompts], left, right)
-        names = [*map(order_name, left, right)]
-        forward, exchanged = gather(self.stream(prepared, np.arange(len(left))), names, self.name).reshape(2, -1)
-        return self.average(forward, exchanged)
+        return super().prefer(prompts, first, second)
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
@@ -136,7 +131,9 @@ class Pairwise(LocalPairScorer[Comparisons]):
             return (forward - exchanged) / 2
         return mean_log_odds(forward, exchanged)
 
-    def prepare(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Comparisons:
+    def prepare(  # type: ignore[override]
+        self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
+    ) -> Comparisons:
         """Token ids and content keys of the comparisons, each in the order given; needs the tokenizer, not the weights.
 
         One text is one comparison in one order: for both orders, prepare each comparison twice.
@@ -149,7 +146,9 @@ class Pairwise(LocalPairScorer[Comparisons]):
         groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
         # Language models share a prompt's beginning; the others are padded, so that length is what neighbours share.
         shares = self.form.task == "AutoModelForCausalLM"
-        return Comparisons(texts, groups, keys, np.argsort(groups, kind="stable") if shares else order(texts.ids, keys))
+        return Comparisons(
+            texts, groups, keys, np.argsort(groups, kind="stable") if shares else longest_first(texts.ids, keys)
+        )
 
     def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Texts:
         """The comparisons in the order given, however long."""
@@ -167,7 +166,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
             )
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
-    def stream(self, prepared: Comparisons, numbers: Ints) -> Stream:
+    def forward(self, prepared: Comparisons, numbers: Ints) -> Stream:
         """Logit that the answer written first is better, of the texts with these `numbers`, as the batches come."""
         numbers = np.asarray(numbers, np.intp)
         if len(numbers):
@@ -227,8 +226,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a logit."""
-        parts = {"content": self.checkpoint.content, "form": self.form.name, "dtype": str(self.dtype)}
-        return fingerprint(parts | {"chat_template": self.tokenizer.chat_template} | self.encode_options)
+        return self._hash_parts(form=self.form.name)
 
     def provenance(self) -> Provenance:
         """Where the preferences come from, as plain values."""

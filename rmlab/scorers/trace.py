@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.scorers.base import Prompt
 from rmlab.scorers.classifier import Classifier
 from rmlab.scorers.implicit import ImplicitReward
-from rmlab.scorers.types import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -2,25 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import tables
-from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer
-from rmlab.scorers.types import Provenance
-from rmlab.scoring.cluster import Ray
+from rmlab import baselines, tables
+from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer
+from rmlab.scoring.cluster import Engine, Ray, find_engine
 from rmlab.scoring.finished import check_tables, write_tables
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.merging import merge
-from rmlab.scoring.models import Model, make_pairwise, make_single, name_scorers
+from rmlab.scoring.models import Model, make_pairwise, make_single, name_scorers, open_pairwise, open_single
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
-from rmlab.scoring.workers import Engine
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -37,7 +32,7 @@ def score(
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
-    **options: Any,
+    **options: object,
 ) -> pd.DataFrame:
     """Score every response. Identical texts are scored once.
 
@@ -93,25 +88,26 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    run_options = _run_options(store, batch, allow_missing, progress)
+    run = _run_options(store, batch, allow_missing, progress, cluster)
     responses = tables.check_responses(responses)
     extra = tables.prompt_columns(responses, tables.SCORES)
     responses = select_shard(responses[[*tables.RESPONSES, *extra]], shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
-    named, workers = name_scorers(model, make_single, options, cluster)
-    if run_options.store is not None and shard is None:
-        check_tables(run_options.store, named, responses["benchmark"].unique())
+    open_model = partial(open_single, batch=batch if run.store else None)
+    named = name_scorers(model, make_single, open_model, options, on_cluster=run.engine is not None)
+    finished = run.store if shard is None else None
+    if finished is not None:
+        check_tables(finished, named, responses["benchmark"].unique())
     parts, provenance = [], {}
     for name, scorer in named.items():
-        part_options = replace(run_options, workers=workers.get(name))
-        columns, provenance[name] = _score_columns(name, scorer, responses, texts, part_options)
+        columns, provenance[name] = _score_columns(scorer, responses, texts, run)
         names = [*tables.SCORES, *(column for column in columns if column != "score")]
         scored = responses.assign(model=name, **columns)
         parts.append(scored[[*names, *(column for column in extra if column not in names)]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
-    if run_options.store is not None and shard is None:
-        write_tables(scores, run_options.store)
+    if finished is not None:
+        write_tables(scores, finished)
     return scores
 
 
@@ -125,7 +121,7 @@ def prefer(
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
-    **options: Any,
+    **options: object,
 ) -> pd.DataFrame:
     """Compare every chosen with every rejected answer of a prompt by a model that sees two answers at once.
 
@@ -158,59 +154,54 @@ def prefer(
     DataError, OSError
         As in `rmlab.score`.
     """
-    run_options = _run_options(store, batch, allow_missing, progress)
+    run = _run_options(store, batch, allow_missing, progress, cluster)
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
-    named, workers = name_scorers(model, make_pairwise, options, cluster)
-    if run_options.store is not None and shard is None:
-        check_tables(run_options.store, named, frame["benchmark"].unique(), pairs=True)
+    open_model = partial(open_pairwise, batch=batch if run.store else None)
+    named = name_scorers(model, make_pairwise, open_model, options, on_cluster=run.engine is not None)
+    finished = run.store if shard is None else None
+    if finished is not None:
+        check_tables(finished, named, frame["benchmark"].unique(), pairs=True)
     parts, provenance = [], {}
     for name, scorer in named.items():
-        part_options = replace(run_options, workers=workers.get(name))
-        if guards.is_judge(scorer) and scorer.takes == "pair":
-            columns, provenance[name] = judge_pairs(name, scorer, texts, part_options)
+        if isinstance(scorer, Judge):
+            columns, provenance[name] = judge_pairs(scorer, texts, run)
             parts.append(pd.concat([frame.drop(columns=["margin", "outcome"]).assign(model=name), columns], axis=1))
-            continue
-        margin, provenance[name] = _score_margins(name, scorer, texts, part_options)
-        parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
+        else:
+            margin, provenance[name] = _score_margins(scorer, texts, run)
+            parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
-    if run_options.store is not None and shard is None:
-        write_tables(pairs, run_options.store)
+    if finished is not None:
+        write_tables(pairs, finished)
     return pairs
 
 
-def _run_options(store: str | Path | None, batch: int, allow_missing: bool, progress: bool | None) -> RunOptions:
+def _run_options(
+    store: str | Path | None, batch: int, allow_missing: bool, progress: bool | None, cluster: str | Engine | None
+) -> RunOptions:
     if not isinstance(batch, int) or batch < 1:
         raise DataError(f"batch: {batch!r} is not allowed. Give the number of texts of a call, 1 or more.")
-    return RunOptions(None if store is None else Store(store), batch, allow_missing, progress)
+    return RunOptions(None if store is None else Store(store), allow_missing, progress, find_engine(cluster))
 
 
 def _score_columns(
-    name: str, scorer: AnyScorer, responses: pd.DataFrame, texts: Texts, options: RunOptions
-) -> tuple[dict[str, Any], Provenance]:
+    scorer: Scorer | Judge, responses: pd.DataFrame, texts: Texts, run: RunOptions
+) -> tuple[dict[str, Floats | pd.Series], Provenance]:
     """The score of each response and further columns of the scorer, and the provenance."""
-    if guards.is_judge(scorer) and scorer.takes != "pair":
-        score, verdict, provenance = judge_scores(name, scorer, responses, options)
+    if isinstance(scorer, Judge):
+        score, verdict, provenance = judge_scores(scorer, responses, run)
         return {"score": score, "verdict": verdict}, provenance
-    is_single = guards.is_streaming(scorer) and not guards.is_pairwise(scorer)
-    if not guards.is_plain(scorer) and not is_single:
-        hint = "; it compares two answers: use rmlab.prefer" if guards.is_pairwise(scorer) else ""
-        raise TypeError(f"scorer {name!r} cannot be called with (prompts, responses){hint}")
-    scored = score_texts(name, scorer, texts, options)
-    columns = {"score": scored.scores} | scored.columns
-    return {column: values[texts.rows] for column, values in columns.items()}, scored.provenance
+    if baselines.is_baseline(scorer.name):  # costs nothing: it is computed anew, and here
+        run = replace(run, store=None, engine=None)
+    scored = score_texts(scorer, texts, run)
+    rows = scored.rows[texts.rows]
+    return dict(zip(("score", *scorer.columns), rows.T, strict=True)), scored.provenance
 
 
-def _score_margins(
-    name: str, scorer: AnyScorer, texts: Texts, options: RunOptions
-) -> tuple[NDArray[np.float64], Provenance]:
+def _score_margins(scorer: Scorer, texts: Texts, run: RunOptions) -> tuple[Floats, Provenance]:
     """Margin of each comparison, and the provenance."""
-    if not guards.is_pairwise(scorer):
-        raise TypeError(f"scorer {name!r} has no prefer(prompts, first, second); use rmlab.score for single texts")
-    if not guards.is_streaming_pairwise(scorer):
-        scored = score_texts(name, scorer, texts, options)
-        return scored.scores[texts.rows], scored.provenance
-    ordered = both_orders(texts)
-    scored = score_texts(name, scorer, ordered, options)
-    chosen_first, rejected_first = scored.scores[ordered.rows].reshape(2, -1)
-    return scorer.average(chosen_first, rejected_first), scored.provenance
+    assert isinstance(scorer, PairScorer)
+    asked = both_orders(texts) if scorer.both_orders else texts
+    scored = score_texts(scorer, asked, run)
+    margins = scored.rows[asked.rows, 0]
+    return scorer.average(*margins.reshape(2, -1)) if scorer.both_orders else margins, scored.provenance

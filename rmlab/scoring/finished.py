@@ -11,8 +11,7 @@ import pandas as pd
 
 from rmlab.io import write_pairs, write_scores
 from rmlab.io.native import PAIRS, SIDECAR
-from rmlab.scorers.guards import provenance_of
-from rmlab.scorers.protocol import AnyScorer
+from rmlab.scorers.base import Judge, Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -38,7 +37,7 @@ def file_name(model: str, benchmark: str, *, pairs: bool = False) -> str:
 
 
 def check_tables(
-    store: Store, scorers: Mapping[str, AnyScorer], benchmarks: Iterable[str], *, pairs: bool = False
+    store: Store, scorers: Mapping[str, Scorer | Judge], benchmarks: Iterable[str], *, pairs: bool = False
 ) -> None:
     """Raise DataError, before a long run, where a table would replace that of another model of the same name."""
     for benchmark in benchmarks:
@@ -47,7 +46,7 @@ def check_tables(
             table, sidecar = store.read_table(file), store.read_table(file + SIDECAR)
             if table is None or sidecar is None:
                 continue
-            stored_weights, weights = _weights(_run_in_sidecar(sidecar, name)), _weights(provenance_of(scorer))
+            stored_weights, weights = _weights(_run_in_sidecar(sidecar, name)), _weights(scorer.provenance())
             if stored_weights is not None and stored_weights != weights:
                 raise DataError(
                     f"store: {store}/{file} holds the table of another model named {name!r}, with other weights. Give "

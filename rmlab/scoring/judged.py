@@ -2,57 +2,45 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
-from rmlab.scorers.guards import provenance_of
-from rmlab.scorers.protocol import Judge
-from rmlab.scorers.types import SILENT, Judged, Prompt, Provenance
-from rmlab.scoring.progress import open_bar
-from rmlab.scoring.run import RunOptions, count_texts
+from rmlab.scorers.base import SILENT, Floats, Ints, Judge, Judged, Prompt, Provenance, Text
+from rmlab.scoring.batches import describe_scorer
+from rmlab.scoring.cluster import spread_judge
+from rmlab.scoring.run import RunOptions, count_texts, open_bar
 from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.tables import PROMPT, DataError, group_codes
 
-__all__ = ["judge_pairs", "judge_scores", "show_items", "split_by_judge"]
-
-Ints = NDArray[np.intp]
 J = TypeVar("J", bound=Judge)
 
 
-def judge_pairs(name: str, judge: Judge, texts: Texts, options: RunOptions) -> tuple[pd.DataFrame, Provenance]:
+def judge_pairs(judge: Judge, texts: Texts, options: RunOptions) -> tuple[pd.DataFrame, Provenance]:
     """Columns of the pairs, one value per table row: margin, outcome, verdict and the judge's own."""
     start = time.perf_counter()
-    judged = _judge(judge, texts.prompts, list(zip(*texts.answers, strict=True)), options)
-    _refuse_silent(name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:3]])
+    judged = _judge(judge, texts.prompts, texts.answers, options)
+    _refuse_silent(judge.name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:3]])
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame({"margin": np.nan} | judged.columns, index=range(len(decided)))
     columns = columns.assign(verdict=pd.Series(judged.verdict, dtype="str"), outcome=tables.outcome(decided))
     return columns.iloc[texts.rows].reset_index(drop=True), _provenance(judge, [judged], start)
 
 
-def judge_scores(
-    name: str, judge: Judge, responses: pd.DataFrame, options: RunOptions
-) -> tuple[NDArray[np.float64], pd.Series, Provenance]:
+def judge_scores(judge: Judge, responses: pd.DataFrame, options: RunOptions) -> tuple[Floats, pd.Series, Provenance]:
     """Score and verdict of each response, and the provenance; subsets of another judge go to that one."""
     start = time.perf_counter()
     score, verdict = np.full(len(responses), np.nan), np.full(len(responses), "", object)
     parts = []
     for part_judge, rows in split_by_judge(judge, responses):
         prompts, candidates, item, place = show_items(part_judge, responses.iloc[rows])
-        part_options = options
-        if options.workers is not None:
-            part_options = replace(options, workers=replace(options.workers, make=partial(_return, part_judge)))
-        judged = _judge(part_judge, prompts, candidates, part_options)
+        judged = _judge(part_judge, prompts, candidates, options)
         first_rows = [responses.iloc[rows[int((item == i).argmax())]] for i in _silent_items(judged)[:3]]
         names = [", ".join(f"{column} {row[column]}" for column in PROMPT) for row in first_rows]
-        _refuse_silent(name, judged, options, names)
+        _refuse_silent(judge.name, judged, options, names)
         score[rows] = [judged.values[i][p] for i, p in zip(item, place, strict=True)]
         verdict[rows] = [judged.verdict[i] for i in item]
         parts.append(judged)
@@ -64,7 +52,7 @@ def show_items(judge: Judge, responses: pd.DataFrame) -> tuple[list[Prompt], lis
     prompts, texts = responses["prompt"].tolist(), responses["response"].tolist()
     if judge.takes == "answer":
         unique = unique_texts(responses[tables.KEY], prompts, texts)
-        return unique.prompts, [(text,) for text in unique.answers[0]], unique.rows, np.zeros(len(unique.rows), np.intp)
+        return unique.prompts, unique.answers, unique.rows, np.zeros(len(unique.rows), np.intp)
     group, first_rows = group_codes(responses, PROMPT)
     place = np.asarray(responses.groupby(group, sort=False).cumcount(), np.intp)
     answers: list[list[str]] = [[] for _ in first_rows]
@@ -76,29 +64,24 @@ def show_items(judge: Judge, responses: pd.DataFrame) -> tuple[list[Prompt], lis
 def split_by_judge(judge: J, responses: pd.DataFrame) -> list[tuple[J, Ints]]:
     """Which rows each judge is for; those of no subset's judge go to the judge itself."""
     subset = responses["subset"].to_numpy()
-    judges: Mapping[str, J] = judge.apart  # type: ignore[assignment]
-    rows = np.flatnonzero(~np.isin(subset, list(judges)))
-    parts = [(judge, rows)] + [(other, np.flatnonzero(subset == name)) for name, other in judges.items()]
-    return [(part_judge, rows) for part_judge, rows in parts if len(rows)]
+    rows = np.flatnonzero(~np.isin(subset, list(judge.apart)))
+    parts = [(judge, rows)] + [(other, np.flatnonzero(subset == name)) for name, other in judge.apart.items()]
+    return [(part_judge, rows) for part_judge, rows in parts if len(rows)]  # type: ignore[misc]
 
 
 def _judge(judge: Judge, prompts: list[Prompt], candidates: list[tuple[str, ...]], options: RunOptions) -> Judged:
-    """What the judge says, asked here or on the cluster."""
-    if options.workers is None:
+    """The verdicts, asked here or on the cluster."""
+    if options.engine is None or not judge.travels:
         return judge.judge(prompts, candidates, store=options.store, progress=options.progress)
-    blocks = {}
-    with open_bar(judge.name, "item", len(prompts), 0, options.progress) as bar:
-        for first, judged in options.workers.judge(judge.name, prompts, candidates, options.store):
+    items, blocks = [Text(*item) for item in zip(prompts, candidates, strict=True)], {}
+    with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
+        for first, judged in spread_judge(judge, items, options.engine, options.store):
             blocks[first] = judged
             bar.update(len(judged.verdict))
     parts = [blocks[first] for first in sorted(blocks)]
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     values, verdict = [v for part in parts for v in part.values], [v for part in parts for v in part.verdict]
     return Judged(values, verdict, columns, _add_counts(parts))
-
-
-def _return(judge: J) -> J:
-    return judge
 
 
 def _silent_items(judged: Judged) -> list[int]:
@@ -114,20 +97,19 @@ def _refuse_silent(name: str, judged: Judged, options: RunOptions, first: Sequen
     counts = {word: sum(judged.verdict[i] == word for i in silent) for word in SILENT}
     failures = judged.about.get("failures")
     reasons = "".join(f"; {reason} ({n})" for reason, n in failures.items()) if isinstance(failures, dict) else ""
-    hint = " The answers are in the store: what failed is asked again, nothing else." if options.store else ""
     raise DataError(
         f"judge {name!r}: {counts['unparsable']} of {len(judged.values)} items got an answer without a verdict, "
-        f"{counts['failed']} got none{reasons}; first: {'; '.join(first)}. Pass allow_missing=True to count them as "
-        f"missing.{hint}"
+        f"{counts['failed']} got none{reasons}; first: {'; '.join(first)}. Run again with the same store= to ask the "
+        "failed ones again, or pass allow_missing=True to count them as missing."
     )
 
 
 def _provenance(judge: Judge, parts: Sequence[Judged], start: float) -> Provenance:
-    """What the judge says of itself, and the counts of its parts together."""
+    """The judge's provenance, and the counts of its parts together."""
     verdicts = Counter(word for judged in parts for word in judged.verdict)
     n_items, n_missing = verdicts.total(), sum(len(_silent_items(judged)) for judged in parts)
     counts = count_texts(start, n_items, n_items - n_missing, n_missing)
-    return provenance_of(judge) | counts | _add_counts(parts) | {"verdicts": dict(verdicts)}
+    return describe_scorer(judge) | counts | _add_counts(parts) | {"verdicts": dict(verdicts)}
 
 
 def _add_counts(parts: Sequence[Judged]) -> Provenance:

@@ -4,123 +4,107 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rmlab import baselines, scorers, tables
-from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer
-from rmlab.scoring.cluster import find_engine
-from rmlab.scoring.workers import Engine, Workers
+from rmlab.scorers.base import Judge, PlainScorer, Scorer, as_pair_scorer, as_scorer
 from rmlab.tables import DataError
 
-__all__ = ["Model", "Options", "make_pairwise", "make_single", "name_scorers"]
-
-Model = str | Path | AnyScorer
+Model = str | Path | PlainScorer | Scorer | Judge
 """A model by its name, or a scorer."""
 
-Options = dict[str, Any]
+Options = Mapping[str, object]
 """Keywords of the function that makes a named model: it checks their values."""
+
+Opened = Scorer | Judge
+
+
+def open_single(model: object, batch: int | None) -> Opened:
+    """A scorer of single answers, or a judge of answers or lists."""
+    return model if isinstance(model, Judge) and model.takes != "pair" else as_scorer(model, batch)
+
+
+def open_pairwise(model: object, batch: int | None) -> Opened:
+    """A scorer of comparisons, or a judge of them."""
+    return model if isinstance(model, Judge) and model.takes == "pair" else as_pair_scorer(model, batch)
+
+
+def make_single(model: str | Path, options: Options) -> object:
+    """The baseline of that name, or the model that `rmlab.classifier` makes."""
+    classifier: Callable[..., Scorer] = scorers.classifier
+    return baselines.ALL[str(model)] if str(model) in baselines.ALL else classifier(model, **options)
+
+
+def make_pairwise(model: str | Path, options: Options) -> object:
+    """The model that `rmlab.pairwise` makes."""
+    if str(model) in baselines.ALL:
+        raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
+    pairwise: Callable[..., Scorer] = scorers.pairwise
+    return pairwise(model, **options)
 
 
 def name_scorers(
     model: Model | Sequence[Model],
-    make: Callable[[str | Path, Options], AnyScorer],
+    make: Callable[[str | Path, Options], object],
+    open_model: Callable[[object], Opened],
     options: Options,
-    cluster: str | Engine | None,
-) -> tuple[dict[str, AnyScorer], dict[str, Workers]]:
-    """Name -> scorer, in the order given, and the workers of those that score on a cluster.
-
-    `make`: from a string and the options to a scorer.
-    """
+    *,
+    on_cluster: bool,
+) -> dict[str, Opened]:
+    """Name -> scorer, in the order given. `make`: from a string and the options to a scorer."""
     models: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
     if not models:
         raise DataError("model: the list is empty. Give at least one scorer, baseline name or model id.")
-    names = _split_names(options.get("name"), len(models))
     if options and not any(isinstance(item, str | Path) and str(item) not in baselines.ALL for item in models):
         raise DataError(f"options {sorted(options)} are for models named by a string. Give them to the scorer itself.")
-    engine = None if cluster is None else find_engine(cluster)
-    named: dict[str, AnyScorer] = {}
-    workers: dict[str, Workers] = {}
+    names = _split_names(options.get("name"), len(models))
+    named: dict[str, Opened] = {}
     for item, wanted_name in zip(models, names, strict=True):
-        item_options = options | ({"name": wanted_name} if wanted_name is not None else {})
-        scorer, team = _make_scorer(item, make, item_options, engine)
-        name = guards.name_of(scorer)
-        if isinstance(options.get("name"), list | tuple) and wanted_name not in (None, name):
+        item_options = {**options, "name": wanted_name} if wanted_name is not None else options
+        scorer = open_model(_make(item, make, item_options, on_cluster) if isinstance(item, str | Path) else item)
+        if isinstance(options.get("name"), list | tuple) and wanted_name not in (None, scorer.name):
             raise DataError(
-                f"name: {wanted_name!r} for {name!r}, which is neither a model id nor a folder and keeps its name"
+                f"name: {wanted_name!r} for {scorer.name!r}, which keeps its name: it is no model id or folder"
             )
-        if name in named:
-            raise DataError(f"model: two scorers are named {name!r}. Give one of them another name (name=...).")
-        named[name] = scorer
-        if team is not None:
-            workers[name] = team
+        if scorer.name in named:
+            raise DataError(f"model: two scorers are named {scorer.name!r}. Give one of them another name (name=...).")
+        named[scorer.name] = scorer
     _warn_of_twins(named)
-    return named, workers
+    return named
 
 
-def make_single(model: str | Path, options: Options) -> AnyScorer:
-    """The baseline of that name, or the model that `rmlab.classifier` makes."""
-    if str(model) in baselines.ALL:
-        return baselines.ALL[str(model)]
-    _require_model(model)
-    return scorers.classifier(model, **options)
-
-
-def make_pairwise(model: str | Path, options: Options) -> AnyScorer:
-    """The model that `rmlab.pairwise` makes."""
-    if str(model) in baselines.ALL:
-        raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
-    _require_model(model)
-    return scorers.pairwise(model, **options)
-
-
-def _make_scorer(
-    model: Model, make: Callable[[str | Path, Options], AnyScorer], options: Options, engine: Engine | None
-) -> tuple[AnyScorer, Workers | None]:
-    if engine is None:
-        return (make(model, options) if isinstance(model, str | Path) else model), None
-    if isinstance(model, str | Path):
-        # Here the model only makes tokens; the options for its device are for the workers.
-        scorer = make(model, {name: value for name, value in options.items() if name not in ("device", "dtype")})
-        return scorer, Workers(engine, partial(make, model, options), is_remade=True)
-    remake = guards.remake_of(model)
-    # A server's budget is one client's, so that client stays here: several copies would each spend all of it.
-    if guards.asks_a_server(model):
-        return model, None
-    return model, Workers(engine, remake or partial(_return, model), is_remade=remake is not None)
-
-
-def _return(scorer: AnyScorer) -> AnyScorer:
+def _make(
+    item: str | Path, make: Callable[[str | Path, Options], object], options: Options, on_cluster: bool
+) -> object:
+    model, is_baseline = str(item), str(item) in baselines.ALL
+    is_path = isinstance(item, Path) or any(mark in model for mark in "/\\") or model.startswith((".", "~"))
+    if not is_baseline and not is_path and not Path(model).is_dir():
+        raise DataError(
+            f"model: unknown name {model!r}; {tables.nearest(model, baselines.NAMES)}; or a model id ('owner/name'), a "
+            "folder, or a scorer"
+        )
+    if not on_cluster or is_baseline:
+        return make(item, options)
+    # The options for the device are for the workers: this machine may have none.
+    scorer = make(item, {name: value for name, value in options.items() if name not in ("device", "dtype")})
+    scorer.remake = partial(make, item, options)  # type: ignore[attr-defined]
     return scorer
 
 
-def _split_names(name: str | Sequence[str] | None, n_models: int) -> Sequence[str | None]:
+def _split_names(name: object, n_models: int) -> Sequence[str | None]:
     """The name to give each model, None for its own."""
-    names: Sequence[str | None] = [name] * n_models if name is None or isinstance(name, str) else name
+    names: Sequence[str | None] = name if isinstance(name, list | tuple) else [name] * n_models  # type: ignore[list-item]
     if len(names) != n_models:
         raise DataError(f"name: {len(names)} names for {n_models} models. Give one for each, in their order.")
     return names
 
 
-def _warn_of_twins(named: Mapping[str, AnyScorer]) -> None:
+def _warn_of_twins(named: Mapping[str, Opened]) -> None:
     """Warn where scorers of different names share a fingerprint: one model, scored and ranked as if it were two."""
     first: dict[str, str] = {}
     for name, scorer in named.items() if len(named) > 1 else ():
-        fingerprint = guards.fingerprint_of(scorer)
-        if fingerprint is not None and first.setdefault(fingerprint, name) != name:
+        if scorer.fingerprint and first.setdefault(scorer.fingerprint, name) != name:
             warnings.warn(
-                f"scorers {first[fingerprint]!r} and {name!r} have the same fingerprint, so they are the same model; "
-                "leave one of them out, or give a changed version a fingerprint of its own",
+                f"scorers {first[scorer.fingerprint]!r} and {name!r} have the same fingerprint, so they are the same "
+                "model; leave one of them out, or give a changed version a fingerprint of its own",
                 stacklevel=4,
             )
-
-
-def _require_model(model: str | Path) -> None:
-    """Raise DataError for a string that is neither a model id nor a folder."""
-    text = str(model)
-    if isinstance(model, Path) or "/" in text or "\\" in text or text.startswith((".", "~")) or Path(text).is_dir():
-        return
-    raise DataError(
-        f"model: unknown name {text!r}; {tables.nearest(text, baselines.NAMES)}; "
-        "or a model id ('owner/name'), a folder, or a scorer"
-    )

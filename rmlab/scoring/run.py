@@ -1,159 +1,172 @@
-"""The walk of texts to their scores: read the store, stream what is missing, keep each batch as it comes."""
+"""The walk of texts to their scores: read the store, score what is missing, count."""
 
+import logging
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.baselines import Baseline
-from rmlab.records import __version__
-from rmlab.scorers import guards
-from rmlab.scorers.protocol import AnyScorer
-from rmlab.scorers.types import Provenance
-from rmlab.scoring.progress import announce, open_bar
-from rmlab.scoring.self_check import LONG, SelfCheck
+from rmlab.scorers.base import Floats, Provenance, Scorer, Text
+from rmlab.scoring.batches import describe_scorer, store_batches
+from rmlab.scoring.cluster import Engine, Spread, spread_scorer
+from rmlab.scoring.self_check import LONG, check_company
 from rmlab.scoring.texts import Texts
-from rmlab.scoring.turn import Turn, Value, prepare
-from rmlab.scoring.workers import Workers, identify
 from rmlab.store import Store
 from rmlab.tables import DataError
+from rmlab.text import line
 
-__all__ = ["RunOptions", "Scored", "count_texts", "score_texts"]
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
-Floats = NDArray[np.float64]
+LONG_SECONDS = 60.0
+"""A run that will take longer says so before it starts."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored. `batch`: texts of a call of a function; `workers`: who scores on a cluster."""
+    """How texts are scored. `engine`: who scores on a cluster."""
 
     store: Store | None = None
-    batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
-    workers: Workers | None = None
+    engine: Engine | None = None
 
 
-class Scored(NamedTuple):
-    """Of each distinct text its score and the scorer's columns, NaN where missing; and the provenance."""
+@dataclass
+class Scored:
+    """A row for each distinct text: the score, then the scorer's columns; NaN where missing.
 
-    scores: Floats
-    columns: dict[str, Floats]
-    provenance: Provenance
+    `new`, `missing`: numbers of the texts that this run scored, and of those without a score.
+    """
+
+    rows: Floats
+    new: set[int] = field(default_factory=set)
+    missing: set[int] = field(default_factory=set)
+    provenance: Provenance = field(default_factory=dict)
 
 
-def score_texts(name: str, scorer: AnyScorer, texts: Texts, options: RunOptions) -> Scored:
+def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> Scored:
     """Score distinct texts; where a score is a weighted sum of models, these take turns."""
-    start = time.perf_counter()
-    if isinstance(scorer, Baseline):  # costs missing_row: it is computed anew, and here
-        options = RunOptions(allow_missing=options.allow_missing, progress=options.progress)
-    batch = options.batch if options.store is not None else max(len(texts), 1)
-    prepared = prepare(name, scorer, texts, batch)
-    identity = identify(scorer) if options.workers is None else options.workers.identify(name, scorer)
-    if options.store is not None and not all(identity.fingerprints):
+    start, store = time.perf_counter(), options.store
+    if options.engine is not None and scorer.travels:
+        scorer = spread_scorer(scorer, options.engine, store)
+    terms = scorer.terms or [(1.0, scorer)]
+    if store is not None and not all(model.fingerprint for _, model in terms):
         raise DataError(
-            f"store: scorer {name!r} has no fingerprint, so its stored scores could not be told from those of a "
+            f"store: scorer {scorer.name!r} has no fingerprint, so its stored scores could not be told from those of a "
             "changed version. Give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
         )
-    columns = guards.columns_of(scorer)
-    total, check = np.zeros((len(texts), 1 + len(columns))), SelfCheck(name, np.zeros(len(texts)))
-    turns, runs = [], []
-    for number, (weight, model) in enumerate(prepared.terms):
-        turn = Turn(name, model, prepared, columns, options.allow_missing, number, identity.fingerprints[number])
-        check.stored = options.store is not None and number > 0
+    total, turns, runs = Scored(np.zeros((len(texts.distinct), 1 + len(scorer.columns)))), [], []
+    for number, (weight, model) in enumerate(terms, 1):
+        title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
+        must_check = "self_check" not in total.provenance
         try:
-            values = _take_turn(turn, weight, check, options)
+            turn = _take_turn(scorer, model, title, texts, options, must_check)
         finally:
-            if len(prepared.terms) > 1:
-                model.leave()
-        total += weight * _rows(values, turn)
-        check.before[:] = total[:, 0]
-        turns.append(turn)
-        if options.store is not None:
-            runs += [*options.store.runs(turn.fingerprint).values()]
-            runs += [turn.describe() | {"scored": len(turn.scored)}] if turn.scored else []
-    provenance = {"rmlab": __version__} | guards.provenance_of(scorer) | check.provenance()
-    provenance |= identity.provenance if options.workers is not None else {}
-    if options.store is not None:
-        # What a run shares with the provenance is not said again.
-        runs = [{k: value for k, value in run.items() if k != "name" and provenance.get(k) != value} for run in runs]
-    provenance |= _count(start, turns) | ({"runs": runs} if options.store is not None else {})
-    return Scored(total[:, 0], {column: total[:, 1 + place] for place, column in enumerate(columns)}, provenance)
+            if len(terms) > 1:
+                model.free_memory()
+        total.rows += weight * turn.rows
+        total.new |= turn.new
+        total.missing |= turn.missing
+        total.provenance |= turn.provenance
+        counts = {"scored": len(turn.new), "missing": len(turn.missing)}
+        turns.append({"name": model.name, "fingerprint": model.fingerprint} | counts)
+        if store is not None:
+            runs += [*store.runs(str(model.fingerprint)).values()]
+            runs += [describe_scorer(model) | {"scored": len(turn.new)}] if turn.new else []
+    about = describe_scorer(scorer) | total.provenance
+    if store is not None:
+        # A run does not repeat what it shares with the provenance.
+        about["runs"] = [{k: v for k, v in run.items() if k != "name" and about.get(k) != v} for run in runs]
+    about |= count_texts(start, len(texts.distinct), len(total.new), len(total.missing))
+    total.provenance = about | ({"terms": turns} if len(terms) > 1 else {})
+    return total
 
 
-def _take_turn(turn: Turn, weight: float, check: SelfCheck, options: RunOptions) -> Mapping[str, object]:
-    """Score of each key: what the store has, and what the model gives of the rest."""
-    prepared, store, workers = turn.prepared, options.store, options.workers
-    values = {} if store is None else store.read(turn.fingerprint, prepared.keys)
-    todo = prepared.first_numbers(values)
-    if not todo.size:
-        return values
-    tokens = guards.tokens_of(prepared.content)
-    sizes = np.ones(len(prepared.texts), np.intp) if tokens is None else tokens
-    texts = prepared.first_numbers({})
-    left, total = int(sizes[todo].sum()), int(sizes[texts].sum())
-    unit = "text" if tokens is None else "token"
-    with open_bar(turn.title, unit, total, total - left, options.progress) as bar:
-        batches = turn.stream(todo) if workers is None else workers.stream(turn, todo, store)
-        if workers is None:
-            if len(todo) >= LONG and guards.is_checkable(turn.model):
-                check(turn.model, prepared.content, todo, weight)
-                if tokens is not None and check.speed and options.progress is not False:
-                    announce(turn.title, len(texts), left, check.speed)
-            if store is not None:
-                store.note(turn.fingerprint, turn.describe())
-        try:
-            for numbers, rows in turn.check_batches(batches, todo):
-                records = turn.records(numbers, rows)
-                if store is not None and workers is None:
-                    store.append(turn.fingerprint, records)
-                values |= records
-                bar.update(int(sizes[numbers].sum()))
-                turn.refuse_missing(numbers, rows)
-        finally:
-            if store is not None:
-                store.flush()
-    return values
+def _take_turn(
+    scorer: Scorer, model: Scorer, title: str, texts: Texts, options: RunOptions, must_check: bool
+) -> Scored:
+    """One model's scores: what the store has, and what the model gives of the rest."""
+    distinct, store = texts.distinct, options.store
+    stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in distinct])
+    turn = Scored(_read_rows(model, distinct, stored))
+    todo = np.array([number for number, text in enumerate(distinct) if text.key not in stored], np.intp)
+    if not len(todo):
+        return turn
+    todo_texts = [distinct[number] for number in todo]
+    check = check_company(scorer, todo_texts) if must_check and len(todo) >= LONG else None
+    if check is not None:
+        turn.provenance["self_check"] = check[0]
+        announce(title, len(todo), check[1] * len(todo), options.progress)
+    batches = model.stream(todo_texts)
+    # The workers of a cluster have stores of their own.
+    batches = store_batches(model, todo_texts, batches, None if isinstance(model, Spread) else store, scorer.name)
+    with open_bar(title, "text", len(distinct), len(distinct) - len(todo), options.progress) as bar:
+        for positions, rows in batches:
+            numbers, is_bad = todo[positions], ~np.isfinite(rows.sum(axis=1))
+            turn.rows[numbers] = np.where(is_bad[:, None], np.nan, rows)
+            turn.new.update(numbers.tolist())
+            turn.missing.update(numbers[is_bad].tolist())
+            bar.update(len(numbers))
+            if is_bad.any() and (not options.allow_missing or np.isinf(rows).any()):
+                _refuse_missing(scorer.name, [texts.describe(i) for i in numbers[is_bad][:3]], rows, is_bad)
+    return turn
 
 
-def _rows(values: Mapping[str, object], turn: Turn) -> Floats:
-    """A row for each text, the score and then the columns; NaN where there is none."""
-    width = 1 + len(turn.columns)
-    missing_row: Value = [np.nan] * width if turn.columns else np.nan
+def _read_rows(model: Scorer, texts: Sequence[Text], stored: dict[str, object]) -> Floats:
+    """A row for each text; NaN where the store has none."""
+    width = 1 + len(model.columns)
+    empty = [np.nan] * width if model.columns else np.nan
     try:
-        rows = np.array([values.get(key, missing_row) for key in turn.prepared.keys], np.float64)
-        return rows.reshape(len(turn.prepared.keys), width)
+        return np.array([stored.get(text.key, empty) for text in texts], np.float64).reshape(len(texts), width)
     except (ValueError, TypeError):
         raise DataError(
-            f"store: the fingerprint {turn.fingerprint} of scorer {turn.name!r} holds other values than its scores. "
+            f"store: the fingerprint {model.fingerprint} of scorer {model.name!r} holds other values than its scores. "
             "Give store= another folder."
         ) from None
 
 
-def count_texts(start: float, texts: int, scored: int, missing: int) -> Provenance:
+def _refuse_missing(name: str, rows_without: list[str], rows: Floats, is_bad: NDArray[np.bool_]) -> None:
+    first = rows[is_bad][0][~np.isfinite(rows[is_bad][0])][0]
+    raise DataError(
+        f"scorer {name!r}: {is_bad.sum()} of {len(rows)} scores are not finite, first {first} for: "
+        f"{'; '.join(rows_without)}. Look at these texts and the dtype (float16 overflows), or pass allow_missing=True "
+        "to count NaN as missing."
+    )
+
+
+def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> "tqdm[Never]":
+    """A progress bar on stderr; `show`: None shows it on a terminal only."""
+    from tqdm import tqdm
+
+    return tqdm(
+        total=total,
+        initial=initial,
+        desc=line(title),
+        unit=unit,
+        disable=None if show is None else not show,
+        mininterval=0.2 if sys.stderr.isatty() else 10.0,
+        file=sys.stderr,
+    )
+
+
+def announce(title: str, n_texts: int, seconds: float, show: bool | None) -> None:
+    """Say how long a run will take, if that is long."""
+    if seconds > LONG_SECONDS and show is not False:
+        hours = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+        _log.warning("%s: %s texts to go, about %s (measured on a few texts)", line(title), f"{n_texts:,}", hours)
+
+
+def count_texts(start: float, n_texts: int, n_scored: int, n_missing: int) -> Provenance:
     """When a run began (`start`: by the performance counter), how long it took, and its counts of texts."""
     seconds = time.perf_counter() - start
     began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
-    return {"started": began, "seconds": round(seconds, 3), "texts": texts, "scored": scored, "missing": missing}
-
-
-def _count(start: float, turns: list[Turn]) -> Provenance:
-    """Counts of texts, and of each model where several make the score: a text is scored if any model scored it."""
-    scored = set().union(*(turn.scored for turn in turns))
-    missing = set().union(*(turn.missing for turn in turns))
-    counts = count_texts(start, len(set(turns[0].prepared.keys)), len(scored), len(missing))
-    if len(turns) > 1:
-        counts["terms"] = [
-            {
-                "name": turn.model.name,
-                "fingerprint": turn.fingerprint,
-                "scored": len(turn.scored),
-                "missing": len(turn.missing),
-            }
-            for turn in turns
-        ]
-    return counts
+    counts = {"texts": n_texts, "scored": n_scored, "missing": n_missing}
+    return {"started": began, "seconds": round(seconds, 3)} | counts

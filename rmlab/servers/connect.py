@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.checkpoints.loading import require_score
-from rmlab.scorers.types import EncodeOptions
+from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Client
 from rmlab.servers.dialects import Payloads, TokenWriter, find_dialect

@@ -4,7 +4,6 @@ Servers differ in what they do by default: a sigmoid, a softmax, a second beginn
 request here is right by the servers' documents or by measurement; `rmlab.servers.connect` tests what a server does.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.types import EncodeOptions, Prompt
+from rmlab.scorers.base import Prompt
+from rmlab.scorers.local import EncodeOptions, encode_probes
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
@@ -59,8 +59,8 @@ class TokenWriter:
     @cached_property
     def identity(self) -> dict[str, object]:
         """Return the tokenizer and the options."""
-        vocabulary = hashlib.sha256(repr(sorted(self.tokenizer.get_vocab().items())).encode()).hexdigest()[:16]
-        return dict(self.options) | {"vocabulary": vocabulary, "chat_template": self.tokenizer.chat_template}
+        tokens = encode_probes(self.tokenizer, self.options)[0]
+        return dict(self.options) | {"tokens": tokens, "chat_template": self.tokenizer.chat_template}
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""

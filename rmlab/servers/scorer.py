@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.streaming import Stream, fingerprint, gather
-from rmlab.scorers.types import Prompt
+from rmlab.scorers.base import Prompt, Scorer, Stream, Text
+from rmlab.scorers.local import hash_parts
 from rmlab.servers.client import Answer, Client
 from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
 from rmlab.servers.http import Reply
@@ -37,8 +39,8 @@ class Known:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Remote:
-    """A served reward model, made by `rmlab.remote`, which has tested the server. Call it, or prepare and stream.
+class Remote(Scorer):
+    """A served reward model, made by `rmlab.remote`, which has tested the server.
 
     With several outputs the stream gives the score first and then each output, and `rmlab.score` keeps them as columns.
 
@@ -72,34 +74,32 @@ class Remote:
     known: Known | None = None
     failed: dict[str, int] = field(default_factory=dict)
 
+    travels: ClassVar[bool] = False  # a budget is one client's: copies would each spend all of it
+
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of what the stream gives beside the score: the outputs, where there are several."""
         return self.outputs if len(self.outputs) > 1 else ()
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides a score: what is asked, how texts are written, and the version of the weights."""
         weights = {"version": self.version} if self.version is not None else {"url": self.client.url}
-        return fingerprint(weights | {"mix": self.mix.tolist()} | self._identity)
-
-    def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
-        """Return the scores of `responses` to `prompts`, one each, shape (n,)."""
-        rows = self._score_rows(self.prepare(prompts, responses), np.arange(len(responses)))
-        return gather(((texts, values[:, 0]) for texts, values in rows), responses, self.name)
+        return hash_parts(weights | {"mix": self.mix.tolist()} | self._identity)
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
-        """Return the texts as they will be sent, and their content keys; ask nothing."""
+        """Return the texts as they will be sent; ask nothing."""
         return self.writer.write(prompts, responses)
 
-    def stream(self, prepared: Payloads, selected: Ints) -> Stream:
-        """Yield scores of the texts numbered `selected`, NaN for texts that the server refuses.
+    def stream(self, texts: Sequence[Text], /) -> Stream:
+        """Yield positions of texts and their scores, NaN for texts that the server refuses.
 
         Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the score, then the outputs. Scores
         come when the server was looked at after it gave them: see `require_unchanged`.
         """
-        for texts, values in self._score_rows(prepared, selected):
-            yield texts, values if self.columns else values[:, 0]
+        prepared = self.prepare([text.prompt for text in texts], [text.answers[0] for text in texts])
+        for positions, values in self._score_rows(prepared, prepared.order):
+            yield positions, values if self.columns else values[:, 0]
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""

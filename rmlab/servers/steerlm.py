@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rmlab.scorers.types import Prompt
+from rmlab.scorers.base import Prompt
 from rmlab.servers.dialects import Dialect, Payload, Payloads, Scored, parse_numbers
 from rmlab.servers.http import Failure, Reply, Request
 from rmlab.tables import DataError

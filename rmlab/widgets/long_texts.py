@@ -5,9 +5,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmlab.scorers.guards import is_inspectable
-from rmlab.scorers.protocol import PlainScorer
-from rmlab.scorers.types import EncodeOptions
+from rmlab.scorers.base import PlainScorer
+from rmlab.scorers.local import EncodeOptions, LocalScorer
 
 if TYPE_CHECKING:
     pass
@@ -49,7 +48,7 @@ class LongTexts:
 
     def _cutting(self, how: str | None) -> PlainScorer:
         options: EncodeOptions = {"truncate": how}
-        if is_inspectable(self._scorer):
+        if isinstance(self._scorer, LocalScorer):
             _ = self._scorer.backbone  # the weights are loaded before they are shared
             options = {**self._scorer.encode_options, "truncate": how}
         made = copy.copy(self._scorer)
@@ -64,8 +63,8 @@ class LongTexts:
 
 
 def _can_cut(scorer: PlainScorer) -> bool:
-    return is_inspectable(scorer) and scorer.longest is not None
+    return isinstance(scorer, LocalScorer) and scorer.longest is not None
 
 
 def _truncate(scorer: PlainScorer) -> str | None:
-    return scorer.encode_options.get("truncate") if is_inspectable(scorer) else None
+    return scorer.encode_options.get("truncate") if isinstance(scorer, LocalScorer) else None

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.scorers.guards import is_plain
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.text import escape_html as escape
 from rmlab.widgets import charts
@@ -49,7 +48,7 @@ def playground(
     """
     if isinstance(answers, str) or len(answers) < 2:
         raise ValueError(f"answers: {answers!r}; give a list of two or more strings")
-    if not is_plain(scorer):
+    if not callable(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.baselines.longest")
     return Playground(scorer, prompt, list(answers), responses)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer
 from rmlab.text import escape_html as escape
 from rmlab.widgets import detail
 from rmlab.widgets.index import Index

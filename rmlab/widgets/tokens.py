@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pandas as pd
 
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.scorers.trace import trace
-from rmlab.scorers.types import Prompt
 from rmlab.text import escape_html as escape
 
 __all__ = ["sentences", "token_rewards", "tokens_html"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer
 from rmlab.text import escape_html as escape
 from rmlab.widgets import charts
 from rmlab.widgets.detail import numbers

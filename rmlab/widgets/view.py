@@ -4,8 +4,7 @@ from dataclasses import fields, replace
 
 import pandas as pd
 
-from rmlab.scorers.guards import is_plain
-from rmlab.scorers.protocol import PlainScorer
+from rmlab.scorers.base import PlainScorer
 from rmlab.tables import STYLES, DataError, nearest
 from rmlab.text import escape_html as escape
 from rmlab.widgets import selection as select
@@ -34,7 +33,7 @@ def explore(
     code, `frame` is the table of the prompts that fit it, and the page shows the line of code that brings the same
     view back. Raises DataError where scores have no matching responses.
     """
-    if scorer is not None and not is_plain(scorer):
+    if scorer is not None and not callable(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called; give a scorer such as rmlab.classifier(...)")
     return View(build(scores, responses), Selection() if selection is None else selection, scorer)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.streaming import Stream
+from rmlab.scorers.base import Stream
 
 if TYPE_CHECKING:
     from torch import Tensor

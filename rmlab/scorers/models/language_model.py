@@ -1,18 +1,17 @@
 """One language model and what it says of given answers: the log-probabilities of their tokens, made one number."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import LocalModel, LocalOptions
+from rmlab.scorers.base import Prompt, Provenance, Stream
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.local import LocalOptions, LocalScorer, Prepared
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
-from rmlab.scorers.streaming import Prepared, Stream, fingerprint
-from rmlab.scorers.types import Provenance
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -28,22 +27,43 @@ Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-class LanguageModel(LocalModel):
-    """A causal language model as a scorer of prepared texts; `LocalModel` says what its options are.
+class Owner(Protocol):
+    """Which models belong together: they read the same tokens, and `stays` says whether all stay on the device."""
 
-    A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its answer's tokens. `stays`: asked
-    before the weights are loaded and after a turn, whether they remain on the device.
+    @property
+    def stays(self) -> bool:
+        """Asked before the weights are loaded and after a turn."""
+
+    @property
+    def text_fingerprint(self) -> str:
+        """As of `LocalModel`."""
+
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Prepared:
+        """As of `LocalModel`."""
+
+
+class LanguageModel(LocalScorer[Prepared]):
+    """A causal language model as a scorer; its owner makes the tokens.
+
+    A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its answer's tokens.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, *, mode: str, stays: Callable[[], bool], **options: Unpack[LocalOptions]
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, mode: str, owner: Owner, **options: Unpack[LocalOptions]) -> None:
         super().__init__([checkpoint], **options)
-        self.mode, self.stays = mode, stays
+        self.mode, self.owner = mode, owner
         self._weights: tuple[PreTrainedModel, Vocabulary] | None = None
         self._forwarded = backbones.forwarded(None)
 
-    def stream(self, prepared: Prepared, numbers: Ints) -> Stream:
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:  # type: ignore[override]
+        """Token ids of the texts."""
+        return self.owner.prepare(prompts, responses)
+
+    def places(self, prepared: Prepared, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+        """Token ids of the texts and the positions whose states predict the response."""
+        parts = [answer(prepared, int(text)) for text in numbers]
+        return [part[0] for part in parts], [part[1] for part in parts]
+
+    def forward(self, prepared: Prepared, numbers: Ints) -> Stream:
         """Scores of the texts with these `numbers`, as the batches come: text numbers and their scores."""
         from rmlab.inference.forward import hidden
         from rmlab.inference.transfers import read_late
@@ -96,9 +116,9 @@ class LanguageModel(LocalModel):
         """Whether the weights are on the device."""
         return self._weights is not None
 
-    def leave(self) -> None:
+    def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong together."""
-        if not self.loaded or self.stays():
+        if not self.loaded or self.owner.stays:
             return
         import torch
 
@@ -108,10 +128,8 @@ class LanguageModel(LocalModel):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all that decides a score beside the token ids and the answer's place, which are in a text's key."""
-        return fingerprint(
-            {"content": self.checkpoint.content, "head": f"implicit {self.mode}", "dtype": str(self.dtype)}
-        )
+        """Hash of all that decides a score: a reference that several policies share is stored once."""
+        return self._hash_parts(head=f"implicit {self.mode}", texts=self.owner.text_fingerprint)
 
     def provenance(self) -> Provenance:
         """Where the scores come from, as plain values: model, revision, mode, dtype, template, versions, device."""
@@ -119,7 +137,7 @@ class LanguageModel(LocalModel):
 
     def _load(self) -> "tuple[PreTrainedModel, Vocabulary]":
         if self._weights is None:
-            self.stays()  # decided now, while the memory is still free
+            _ = self.owner.stays  # decided now, while the memory is still free
             model = backbones.load(self.checkpoint, "AutoModelForCausalLM", device=self.device, dtype=self.dtype)
             self._weights = model, Vocabulary(model, self.checkpoint.name)
         return self._weights
