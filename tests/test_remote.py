@@ -16,6 +16,7 @@ from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, r
 
 import rmlab
 from rmlab import scorers, toy
+from rmlab.scorers import Text
 from rmlab.servers import scorer, steerlm
 from rmlab.servers.connect import LONG_LINES, connect, examine, known_texts
 from rmlab.servers.dialects import find_dialect
@@ -570,11 +571,12 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
     monkeypatch.setattr(scorer, "LOOK_REQUESTS", 10)
     with FaultyServer(Changing(Vllm(number, words), constant, after=70)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
-        prepared = remote.prepare(*map(list, zip(*[(f"q {i}", f"a {i}") for i in range(200)], strict=True)))
+        listed = [Text(f"q {i}", (f"a {i}",)) for i in range(200)]
+        prepared = remote.prepare([text.prompt for text in listed], [text.answers[0] for text in listed])
         kept = {}
 
         def keep():
-            for texts, scores in remote._score_rows(prepared, np.arange(200)):
+            for texts, scores in remote.stream(listed):
                 kept.update(zip(texts.tolist(), scores.tolist(), strict=True))
 
         with pytest.raises(DataError, match="the server has changed"):
