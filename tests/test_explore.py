@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rmlab import baselines, metrics, toy
 from rmlab.benchmarks import load
 from rmlab.io import write_scores
-from rmlab.plots.tokens import plot_token_rewards
+from rmlab.plots import plot_token_rewards
 from rmlab.scorers.classifier import classifier
 from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError

@@ -5,217 +5,664 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from benchmark_worlds import reward_bench_2_scores
 from matplotlib.collections import PathCollection
+from style_worlds import world
 
-from rmlab import metrics, plots, tables
+import rmlab
+from rmlab import bias, metrics, plots, stats, tables
+from rmlab.papers import published, results
+from rmlab.plots.canvas import legend_columns, shorten_names
 from rmlab.tables import DataError
+
+CELL = ["chosen_style", "rejected_style"]
+
+
+@pytest.fixture(scope="module")
+def scores():
+    """Three models, from no skill to much."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (model, "rm-bench", domain, str(i), label, slot, style, (label == "chosen") * skill + rng.normal())
+        for model, skill in (("weak", 0.0), ("fair", 0.2), ("good", 2.5))
+        for domain in ("chat", "math", "code", "safety")
+        for i in range(12)
+        for label in ("chosen", "rejected")
+        for slot, style in enumerate(tables.STYLES)
+    ]
+    columns = ["model", "benchmark", "domain", "id", "label", "slot", "style", "score"]
+    return tables.check_scores(pd.DataFrame(rows, columns=columns))
+
+
+@pytest.fixture(scope="module")
+def pairs(scores):
+    return metrics.pairs(scores)
 
 
 @pytest.fixture
-def pairs(make_scores):
+def tied(make_scores):
+    """Pairs of two models, some of them ties."""
     return metrics.pairs(make_scores(seed=5))
 
 
-@pytest.fixture
-def responses(make_scores):
-    scores = make_scores(models=("one",))
-    text = [
-        "x" * (3 + 2 * slot + (label == "chosen")) for slot, label in zip(scores["slot"], scores["label"], strict=True)
-    ]
-    return tables.check_responses(scores.drop(columns=["model", "score"]).assign(prompt="Why?", response=text))
+@pytest.fixture(scope="module")
+def four():
+    return reward_bench_2_scores(seed=3, n=8, models=("a", "b"))
 
 
-def test_a_matrix_of_which_nothing_is_known_is_drawn_without_a_warning(pairs):
-    matrix = metrics.matrix(pairs[pairs["model"] == "a"]) * np.nan
-    assert not plots.plot_matrix(matrix).patches
+@pytest.fixture(scope="module")
+def responses(scores):
+    texts = scores[scores["model"] == "weak"].drop(columns=["model", "score"])
+    lengths = 3 + 2 * texts["slot"] + (texts["label"] == "chosen")
+    return tables.check_responses(texts.assign(prompt="Why?", response=["x" * n for n in lengths]))
 
 
-def test_matrix_writes_every_share_and_its_level(pairs):
-    matrix = metrics.matrix(pairs[pairs["model"] == "a"])
+@pytest.fixture(scope="module")
+def drawings(scores, pairs, four, responses):
+    """Every plot and a table that it draws."""
+    good = pairs[pairs["model"] == "good"]
+    return {
+        "plot_matrix": good,
+        "plot_matrices": pairs,
+        "plot_style_gap": pairs,
+        "plot_effects": bias.style_effects(scores),
+        "plot_preference": bias.style_preference(scores),
+        "plot_lengths": responses,
+        "plot_forest": metrics.estimates(good),
+        "plot_leaderboard": rmlab.leaderboard(pairs),
+        "plot_rank": stats.rank(pairs),
+        "plot_significance": stats.compare_all(pairs),
+        "plot_margins": good,
+        "plot_calibration": stats.calibration(pairs),
+        "plot_subsets": metrics.estimates(four),
+        "plot_best_of": metrics.best_of_curve(four),
+        "plot_ties": metrics.ties_detail(four),
+        "plot_token_rewards": results("smollm2-tokens").query("label == 'chosen'"),
+    }
+
+
+def points(ax):
+    marks = [c.get_offsets() for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    return np.concatenate(marks)
+
+
+def hollow_points(ax):
+    marks = [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    rows = [(at, face) for c in marks for at, face in zip(c.get_offsets(), c.get_facecolors(), strict=True)]
+    return [tuple(at) for at, face in rows if face[:3].min() == 1]
+
+
+def segments(ax):
+    lines = [line for c in ax.collections if hasattr(c, "get_segments") for line in c.get_segments()]
+    return np.array([line for line in lines if len(line) == 2])
+
+
+def row_names(ax):
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+# Laws of all plots
+
+
+def test_plots_leave_tables_settings_and_the_current_figure_alone(drawings):
+    assert {*drawings, "plot_scatter"} == {name for name in plots.__all__ if name.startswith("plot_")}
+    before, current = dict(mpl.rcParams), plt.figure().add_subplot()
+    for name, table in drawings.items():
+        copy = table.copy()
+        plot = getattr(plots, name)
+        plt.close("all")
+        result = plot(table)
+        assert result is not current
+        pd.testing.assert_frame_equal(table, copy)
+        if isinstance(result, plt.Axes):
+            ax = plt.figure().add_subplot()
+            assert plot(table, ax=ax) is ax
+    assert dict(mpl.rcParams) == before
+    assert not current.has_data()
+
+
+def test_scores_and_pairs_are_drawn_as_their_tables_are(scores, pairs, four):
+    def drawn(figure):
+        figure = figure.get_figure() or figure
+        figure.canvas.draw()
+        marks = [np.asarray(c.get_offsets()).tolist() for ax in figure.axes for c in ax.collections]
+        words = [text.get_text() for ax in figure.axes for text in (*ax.texts, *ax.get_yticklabels())]
+        return marks, words
+
+    good, good_pairs = scores[scores["model"] == "good"], pairs[pairs["model"] == "good"]
+    for plot, tables_ in (
+        (plots.plot_matrix, (good, good_pairs, metrics.matrix(good_pairs))),
+        (plots.plot_matrices, (scores, pairs)),
+        (plots.plot_style_gap, (scores, pairs, metrics.accuracy(pairs, by=["model", "level"]))),
+        (plots.plot_forest, (scores, pairs, metrics.accuracy(pairs))),
+        (plots.plot_leaderboard, (scores, pairs, metrics.summary(pairs))),
+        (plots.plot_rank, (scores, pairs, stats.rank(pairs))),
+        (plots.plot_significance, (scores, pairs, stats.compare_all(pairs))),
+        (plots.plot_calibration, (scores, pairs, stats.calibration(pairs))),
+        (plots.plot_margins, (good, good_pairs)),
+        (plots.plot_effects, (scores, bias.style_effects(scores))),
+        (plots.plot_preference, (scores, bias.style_preference(scores))),
+        (plots.plot_subsets, (four, metrics.estimates(four))),
+        (plots.plot_best_of, (four, metrics.best_of_curve(four))),
+        (plots.plot_ties, (four, metrics.ties_detail(four))),
+        (lambda table: plots.plot_scatter(table, "easy", "hard"), (scores, pairs, metrics.summary(pairs))),
+    ):
+        plt.close("all")
+        assert all(drawn(plot(table)) == drawn(plot(tables_[-1])) for table in tables_[:-1])
+
+
+def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
+    """Found on SmolLM2's scores, which have no mathematics: empty panels, without a word."""
+    scores = results("smollm2-rm-bench")
+    one = scores[scores["model"] == "SmolLM2-135M sum"]
+    for plot, table in (
+        (plots.plot_matrix, metrics.matrix(one)),
+        (plots.plot_matrix, metrics.matrix(one) * np.nan),
+        (plots.plot_matrices, scores),
+        (plots.plot_style_gap, scores),
+        (plots.plot_style_gap, metrics.summary(scores)),
+        (plots.plot_style_gap, bias.style_gap(scores)),
+        (plots.plot_rank, scores),
+        (plots.plot_leaderboard, scores),
+        (plots.plot_forest, bias.style_gap(scores)),
+    ):
+        with pytest.raises(DataError, match=r"math.*average=.domains"):
+            plot(table)
+    assert plots.plot_matrices(scores, average="domains").axes[0].texts
+    assert row_names(plots.plot_style_gap(scores, average="domains")) == ["SmolLM2-135M mean", "SmolLM2-135M sum"]
+    both = pd.concat([one, one[one["domain"] == "code"].assign(model="all", domain="math"), one.assign(model="all")])
+    assert "math" in plots.plot_matrices(both).axes[0].texts[0].get_text()
+
+
+def test_empty_tables_and_other_tables_are_refused(drawings, pairs):
+    for name, table in drawings.items():
+        with pytest.raises(DataError):
+            getattr(plots, name)(table.head(0))
+        with pytest.raises(DataError):
+            getattr(plots, name)(pd.DataFrame({"model": ["a"]}))
+    with pytest.raises(DataError, match="modle"):
+        plots.plot_matrices(pairs, by="modle")
+    with pytest.raises(DataError, match="modle"):
+        plots.plot_forest(metrics.summary(pairs), label="modle")
+    with pytest.raises(DataError, match="chta"):
+        plots.plot_forest(metrics.summary(pairs), value="chta")
+
+
+def test_dollars_in_names_are_not_formulas(scores):
+    odd = scores.assign(model=scores["model"].astype("str").replace("good", r"a$_{$b\frac"))
+    for plot in (plots.plot_style_gap, plots.plot_rank, plots.plot_significance, plots.plot_calibration):
+        ax = plot(odd)
+        ax.figure.canvas.draw()
+        legend = ax.get_legend().get_texts() if ax.get_legend() else []
+        assert any("frac" in text for text in (*row_names(ax), *(text.get_text() for text in legend)))
+    plots.plot_matrices(odd).canvas.draw()
+
+
+def test_shortened_names_still_differ():
+    names = [name for name in results("reward-bench")["model"].unique() if "/" in name]
+    for letters in (14, 20, 26, 40):
+        cut = shorten_names(names, letters)
+        assert len(set(cut)) == len(set(names))
+    assert max(map(len, cut)) <= 42
+    assert shorten_names(["owner/a", "b"], 26) == ["owner/a", "b"]
+
+
+def test_a_legend_has_no_name_alone_in_its_last_row():
+    for n in range(1, 9):
+        columns = legend_columns(["abc"] * n)
+        assert n % columns != 1 or columns in (1, 2), n
+    assert legend_columns(["a" * 40] * 4) == 1
+
+
+# Heatmaps
+
+
+def test_matrix_writes_every_share_and_its_level(tied):
+    matrix = metrics.matrix(tied[tied["model"] == "a"])
     ax = plots.plot_matrix(matrix)
     texts = np.array([text.get_text() for text in ax.texts]).reshape(3, 3)
-    for i in range(3):
-        for j in range(3):
-            level = "normal" if i == j else "hard" if i < j else "easy"
-            assert texts[i, j].split("\n")[:2] == [f"{matrix.iloc[i, j]:.2f}", level]
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["concise", "plain", "markdown"]
+    for i, j in np.ndindex(3, 3):
+        level = "normal" if i == j else "hard" if i < j else "easy"
+        assert texts[i, j].split("\n")[:2] == [f"{matrix.iloc[i, j]:.2f}", level]
+    assert row_names(ax) == list(tables.STYLES)
+    assert ax.yaxis_inverted()
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("style of the rejected answer", "style of the chosen answer")
     mesh = ax.collections[0]
     assert (mesh.norm.vmin, mesh.norm.vcenter, mesh.norm.vmax) == (0, 0.5, 1)
 
 
-def test_ties_are_hatched_and_counted_in_their_cell(pairs):
-    one = pairs[pairs["model"] == "a"]
-    table = metrics.accuracy(one, by=["chosen_style", "rejected_style"])
+def test_ties_are_hatched_and_counted_in_their_cell(tied):
+    model = tied[tied["model"] == "a"]
+    table = metrics.accuracy(model, by=CELL)
     assert table["n_ties"].sum() > 0
-    shown = metrics.matrix(one)
-    for source in (shown, shown.round(2), table):
+    for source in (metrics.matrix(model), metrics.matrix(model).round(2), table):
         ax = plots.plot_matrix(source)
         hatched = {(round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height() for p in ax.patches}
         texts = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in ax.texts}
         for row in table.itertuples():
-            place = tuple(tables.STYLES.index(style) for style in (row.chosen_style, row.rejected_style))
-            assert hatched.get(place, 0) == pytest.approx(row.n_ties / row.n_pairs)
-            assert (f"{row.n_ties} tie" in texts[place]) == (row.n_ties > 0)
-    assert all(patch.get_hatch() for patch in ax.patches)
-    whole = plots.plot_matrices(pairs)
-    counts = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
-    assert sum(len(ax.patches) for ax in whole.axes[:2]) == (counts["n_ties"] > 0).sum()
+            cell = tuple(tables.STYLES.index(style) for style in (row.chosen_style, row.rejected_style))
+            assert hatched.get(cell, 0) == pytest.approx(row.n_ties / row.n_pairs)
+            assert (f"{row.n_ties} tie" in texts[cell]) == (row.n_ties > 0)
+    counts = metrics.accuracy(tied, by=["model", *CELL])
+    assert sum(len(ax.patches) for ax in plots.plot_matrices(tied).axes[:2]) == (counts["n_ties"] > 0).sum()
 
 
-def test_notes_of_another_matrix_are_not_drawn(pairs):
-    one = metrics.matrix(pairs[pairs["model"] == "a"])
-    other = (one + metrics.matrix(pairs[pairs["model"] == "b"])) / 2
-    assert "cells" in other.attrs, "pandas hands the notes on"
-    assert not plots.plot_matrix(other).patches
-    with pytest.raises(DataError, match="intervals: this matrix has none"):
-        plots.plot_matrix(other, intervals=True)
+def test_notes_of_another_matrix_are_not_drawn(tied):
+    """pandas hands the notes of a frame on to what is computed from it."""
+    mean = (metrics.matrix(tied[tied["model"] == "a"]) + metrics.matrix(tied[tied["model"] == "b"])) / 2
+    assert "cells" in mean.attrs
+    assert not plots.plot_matrix(mean).patches
+    with pytest.raises(DataError, match="intervals"):
+        plots.plot_matrix(mean, intervals=True)
 
 
-def test_intervals_and_a_title_stand_in_the_figure_where_asked(pairs, make_scores):
-    one = metrics.pairs(make_scores(dict.fromkeys(("chat", "math", "code", "safety"), 8), models=("a",)))
-    ax = plots.plot_matrix(metrics.matrix(one), intervals=True, title="model $a$")
-    table = metrics.accuracy(one, by=["chosen_style", "rejected_style"])
-    for text, row in zip(ax.texts, table.itertuples(), strict=True):
+def test_intervals_and_a_title_stand_in_the_figure_where_asked(pairs):
+    model = pairs[pairs["model"] == "good"]
+    ax = plots.plot_matrix(metrics.matrix(model), intervals=True, title="model $a$")
+    for text, row in zip(ax.texts, metrics.accuracy(model, by=CELL).itertuples(), strict=True):
         assert f"{row.low:.2f}–{row.high:.2f}" in text.get_text().split("\n")
     assert ax.get_title() == r"model \$a\$"
-    with pytest.raises(DataError, match="several rows"):
-        plots.plot_matrix(metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"]))
+
+
+def luminance(colour):
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in mpl.colors.to_rgb(colour)]
+    return np.dot(linear, (0.2126, 0.7152, 0.0722))
+
+
+def contrast(text, background):
+    """As the W3C's accessibility guidelines count it."""
+    dark, light = sorted([luminance(text), luminance(background)])
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_every_number_of_a_heatmap_can_be_read_on_its_colour():
-    from rmlab.plots.cells import contrast
-
     for start in np.linspace(0, 1, 40):
         shares = (start + np.arange(9).reshape(3, 3) / 360) % 1
-        matrix = pd.DataFrame(shares, index=tables.STYLES, columns=tables.STYLES)
-        ax = plots.plot_matrix(matrix, colorbar=False)
-        colours = ax.collections[0].get_facecolors().reshape(3, 3, 4)
-        for text in ax.texts:
-            column, row = (int(at) for at in text.get_position())
-            assert contrast(mpl.colors.to_rgb(text.get_color()), colours[row, column]) >= 4.5
+        ax = plots.plot_matrix(pd.DataFrame(shares, tables.STYLES, tables.STYLES), colorbar=False)
+        for text, colour in zip(ax.texts, ax.collections[0].get_facecolors(), strict=True):
+            assert contrast(text.get_color(), colour) >= 4.5
         plt.close("all")
 
 
-def test_chance_is_the_neutral_colour(pairs):
-    matrix = metrics.matrix(pairs[pairs["model"] == "a"])
+def test_chance_is_the_neutral_colour(tied):
+    matrix = metrics.matrix(tied[tied["model"] == "a"])
     for chance in (0.25, 0.5):
         mesh = plots.plot_matrix(matrix * 0 + chance, chance=chance).collections[0]
         assert min(mesh.to_rgba([chance])[0][:3]) > 0.95
 
 
-def test_an_empty_cell_stays_empty(pairs):
-    hole = pairs[
-        (pairs["model"] == "a") & ~((pairs["chosen_style"] == "concise") & (pairs["rejected_style"] == "plain"))
-    ]
-    ax = plots.plot_matrix(metrics.matrix(hole))
-    assert not any(text.get_text().startswith("nan") for text in ax.texts)
-
-
 def test_matrices_make_one_panel_per_value_and_one_colour_bar(pairs):
     figure = plots.plot_matrices(pairs, by="model")
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    assert titles == ["a", "b"]
-    assert len(figure.axes) == 3
-    domains = plots.plot_matrices(pairs[pairs["model"] == "a"], by="domain", columns=3)
-    assert [ax.get_title() for ax in domains.axes if ax.get_title()] == ["chat", "math", "code", "safety"]
-    with pytest.raises(DataError, match="did you mean 'model'"):
-        plots.plot_matrices(pairs, by="modle")
+    assert [ax.get_title() for ax in figure.axes] == ["weak", "fair", "good", ""]
+    domains = plots.plot_matrices(pairs[pairs["model"] == "good"], by="domain", columns=3)
+    assert [ax.get_title() for ax in domains.axes] == ["chat", "math", "code", "safety", ""]
+    matrices = {name: metrics.matrix(pairs[pairs["model"] == name]) for name in ("weak", "good")}
+    texts = [text.get_text() for text in plots.plot_matrices(matrices).axes[1].texts]
+    assert texts == [f"{share:.2f}" for share in matrices["good"].to_numpy().ravel()]
 
 
-def test_dollars_in_names_are_no_formulas(pairs):
-    figure = plots.plot_matrices(pairs[pairs["model"] == "a"].assign(model=r"a $\x{$"), by="model")
-    figure.canvas.draw()
-    assert figure.axes[0].get_title().replace(r"\$", "$") == r"a $\x{$"
+def test_a_cell_without_comparisons_stays_empty(tied):
+    is_cell = (tied["chosen_style"] == "concise") & (tied["rejected_style"] == "plain")
+    ax = plots.plot_matrix(metrics.matrix(tied[(tied["model"] == "a") & ~is_cell]))
+    assert len(ax.texts) == 8
 
 
-def test_style_gap_takes_both_tables_and_sorts_by_hard(pairs):
+def test_another_matrix_is_refused(pairs):
+    matrix = metrics.matrix(pairs[pairs["model"] == "good"])
+    with pytest.raises(TypeError, match="matrix: ndarray"):
+        plots.plot_matrix(matrix.to_numpy())
+    with pytest.raises(DataError, match="is not a share"):
+        plots.plot_matrix(matrix * 100)
+    with pytest.raises(DataError, match="got 3"):
+        plots.plot_matrix(pairs)
+    with pytest.raises(DataError, match="several rows"):
+        plots.plot_matrix(metrics.accuracy(pairs, by=["model", *CELL]))
+
+
+def test_cells_that_do_not_survive_holm_are_grey(pairs):
+    contests = stats.compare_all(pairs)
+    square = plots.differences(contests)
+    assert list(square.index) == list(square.columns) == ["good", "fair", "weak"]
+    np.testing.assert_allclose(square, -square.T)
+    p_holm = contests.set_index(["model_a", "model_b"])["p_holm"]
+    assert square.loc["weak", "good"] < 0
+    assert np.isnan(square.loc["weak", "fair"])
+    assert p_holm.loc[("weak", "fair")] >= 0.05
+    ax = plots.plot_significance(contests)
+    above = np.triu(np.ones(square.shape, bool), 1)
+    clear, unclear = (np.ma.count(mesh.get_array()) for mesh in ax.collections[:2])
+    assert clear == (square.notna() & above).sum().sum() > 0
+    assert clear + unclear == above.sum(), "below the diagonal there is nothing"
+    low, high = ax.collections[0].get_clim()
+    assert low == -high
+    numbers = {text.get_text() for text in ax.texts if text.get_gid() == "cell"}
+    assert numbers == {f"{x:.3f}".replace("0.", ".") for x in square.where(above).to_numpy().ravel() if not np.isnan(x)}
+    assert plots.differences(contests, alpha=1e-300).isna().all(axis=None)
+    plots.plot_significance(contests, alpha=1e-300)
+    with pytest.raises(DataError, match="several rows"):
+        plots.plot_significance(stats.compare(pairs, "good", "weak", by="domain"))
+
+
+def test_every_difference_can_be_read_on_its_colour():
+    names = [f"m{i:02}" for i in range(14)]
+    rows = [(a, b, ((7 * i + 5 * j) % 91 - 45) / 100) for i, a in enumerate(names) for j, b in enumerate(names[:i])]
+    contests = pd.DataFrame(rows, columns=["model_a", "model_b", "difference"]).assign(p_holm=0.0)
+    ax = plots.plot_significance(contests)
+    colours = ax.collections[0].get_facecolors().reshape(14, 14, 4)
+    numbers = [text for text in ax.texts if text.get_gid() == "cell"]
+    assert len(numbers) == 14 * 13 / 2
+    for text in numbers:
+        column, row = (int(at) for at in text.get_position())
+        assert contrast(text.get_color(), colours[row, column]) >= 4.5
+
+
+# Rows with intervals
+
+
+def test_style_gap_draws_levels_sorted_by_hard(pairs):
     wide = metrics.summary(pairs)
     ax = plots.plot_style_gap(wide)
     expected = wide.sort_values("hard", kind="stable")
-    assert [t.get_text() for t in ax.get_yticklabels()] == list(expected["model"])
-    points = [c.get_offsets() for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
-    for level, drawn in zip(("easy", "normal", "hard"), points, strict=True):
-        np.testing.assert_allclose(drawn[:, 0], expected[level])
-    assert len({tuple(drawn[:, 1]) for drawn in points}) == 3, "no two levels lie on one line"
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["easy", "normal", "hard"]
-    assert "chance (0.5)" in [t.get_text() for t in ax.texts]
-    long = plots.plot_style_gap(metrics.accuracy(pairs, by=["model", "level"]))
-    assert len(long.collections) == len(ax.collections) + 3
-    with pytest.raises(DataError, match=r"rmlab\.summary"):
-        plots.plot_style_gap(pd.DataFrame({"model": ["a"]}))
+    assert row_names(ax) == list(expected["model"])
+    marks = points(ax)
+    np.testing.assert_allclose(marks[:, 0], expected[["easy", "normal", "hard"]].to_numpy().T.ravel())
+    assert len(set(np.round(marks[:, 1] % 1, 6))) == 3, "no two levels lie on one line"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["easy", "normal", "hard"]
+    assert "chance (0.5)" in [text.get_text() for text in ax.texts]
+    gap = bias.style_gap(pairs, by=["model", "domain"])
+    ax = plots.plot_style_gap(gap)
+    np.testing.assert_allclose(sorted(points(ax)[:, 0]), sorted([*gap["easy"], *gap["hard"]]))
+    assert "good · chat" in row_names(ax)
 
 
 def test_a_model_without_numbers_is_counted_not_an_empty_row(pairs):
     wide = metrics.summary(pairs)
     empty = wide.head(1).assign(model="empty", easy=np.nan, normal=np.nan, hard=np.nan)
     ax = plots.plot_style_gap(pd.concat([wide, empty], ignore_index=True))
-    assert "empty" not in [label.get_text() for label in ax.get_yticklabels()]
-    assert "(1 model without these numbers left out)" in ax.get_xlabel()
-    one = plots.plot_style_gap(pd.concat([wide, empty.assign(hard=0.5)], ignore_index=True))
-    assert "empty" in [label.get_text() for label in one.get_yticklabels()]
+    assert "empty" not in row_names(ax)
+    assert "1 model" in ax.get_xlabel()
+    assert "empty" in row_names(plots.plot_style_gap(pd.concat([wide, empty.assign(hard=0.5)], ignore_index=True)))
 
 
 def test_ties_and_baselines_can_be_seen_in_the_style_gap(pairs):
-    blind = pairs[pairs["model"] == "b"].assign(model="constant", margin=0.0, outcome="tie")
-    both = tables.check_pairs(pd.concat([pairs[pairs["model"] == "a"], blind], ignore_index=True))
-    levels = metrics.accuracy(both, by=["model", "level"])
+    blind = pairs[pairs["model"] == "weak"].assign(model="constant", margin=0.0, outcome="tie")
+    levels = metrics.accuracy(pd.concat([pairs[pairs["model"] == "good"], blind]), by=["model", "level"])
     ax = plots.plot_style_gap(levels)
-    labels = [label.get_text() for label in ax.get_yticklabels()]
-    row = labels.index("constant")
+    row = row_names(ax).index("constant")
     assert ax.get_yticklabels()[row].get_style() == "italic"
     ties = {text.xy[1]: text.get_text() for text in ax.texts if text.xy[0] == 1}
-    counts = levels.groupby("model")["n_ties"].sum()
-    assert ties[row] == f"{counts['constant']:,}"
-    points = [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
-    hollow = [mpl.colors.to_hex(c.get_facecolors()[row]) for c in points]
-    assert hollow == ["#ffffff"] * 3
-    assert "#ffffff" not in [mpl.colors.to_hex(c.get_facecolors()[1 - row]) for c in points]
+    assert ties[row] == f"{levels.groupby('model')['n_ties'].sum()['constant']:,}"
+    marks = [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    hollow = {
+        tuple(at)
+        for c in marks
+        for at, face in zip(c.get_offsets(), c.get_facecolors(), strict=True)
+        if face[:3].min() == 1
+    }
+    assert {round(y) for _, y in hollow} == {row}
+    assert len(hollow) == 3
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
     ax = plots.plot_lengths(responses)
-    assert [t.get_text() for t in ax.get_yticklabels()][:2] == ["chat concise", "chat plain"]
-    from rmlab.plots.style import lengths
-
-    table = lengths(responses)
+    assert row_names(ax)[-2:] == ["chat plain", "chat concise"]
+    table = plots.lengths(responses)
     assert table.loc[("chat", "concise"), ["chosen", "rejected"]].tolist() == [4, 3]
     assert table.loc[("chat", "markdown"), ["chosen", "rejected"]].tolist() == [8, 7]
     bare = plots.plot_lengths(responses.assign(style=pd.Series(pd.NA, index=responses.index).astype(tables.STYLE)))
-    assert bare.get_yticklabels()[0].get_text() == "chat"
-
-
-def test_plots_draw_where_told_and_leave_the_world_alone(pairs, responses):
-    before = dict(mpl.rcParams)
-    _, ax = plt.subplots()
-    assert plots.plot_matrix(metrics.matrix(pairs[pairs["model"] == "a"]), ax=ax) is ax
-    _, ax = plt.subplots()
-    assert plots.plot_style_gap(metrics.summary(pairs), ax=ax) is ax
-    assert plots.plot_lengths(responses) is not ax
-    assert dict(mpl.rcParams) == before
-
-
-def test_what_cannot_be_drawn_is_named(pairs, responses):
-    matrix = metrics.matrix(pairs[pairs["model"] == "a"])
-    levels = metrics.accuracy(pairs, by=["model", "level"])
-    with pytest.raises(TypeError, match="matrix: expected the DataFrame"):
-        plots.plot_matrix(matrix.to_numpy())
-    with pytest.raises(DataError, match=r"is not a share.*divide percentages by 100"):
-        plots.plot_matrix(matrix * 100)
-    with pytest.raises(DataError, match=r"make it with rmlab.matrix\(pairs\)") as caught:
-        plots.plot_matrix(pairs)
-    assert len(str(caught.value)) < 300
-    with pytest.raises(DataError, match=r"'subst' is not a column of responses; .*did you mean 'subset'"):
+    assert row_names(bare)[-1] == "chat"
+    with pytest.raises(DataError, match="subst"):
         plots.plot_lengths(responses, by="subst")
-    with pytest.raises(DataError, match=r"missing columns .*'prompt'"):
-        plots.plot_lengths(pairs)
-    for plot, table in (
-        (plots.plot_matrices, pairs),
-        (plots.plot_style_gap, levels),
-        (plots.plot_style_gap, metrics.summary(pairs)),
-        (plots.plot_lengths, responses),
+
+
+def test_forest_draws_every_row_of_the_table(pairs):
+    table = metrics.estimates(pairs[pairs["model"] == "good"])
+    table.loc[3, ["low", "high"]] = np.nan
+    ax = plots.plot_forest(table)
+    assert row_names(ax) == table["name"].tolist()[::-1]
+    known = table.dropna(subset=["low"])
+    np.testing.assert_allclose(segments(ax)[:, :, 0], known[["low", "high"]][::-1])
+    np.testing.assert_allclose(points(ax)[:, 0], table["value"][::-1])
+    faces = next(c for c in ax.collections if isinstance(c, PathCollection)).get_facecolors()
+    assert (faces[:, :3].min(axis=1) == 1).sum() == len(table) - len(known) == 1
+    ax = plots.plot_forest(stats.compare(pairs, "weak", "good", by=["domain", "level"]))
+    assert len(ax.get_yticks()) == 12
+    assert row_names(ax)[-1] == "chat · easy"
+    assert ax.lines[0].get_xdata()[0] == 0
+    assert ax.get_xlabel().split("\n")[1:] == ["weak", "minus good"]
+    assert row_names(plots.plot_forest(metrics.summary(pairs), sort=True))[-1] == "good"
+
+
+def test_forest_draws_the_number_that_the_limits_belong_to(pairs):
+    scores, features = world(30)
+    for table, value, line in (
+        (bias.style_gap(pairs), "gap", 0.0),
+        (bias.style_preference(scores), "preference", 0.5),
+        (bias.length_controlled(metrics.pairs(scores), features), "controlled", 0.5),
+        (bias.debias_change(scores, features), "change", 0.0),
+        (bias.style_effects(scores, features), "effect", 0.0),
     ):
-        with pytest.raises(DataError, match="no rows"):
-            plot(table.head(0))
-    with pytest.raises(DataError, match=r"comes from rmlab.pairs\(scores\)"):
-        plots.plot_matrices(responses, by="domain")
+        ax = plots.plot_forest(table)
+        np.testing.assert_allclose(points(ax)[:, 0], table[value].to_numpy()[::-1])
+        assert ax.lines[0].get_xdata()[0] == line
+        assert len(set(row_names(ax))) == len(table)
+
+
+def test_ranks_stand_best_on_top_with_their_letters(pairs):
+    ranks = stats.rank(pairs)
+    ax = plots.plot_rank(ranks)
+    assert row_names(ax)[-1] == "good"
+    written = [text.get_text() for text in ax.texts]
+    assert written[: len(ranks) + 1] == ["score", *(f"{value:.3f}" for value in ranks["value"][::-1])]
+    assert written[len(ranks) + 1 :] == ["group", *ranks["group"][::-1]]
+    np.testing.assert_allclose(segments(ax)[:, 1, 0][::-1], ranks["rank_high"].astype(float))
+    assert "group" not in [text.get_text() for text in plots.plot_rank(ranks, groups=False).texts]
+    ax = plots.plot_rank(ranks, most=1)
+    assert row_names(ax) == ["good"]
+    assert "2 models" in ax.get_xlabel()
+
+
+def test_intervals_of_ranks_and_letters_say_the_same():
+    """Where two intervals do not meet, the models share no letter, on the 149 models and on the ones drawn."""
+    ranks = stats.rank(results("reward-bench")).dropna(subset=["rank"]).head(40)
+    ax = plots.plot_rank(ranks)
+    spans = segments(ax)[:, :, 0]
+    groups = [text.get_text() for text in ax.texts][-len(ranks) :]
+    for i, j in np.argwhere(spans[:, 1, None] < spans[None, :, 0]):
+        assert not set(groups[i]) & set(groups[j])
+
+
+def test_a_leaderboard_shows_the_best_and_all_baselines():
+    board = pd.DataFrame({"model": [f"m{i}" for i in range(5)] + ["longest"], "overall": np.linspace(0.9, 0.4, 6)})
+    board = board.assign(low=board["overall"] - 0.1, high=board["overall"] + 0.1, group="a")
+    ax = plots.plot_leaderboard(board.assign(kind=["model"] * 5 + ["baseline"]), most=2)
+    assert row_names(ax) == ["longest", "m1", "m0"]
+    assert "3 models" in ax.get_xlabel()
+    styles = [label.get_style() for label in ax.get_yticklabels()]
+    assert styles == ["italic", "normal", "normal"]
+    assert "group" in [text.get_text() for text in ax.texts]
+    assert len(row_names(plots.plot_leaderboard(published("rm-bench"), most=10))) == 10
+
+
+# Effects
+
+
+@pytest.fixture(scope="module")
+def styled():
+    worlds = [world(40, style=0.5 * i, seed=i, model=m)[0] for i, m in enumerate(("a", "b"))]
+    return pd.concat([*worlds, worlds[0].assign(model="flat", score=1.0)], ignore_index=True)
+
+
+def test_effects_have_a_row_per_model_and_a_mark_per_term(styled):
+    table = bias.style_effects(styled)
+    ax = plots.plot_effects(table)
+    assert row_names(ax) == ["flat", "b", "a"]
+    terms = pd.CategoricalDtype(table["term"].unique())
+    known = table.dropna(subset=["effect"]).astype({"term": terms}).sort_values("term", kind="stable")
+    np.testing.assert_allclose(points(ax)[:, 0], known["effect"])
+    np.testing.assert_allclose(segments(ax)[:, :, 0], known[["low", "high"]])
+    assert len(ax.get_legend().get_texts()) == 3
+    assert sum("do not vary" in text.get_text() for text in ax.texts) == 1
+    ax = plots.plot_effects(bias.style_effects(styled[styled["model"] == "b"]))
+    assert row_names(ax) == ["Markdown instead of plain", "plain instead of concise", "right instead of wrong"]
+    assert ax.get_title() == "b"
+
+
+def test_unbounded_and_very_large_rates_do_not_stretch_the_axis(styled):
+    table = bias.exchange_rate(styled[styled["model"] != "flat"], terms=["correct", "step"])
+    table.loc[0, ["rate", "low", "high"]] = [0.5, -np.inf, np.inf]
+    ax = plots.plot_effects(table)
+    assert "unbounded" in [text.get_text() for text in ax.texts]
+    assert 0.5 not in points(ax)[:, 0], "a number without meaning is not drawn"
+    assert ax.get_xlim()[1] < 5
+    table.loc[0, ["rate", "low", "high"]] = [-46.6, -980.0, -24.0]
+    ax = plots.plot_effects(table)
+    assert [line.get_marker() for line in ax.lines if line.get_marker() in "<>"] == ["<"]
+    assert "-46.6" in [text.get_text() for text in ax.texts]
+    assert -5 < ax.get_xlim()[0] < -4
+
+
+def test_preferences_count_ties_and_are_hollow_where_most_are(styled):
+    table = bias.style_preference(styled)
+    ax = plots.plot_preference(table)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "plain over concise",
+        "markdown over concise",
+        "markdown over plain",
+    ]
+    assert sorted(points(ax)[:, 0]) == pytest.approx(sorted(table["preference"]))
+    written = [text.get_text() for text in ax.texts]
+    assert f"{table['n_ties'].sum():,}" in written
+    marks = [c for c in ax.collections if isinstance(c, PathCollection) and len(c.get_offsets())]
+    hollow = [
+        at[0]
+        for c in marks
+        for at, face in zip(c.get_offsets(), c.get_facecolors(), strict=True)
+        if face[:3].min() == 1
+    ]
+    assert hollow == [0.5] * 3
+    assert row_names(plots.plot_preference(bias.style_preference(styled, "model"))) == ["flat", "b", "a"]
+
+
+# Rewards
+
+
+def test_margins_are_densities_with_their_win_rates(pairs):
+    model = pairs[pairs["model"] == "good"]
+    ax = plots.plot_margins(model)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    table = stats.margins(model).set_index("level")
+    assert [label.split(":")[0] for label in labels] == ["easy", "normal", "hard"]
+    assert labels[2] == f"hard: {table.loc['hard', 'positive']:.2f} won of {table.loc['hard', 'n_pairs']:,}"
+    edges = ax.patches[0].get_data().edges
+    assert np.abs(edges).min() < 1e-12, "zero is the edge of a bin"
+    outside = ((model["margin"] < edges[0]) | (model["margin"] > edges[-1])).sum()
+    assert outside > 0
+    assert f"{outside} of {len(model)} lie outside" in ax.get_xlabel()
+    half = model.assign(margin=model["margin"].where(model.index % 5 > 0, 0.0))
+    counts = half[half["margin"] == 0].groupby("level", observed=False).size()
+    for label in plots.plot_margins(half).get_legend().get_texts():
+        assert label.get_text().endswith(f", {counts[label.get_text().split(':')[0]]} ties")
+    assert len(plots.plot_margins(model, by="domain").get_legend().get_texts()) == 4
+    plots.plot_margins(model.assign(margin=0.0))
+    plain = model.assign(chosen_style=None, rejected_style=None, level=None)
+    assert plots.plot_margins(plain).get_legend().get_texts()[0].get_text().startswith("all comparisons")
+    for table, by, named in (
+        (pairs, None, "3 models"),
+        (model.assign(margin=np.nan), None, "margin"),
+        (model, "levels", "levels"),
+    ):
+        with pytest.raises(DataError, match=named):
+            plots.plot_margins(table, by=by)
+
+
+def test_calibration_joins_full_bins_only(pairs):
+    gaps = pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak"))
+    table = stats.calibration(gaps)
+    ax = plots.plot_calibration(table)
+    good = table[(table["model"] == "good") & (table["n_pairs"] > 0)]
+    full = good[good["n_pairs"] >= 10]
+    assert 0 < len(full) < len(good)
+    line = next(line for line in ax.lines[1:] if len(line.get_xdata()) == len(full) and line.get_ydata()[-1] > 0.9)
+    np.testing.assert_allclose(line.get_xydata(), full[["predicted", "accuracy"]])
+    error, low, high = good[["ece", "ece_low", "ece_high"]].iloc[0]
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"good\nECE {error:.3f} ({low:.3f} to {high:.3f})" in legend
+    assert "weak\nno margins" in legend
+
+
+def test_token_rewards_show_every_piece(drawings):
+    table = drawings["plot_token_rewards"]
+    ax = plots.plot_token_rewards(table)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), table["reward"])
+    change = table["change"].fillna(0)
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], [*change[change >= 0], *change[change < 0]])
+
+
+# Best of n, and models against models
+
+
+def test_subsets_have_a_row_each_with_its_chance(four):
+    table = metrics.estimates(four).query("quantity == 'subset'")
+    ax = plots.plot_subsets(table)
+    assert row_names(ax)[::-1] == ["Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties"]
+    np.testing.assert_allclose(points(ax)[:, 0], table["value"])
+    solid = np.concatenate([c.get_segments() for c in ax.collections if hasattr(c, "get_segments")][:2])
+    np.testing.assert_allclose(solid[:, :, 0], table[["low", "high"]])
+    assert (segments(ax) == 0.25).all(axis=1)[:, 0].sum() == 5, "Ties has no chance line"
+    many = pd.concat([table.assign(model=str(i)) for i in range(9)])
+    with pytest.raises(DataError, match="9 models"):
+        plots.plot_subsets(many)
+
+
+def test_curves_are_the_tables_numbers_and_chance_is_one_over_n(four):
+    curve = metrics.best_of_curve(four)
+    figure = plots.plot_best_of(curve)
+    assert [ax.get_title() for ax in figure.axes] == list(dict.fromkeys(curve["domain"]))
+    for ax in figure.axes:
+        panel = curve[curve["domain"] == ax.get_title()]
+        lines = {line.get_label(): line for line in ax.lines}
+        for model in ("a", "b"):
+            rows = panel[panel["model"] == model]
+            np.testing.assert_allclose(lines[model].get_ydata(), rows["accuracy"])
+            np.testing.assert_allclose(lines[model].get_xdata(), rows["n"], atol=0.25)
+        assert lines["a"].get_xdata()[0] < lines["b"].get_xdata()[0], "intervals do not lie on each other"
+        np.testing.assert_allclose(segments(ax)[:, :, 1], panel.sort_values(["model", "n"])[["low", "high"]])
+        np.testing.assert_allclose(lines["chance"].get_ydata(), [1 / 2, 1 / 3, 1 / 4])
+
+
+def test_every_tied_prompt_is_a_point_of_its_kind(four):
+    detail = metrics.ties_detail(four)
+    figure, table = plots.plot_ties(detail), plots.tie_points(detail)
+    assert len({ax.get_xlim() + ax.get_ylim() for ax in figure.axes}) == 1, "all panels have the same axes"
+    for ax, model in zip(figure.axes, ("a", "b"), strict=True):
+        rows = detail[(detail["model"] == model) & (detail["kind"] == "tied")]
+        shown = table[table["model"] == model]
+        assert shown["spread"].mean() == pytest.approx(1)
+        np.testing.assert_allclose(shown["gap"] / shown["spread"], rows["gap"] / rows["spread"])
+        np.testing.assert_allclose(sorted(points(ax)[:, 1]), sorted(shown["gap"]))
+        assert (shown["result"] == "wrong").sum() == (rows["gap"] <= 0).sum()
+    with pytest.raises(DataError, match="several right answers"):
+        plots.plot_ties(detail[detail["kind"] == "ref"])
+
+
+def test_scatter_draws_groups_and_names_the_outliers():
+    rng = np.random.default_rng(0)
+    easy = np.linspace(0.5, 1, 20)
+    hard = easy - 0.2 + 0.01 * rng.normal(size=20)
+    hard[[3, 7]] = 0.95, 0.02
+    names = [f"owner/model-{i}" for i in range(20)]
+    table = pd.DataFrame({"model": names, "easy": easy, "hard": hard, "kind": ["old", "new"] * 10})
+    ax = plots.plot_scatter(table, "easy", "hard", group="kind", named=2)
+    marks = {c.get_label(): c.get_offsets() for c in ax.collections}
+    for kind, rows in table.groupby("kind"):
+        np.testing.assert_allclose(marks[kind], rows[["easy", "hard"]])
+    assert {text.get_text() for text in ax.texts} == {"model-3", "model-7"}
+    assert set(plots.outliers(table, "easy", "hard", most=2)["model"]) == {"owner/model-3", "owner/model-7"}
+    assert not plots.plot_scatter(table.head(2), "easy", "hard").texts
+    ax = plots.plot_scatter(table.assign(hard=table["hard"].where(table.index > 4)), "easy", "hard")
+    assert "5 models" in ax.get_xlabel()
+    assert len(points(ax)) == 15
+    for x, group, named in (("esay", None, "esay"), ("easy", "model", "20 values")):
+        with pytest.raises(DataError, match=named):
+            plots.plot_scatter(table, x, "hard", group=group)

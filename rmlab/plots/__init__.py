@@ -1,14 +1,11 @@
 """Tables to figures: every function takes a table first, draws it, and returns the Axes (a Figure for grids)."""
 
 from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_points
-from rmlab.plots.comparison import differences, plot_forest, plot_rank, plot_significance
-from rmlab.plots.effects import plot_effects, plot_preference
-from rmlab.plots.leaderboard import plot_leaderboard
-from rmlab.plots.margin import plot_calibration, plot_margins
-from rmlab.plots.matrix import plot_matrices, plot_matrix
+from rmlab.plots.heatmaps import differences, plot_matrices, plot_matrix, plot_significance
+from rmlab.plots.intervals import plot_effects, plot_forest, plot_leaderboard, plot_preference, plot_rank
+from rmlab.plots.rewards import plot_calibration, plot_margins, plot_token_rewards
 from rmlab.plots.scatter import outliers, plot_scatter
 from rmlab.plots.style import lengths, plot_lengths, plot_style_gap
-from rmlab.plots.tokens import plot_token_rewards
 
 __all__ = [
     "differences",

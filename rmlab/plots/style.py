@@ -4,149 +4,197 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import metrics, tables
+from rmlab import metrics
 from rmlab.baselines import is_baseline
-from rmlab.plots.canvas import bare, canvas, is_pairs, margin_column, mark_chance, plain, short
-from rmlab.tables import LEVELS, DataError, check_responses, nearest
+from rmlab.metrics.weights import Average
+from rmlab.plots import canvas
+from rmlab.plots.canvas import BASELINE
+from rmlab.tables import LABELS, LEVELS, DataError, check_responses, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["lengths", "plot_lengths", "plot_style_gap"]
-
 # Light, middle and dark, and of three shapes, so that they are told apart without colour.
-LEVEL_COLOURS = {"easy": "#67a9cf", "normal": "#777777", "hard": "#b2182b"}
-LEVEL_MARKERS = {"easy": "o", "normal": "s", "hard": "D"}
-LABEL_COLOURS = {"chosen": "#2166ac", "rejected": "#d6604d"}
-LABEL_MARKERS = {"chosen": "o", "rejected": "D"}
-BASELINE = "#888888"
-_APART = 0.24  # rows between the marks of one row
+LEVEL_STYLES = {"easy": ("#67a9cf", "o"), "normal": ("#777777", "s"), "hard": ("#b2182b", "D")}
+_LABEL_STYLES = {"chosen": ("#2166ac", "o"), "rejected": ("#d6604d", "D")}
 
 
-def plot_style_gap(table: pd.DataFrame, *, chance: float = 0.5, sort: bool = True, ax: "Axes | None" = None) -> "Axes":
-    """Easy, normal and hard accuracy of every model, one below the other; returns the Axes.
+def plot_style_gap(
+    table: pd.DataFrame,
+    *,
+    average: Average = "benchmark",
+    chance: float = 0.5,
+    sort: bool = True,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Draw easy, normal and hard accuracy of every model: the longer the bar, the more style decides.
 
-    `table`: one row per model with columns easy, normal, hard (`summary`, `published`), or one row per model and
-    level with accuracy, low and high (`accuracy(pairs, by=["model", "level"])`, made from pairs if these are given),
-    which adds intervals, or what `style_gap` returned (easy and hard only). The longer the bar, the more style decides;
-    a hard point left of `chance` means that style beats substance. Sorted by hard. Baselines are grey. Where a model
-    has ties their number stands at the right, and a level that is mostly ties is drawn hollow. Models without any of
-    these numbers are left out, and counted below the axis.
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs; `rmlab.accuracy(table, by=["model", "level"])`, the table beside the figure; one row per model
+        with easy, normal and hard (`rmlab.summary`, `rmlab.papers.published`), which has no intervals; or the result of
+        `rmlab.style_gap`.
+    average
+        As in `rmlab.summary`, where `table` holds scores or pairs.
+    chance : float
+        Where the dotted line stands. A hard point left of it means that style beats substance.
+    sort : bool
+        Whether the model with the highest hard accuracy stands on top.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        A row per model, baselines grey. The number of ties stands at the right, and a level that is mostly ties is
+        hollow. Models without any of these numbers are left out, and counted below the axis.
+
+    Raises
+    ------
+    DataError
+        For another table, and where no model has a number, with the reason.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> ax = rmlab.plot_style_gap(rmlab.score(rmlab.load("mini"), ["longest", "shortest"]))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['longest', 'shortest']
     """
-    if is_pairs(table):
-        table = metrics.accuracy(tables.check_pairs(table), by=["model", "level"])
-    if table.empty:
-        raise DataError("table: no rows, so there is nothing to draw; look at what the rows were selected by")
-    wide = _wide(table)
-    levels = [level for level in LEVELS if level in wide]
-    unknown = int(wide[levels].isna().all(axis=1).sum())
-    wide = wide.dropna(subset=levels, how="all")
+    if canvas.is_items(table):
+        table = metrics.accuracy(table, by=["model", "level"], average=average)
+    levels, n_ties = _read_levels(table)
+    canvas.refuse_blank(levels, "accuracy")
+    wide = levels.pivot(index="name", columns="level", values="accuracy").reindex(levels["name"].unique())
+    n_unknown = int(wide.isna().all(axis=1).sum())
+    wide = wide.dropna(how="all")[[level for level in LEVELS if level in wide]]
     if sort:
         wide = wide.sort_values("hard", na_position="first", kind="stable")
-    ax = canvas(ax, (6.4, 0.42 * len(wide) + 1.3))
-    rows = np.arange(len(wide), dtype=float)
-    ax.hlines(rows, wide[levels].min(axis=1), wide[levels].max(axis=1), color="#dddddd", lw=4, zorder=1)
-    for place, level in enumerate(levels):
-        _draw_level(ax, wide, rows + _APART * ((len(levels) - 1) / 2 - place), level)
-    mark_chance(ax, chance)
-    ax.set(xlim=(-0.02, 1.02), xlabel="share of comparisons won" + _left_out(unknown))
-    ax.set_yticks(rows, [short(name) for name in wide.index])
-    for label, name in zip(ax.get_yticklabels(), wide.index, strict=True):
-        if is_baseline(name):
-            label.set(color=BASELINE, style="italic")
-    bare(ax, len(wide))
-    if wide["n_ties"].any():
-        margin_column(ax, "ties", rows, [f"{n:,.0f}" if n > 0 else "" for n in wide["n_ties"]])
-    ax.legend(
-        loc="lower right", bbox_to_anchor=(1.05, 1.04), ncols=3, frameon=False, fontsize="small", handletextpad=0.2
-    )
+    names = list(wide.index)
+    ax = canvas.new_rows(ax, names, n_series=len(wide.columns))
+    rows = np.arange(len(names))
+    ax.hlines(rows, wide.min(axis=1), wide.max(axis=1), color="#dddddd", lw=4, zorder=1)
+    is_blind = np.array([is_baseline(name) for name in names])
+    for i, level in enumerate(wide.columns):
+        values = levels[levels["level"] == level].set_index("name").reindex(names)
+        y = rows + canvas.row_offset(i, len(wide.columns))
+        hollow = (values["n_ties"] > values["n_pairs"] / 2).to_numpy()
+        colour, marker = LEVEL_STYLES[level]
+        for mask, shade in ((~is_blind, colour), (is_blind, BASELINE)):
+            canvas.draw_dots(ax, y[mask], values[mask], "accuracy", style=(shade, marker), hollow=hollow[mask])
+        ax.scatter([], [], color=colour, marker=marker, s=26, label=level)
+    canvas.mark_line(ax, chance, f"chance ({chance:g})")
+    left_out = canvas.count_left_out(n_unknown, "without these numbers left out")
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xlabel("share of comparisons won" + left_out, loc="right")
+    ties = n_ties.reindex(names).fillna(0)
+    if ties.any():
+        canvas.margin_column(ax, "ties", rows, [f"{n:,.0f}" if n > 0 else "" for n in ties], 0.6)
+    canvas.add_legend(ax, above=1.6)
     return ax
 
 
-def _left_out(count: int) -> str:
-    return f"\n({count} {'model' if count == 1 else 'models'} without these numbers left out)" if count else ""
-
-
-def _draw_level(ax: "Axes", wide: pd.DataFrame, rows: NDArray[np.float64], level: str) -> None:
-    """The points and intervals of one level: baselines grey, hollow where most comparisons are ties."""
-    value = wide[level].to_numpy(float)
-    blind = np.array([is_baseline(name) for name in wide.index])
-    colours = np.where(blind, BASELINE, LEVEL_COLOURS[level])
-    if f"{level}_low" in wide:
-        ax.hlines(rows, wide[f"{level}_low"], wide[f"{level}_high"], color=colours, lw=1, zorder=2)
-    tied = wide.get(f"{level}_tied", pd.Series(np.nan, index=wide.index)).to_numpy(float) > 0.5
-    faces, mark = np.where(tied, "white", colours).tolist(), LEVEL_MARKERS[level]
-    edges = colours.tolist()
-    ax.scatter(value, rows, facecolors=faces, edgecolors=edges, marker=mark, s=30, lw=1.2, zorder=3, clip_on=False)
-    ax.scatter([], [], color=LEVEL_COLOURS[level], marker=mark, s=30, label=level)
+def _read_levels(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """One row per name and level with its accuracy, limits and counts, and the number of ties per name."""
+    if {"model", "level", "accuracy"} <= set(table.columns):
+        levels = table.assign(name=table["model"].astype(str), level=table["level"].astype(str))
+        levels = levels.reindex(columns=list(dict.fromkeys([*levels.columns, "low", "high", "n_ties", "n_pairs"])))
+        return levels, levels.groupby("name")["n_ties"].sum()
+    if {"easy", "hard", "gap"} <= set(table.columns):
+        keys, present = list(table.columns[: table.columns.get_loc("easy")]), ["easy", "hard"]
+    else:
+        table = canvas.read_table(table, metrics.summary, ["model", *LEVELS])
+        keys, present = ["model"], list(LEVELS)
+    rows = table[present].assign(name=table[keys].astype(str).agg(" · ".join, axis=1), reason=table.get("reason", ""))
+    levels = rows.melt(["name", "reason"], var_name="level", value_name="accuracy").assign(n_ties=0.0, n_pairs=np.nan)
+    return levels, pd.Series(table.get("n_ties", 0), index=table.index).set_axis(rows["name"])
 
 
 def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | None" = None) -> "Axes":
-    """Mean length (characters) of chosen and rejected answers per `by` and style; returns the Axes.
+    """Draw the mean length of chosen and rejected answers: a long line means that length gives the label away.
 
-    One row per subset and style, a dot for each label with a 95 % interval of the mean, joined by a line: a long line
-    means that length gives the label away. Benchmarks without styles get one row per subset.
+    Parameters
+    ----------
+    responses : DataFrame
+        Responses, with their texts.
+    by : str
+        The column whose values, with the styles, are the rows.
+    ax : Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    Axes
+        Means in characters with their 95 % intervals, as `lengths` returns them.
+
+    Raises
+    ------
+    DataError
+        For another table or column, or without rows.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> ax = rmlab.plots.plot_lengths(rmlab.load("mini"))
+    >>> ax.get_yticklabels()[-1].get_text()
+    'chat concise'
     """
-    table = lengths(responses, by=by)
-    names = [plain(" ".join(map(str, key)) if isinstance(key, tuple) else key) for key in table.index]
-    ax = canvas(ax, (6.4, 0.3 * len(names) + 1.4))
-    rows = np.arange(len(names), dtype=float)[::-1]
+    table = lengths(responses, by=by).iloc[::-1]
+    names = [" ".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in table.index]
+    ax = canvas.new_rows(ax, names, n_series=2)
+    rows = np.arange(len(names))
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)
-    for (label, colour), up in zip(LABEL_COLOURS.items(), (_APART / 2, -_APART / 2), strict=True):
-        spread = 1.96 * table[f"{label}_se"].fillna(0)
-        mark = LABEL_MARKERS[label]
-        ax.errorbar(table[label], rows + up, xerr=spread, fmt=mark, color=colour, ms=5, lw=1, label=label, zorder=3)
-    group = pd.factorize(table.index.get_level_values(0))[0]
-    for row in rows[:-1][np.diff(group) != 0]:
+    for i, (label, style) in enumerate(_LABEL_STYLES.items()):
+        half = 1.96 * table[f"{label}_se"].fillna(0)
+        intervals = table.assign(low=table[label] - half, high=table[label] + half)
+        canvas.draw_dots(ax, rows + canvas.row_offset(i, 2), intervals, label, style=style, label=label)
+    for row in rows[1:][np.diff(pd.factorize(table.index.get_level_values(0))[0]) != 0]:
         ax.axhline(row - 0.5, color="#dddddd", lw=0.8, zorder=0)
-    ax.set(yticks=rows, yticklabels=names, xlabel="mean length (characters)")
+    ax.set_xlabel("mean length (characters)", loc="right")
     ax.set_xlim(left=0)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    bare(ax, len(names))
+    canvas.add_legend(ax)
     return ax
 
 
 def lengths(responses: pd.DataFrame, *, by: str = "subset") -> pd.DataFrame:
-    """The numbers of `plot_lengths`: one row per `by` and style; chosen, rejected (mean characters), their se, n."""
+    """Mean length of chosen and rejected answers: the numbers of `plot_lengths`.
+
+    Parameters
+    ----------
+    responses : DataFrame
+        Responses, with their texts.
+    by : str
+        The column whose values, with the styles, are the rows.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by `by`, and by style where answers have one: chosen, rejected (mean characters), chosen_se,
+        rejected_se, n (chosen answers).
+
+    Raises
+    ------
+    DataError
+        For another table or column, or without rows.
+
+    Examples
+    --------
+    >>> import rmlab
+    >>> table = rmlab.plots.lengths(rmlab.load("mini"), by="domain")
+    >>> table.loc[("chat", "concise"), "n"].item()
+    16
+    """
     responses = check_responses(responses)
     if by not in responses.columns:
         raise DataError(f"by: {by!r} is not a column of responses; {nearest(by, list(responses.columns))}")
-    if responses.empty:
-        raise DataError("responses: no rows, so there is nothing to draw; look at what the rows were selected by")
+    canvas.refuse_blank(responses, "response", "responses")
     keys = [by] if responses["style"].isna().all() else [by, "style"]
-    sized = responses[[*keys, "label"]].assign(characters=responses["response"].str.len())
-    found = sized.groupby([*keys, "label"], sort=False, observed=True)["characters"].agg(["mean", "sem", "size"])
-    wide = found.unstack("label")
-    order = wide.sort_index(level=keys[1:]) if len(keys) > 1 else wide
-    table = pd.DataFrame({label: order[("mean", label)] for label in LABEL_COLOURS})
-    table = table.assign(
-        **{f"{label}_se": order[("sem", label)] for label in LABEL_COLOURS}, n=order[("size", "chosen")]
-    )
-    first = list(dict.fromkeys(responses[by]))
-    return table.loc[sorted(table.index, key=lambda key: first.index(key[0] if isinstance(key, tuple) else key))]
-
-
-def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per model with easy, normal, hard and, where known, their limits, the share of ties, and n_ties."""
-    if {"model", "level", "accuracy"} <= set(table.columns):
-        counted = table.assign(**{c: table.get(c, np.nan) for c in ("n_ties", "n_pairs")})
-        wide = counted.pivot(index="model", columns="level", values=["accuracy", "low", "high", "n_ties", "n_pairs"])
-        columns = {level: wide[("accuracy", level)] for level in LEVELS}
-        limits = {f"{level}_{end}": wide[(end, level)] for level in LEVELS for end in ("low", "high")}
-        tied = {f"{level}_tied": wide[("n_ties", level)] / wide[("n_pairs", level)] for level in LEVELS}
-        ties = {"n_ties": wide[[("n_ties", level) for level in LEVELS]].sum(axis=1)}
-        return pd.DataFrame(columns | limits | tied | ties).loc[list(dict.fromkeys(table["model"]))]
-    n_ties = table.get("n_ties", pd.Series(0, index=table.index)).to_numpy()
-    if {"easy", "hard", "gap"} <= set(table.columns):
-        keys = list(table.columns[: table.columns.get_loc("easy")])
-        names = table[keys].astype(str).agg(" · ".join, axis=1)
-        return table.set_index(pd.Index(names))[["easy", "hard"]].assign(n_ties=n_ties)
-    missing = [c for c in ("model", *LEVELS) if c not in table.columns]
-    if missing:
-        raise DataError(
-            f"table: no column {missing[0]!r}; pass rmlab.summary(table), or rmlab.accuracy(table, by=['model', "
-            "'level'])"
-        )
-    return table.set_index("model")[list(LEVELS)].assign(n_ties=n_ties)
+    characters = responses.assign(characters=responses["response"].str.len())
+    order = pd.CategoricalDtype(list(dict.fromkeys(responses[by])), ordered=True)
+    groups = characters.astype({by: order}).groupby([*keys, "label"], observed=True)["characters"]
+    wide = groups.agg(["mean", "sem", "size"]).unstack("label")
+    table = pd.DataFrame({label: wide[("mean", label)] for label in LABELS})
+    standard_errors = {f"{label}_se": wide[("sem", label)] for label in LABELS}
+    return table.assign(**standard_errors, n=wide[("size", "chosen")])

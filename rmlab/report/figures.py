@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rmlab.plots.printing import Width, printed
+from rmlab.plots.sizes import Width, sized
 from rmlab.records import write_file
 from rmlab.tables import DataError, nearest
 from rmlab.text import format_csv
@@ -40,7 +40,7 @@ def save_figure(
 
     `width` lays it out for print: "column" (3.25 in) or "text" (6.75 in, two columns), with texts of 7.5 points and
     none below 6, so that it goes into a paper at its own size; "slide" makes it a slide of sixteen by nine, a PNG of
-    1920 x 1080 dots; see `rmlab.plots.printing.printed`. PDF and SVG bring their fonts.
+    1920 x 1080 dots. PDF and SVG bring their fonts.
     `table`, the numbers that it draws, is written beside it as CSV. A suffix of `path` that
     is one of the formats is taken as the only one; of another kind of image DataError is raised, before anything is
     written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file.
@@ -57,7 +57,7 @@ def save_figure(
     suffix = path.suffix.lstrip(".").lower()
     if suffix in whole.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
-    with nullcontext(whole) if width is None else printed(whole, width) as laid_out:
+    with nullcontext(whole) if width is None else sized(whole, width) as laid_out:
         made: dict[str, str | bytes] = {f: _drawn(laid_out, f, _dots(laid_out, width)) for f in formats}
     if table is not None:
         made["csv"] = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))

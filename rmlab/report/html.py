@@ -13,8 +13,7 @@ from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of, known
 from rmlab.io.native import sha256
 from rmlab.metrics.ties import TIES
-from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_points
-from rmlab.plots.leaderboard import plot_leaderboard
+from rmlab.plots import plot_best_of, plot_leaderboard, plot_subsets, plot_ties, tie_points
 from rmlab.records import __version__, write_file
 from rmlab.report import page
 from rmlab.report.browsing import browsing, has_styles
