@@ -4,7 +4,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Read = Callable[[Answer, Question], float | None]
 """Makes a number of an answer: None where nothing can be read in it."""
+
+Answers = Generator[tuple[Question, Answer | str], None, None]
+"""Questions, each with its answer, or with the reason why there is none, in any order."""
 
 
 # Opening the store's file takes longer than a request: fast answers share it.
@@ -56,8 +60,8 @@ class Respondent(ABC):
         """Raise DataError where a budget cannot pay for the questions."""
 
     @abstractmethod
-    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
-        """Yield each question with its answer, or with the reason why there is none, in any order."""
+    def respond(self, questions: Iterable[Question]) -> Answers:
+        """Yield the answers."""
 
     @abstractmethod
     def provenance(self) -> Provenance:
@@ -156,26 +160,16 @@ def ask(
     values, pending = split_answered(respondent, questions, read_stored, store)
     replies = Replies(values)
     respondent.check_budget(pending)
+    answers = respondent.respond(pending)
     if store is not None:
         store.note(respondent.fingerprint, {"name": name} | respondent.provenance())
-    unstored, stored_at = dict[str, object](), time.monotonic()
+        answers = _store_answers(answers, respondent.fingerprint, store)
     n_questions, disable = len(values) + len(pending), None if progress is None else not progress
-    try:
-        with tqdm(total=n_questions, initial=len(values), desc=line(name), unit="question", disable=disable) as bar:
-            for question, answer in respondent.respond(pending):
-                if not isinstance(answer, str):
-                    unstored[question.key] = encode(answer)
-                if store is not None and (
-                    len(unstored) >= _STORE_ANSWERS or time.monotonic() - stored_at >= _STORE_SECONDS
-                ):
-                    store.append(respondent.fingerprint, unstored)
-                    unstored, stored_at = {}, time.monotonic()
-                replies.add(question, answer, read)
-                bar.update(not isinstance(answer, str))
-    finally:
-        if store is not None:
-            store.append(respondent.fingerprint, unstored)
-            store.flush()
+    bar = tqdm(total=n_questions, initial=len(values), desc=line(name), unit="question", disable=disable)
+    with bar, closing(answers):
+        for question, answer in answers:
+            replies.add(question, answer, read)
+            bar.update(not isinstance(answer, str))
     models = sorted({*replies.models, *stored_models} - {""})
     if len(models) > 1:
         warnings.warn(
@@ -184,6 +178,22 @@ def ask(
             stacklevel=4,
         )
     return replies
+
+
+def _store_answers(answers: Answers, fingerprint: str, store: Store) -> Answers:
+    """Yield the answers after they are stored, fast ones a few at once."""
+    unstored, stored_at = dict[str, object](), time.monotonic()
+    try:
+        for question, answer in answers:
+            if not isinstance(answer, str):
+                unstored[question.key] = encode(answer)
+            if len(unstored) >= _STORE_ANSWERS or time.monotonic() - stored_at >= _STORE_SECONDS:
+                store.append(fingerprint, unstored)
+                unstored, stored_at = {}, time.monotonic()
+            yield question, answer
+    finally:
+        store.append(fingerprint, unstored)
+        store.flush()
 
 
 def split_answered(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pandas as pd
 
-from rmlab.judges.asking import Respondent, list_questions, split_answered
+from rmlab.judges.asking import Answers, Respondent, list_questions, split_answered
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling, count_tokens, encode
 from rmlab.records import write_file
 from rmlab.scorers.base import Provenance
@@ -116,7 +116,7 @@ class Chat(Respondent):
                     f"{max(most - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
                 )
 
-    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def respond(self, questions: Iterable[Question]) -> Answers:
         """Yield answers as they arrive; raise DataError where log-probabilities are needed and missing."""
         pending = iter(questions)
         if self.client.max_tokens is not None:
@@ -130,7 +130,7 @@ class Chat(Respondent):
         sampling = {"sampling": self.fields | {"seed": self.sampling.seed}}
         return server | sampling | ({"version": self.version} if self.version else {})
 
-    def _send(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def _send(self, questions: Iterable[Question]) -> Answers:
         for question, answer in self.client.stream(self._requests(questions), _read_reply):
             if answer.value is None:
                 yield question, answer.reason

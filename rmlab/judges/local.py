@@ -1,6 +1,6 @@
 """A judge on this machine: a language model that writes its answers through transformers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.judges.asking import Respondent
+from rmlab.judges.asking import Answers, Respondent
 from rmlab.judges.questions import LETTERS, Answer, Question, Sampling
 from rmlab.scorers.base import Provenance
 from rmlab.scorers.local import hash_parts, versions
@@ -62,7 +62,7 @@ class Local(Respondent):
             | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
         )
 
-    def respond(self, questions: Iterable[Question]) -> Iterator[tuple[Question, Answer | str]]:
+    def respond(self, questions: Iterable[Question]) -> Answers:
         """Yield answers in batches of questions of about the same length."""
         pending = iter(questions)
         while window := list(islice(pending, _WINDOW * self.batch)):
@@ -138,9 +138,7 @@ class Local(Respondent):
         ends = set(end if isinstance(end, list) else [] if end is None else [end])
         return ends | ({self.tokenizer.eos_token_id} - {None})
 
-    def _answer_batch(
-        self, questions: Sequence[Question], ids: Sequence[list[int]]
-    ) -> Iterator[tuple[Question, Answer]]:
+    def _answer_batch(self, questions: Sequence[Question], ids: Sequence[list[int]]) -> Answers:
         import torch
 
         output = self._generate(questions, ids)
