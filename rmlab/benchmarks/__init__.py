@@ -23,7 +23,8 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     ----------
     name : str
         "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a pinned revision and verified),
-        "mini" (ships with rmlab, in RM-Bench's file format), or a benchmark of an installed package.
+        "judgebench" (from the hub, not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with rmlab),
+        or a benchmark of an installed package.
     path : str or Path, optional
         A file or folder to read in place of the hub.
 
@@ -57,6 +58,8 @@ def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
     responses = benchmark.read([(file, records.read_rows(file)) for file in files])
     if path is None and benchmark.hub is not None:
         hub.check_row_counts(name, benchmark.hub, responses)
+        if benchmark.hub.revision == "main":
+            _log.warning("%s: the hub's files are not verified: no revision of them is known to be right", name)
     if missing := responses.attrs.get("missing_domains"):
         _log.warning("%s: no rows for %s; summaries over all domains will be missing", name, ", ".join(missing))
     return responses

@@ -31,6 +31,14 @@ def one_file(path: Path) -> list[Path]:
     return files
 
 
+def all_files(path: Path) -> list[Path]:
+    """The file itself, or all data files of a folder and of those inside."""
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{path}: no data file in this folder; name it: path='<file>'")
+    return files
+
+
 def refuse_strange(column: str, values: Iterable[str], allowed: Iterable[str], title: str) -> None:
     """Raise DataError for a domain or a subset that a benchmark does not have."""
     if strange := sorted({*values} - {*allowed}):

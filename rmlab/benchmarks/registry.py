@@ -8,9 +8,12 @@ from importlib.metadata import entry_points
 import pandas as pd
 
 from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
+from rmlab.benchmarks.judge_bench import JUDGE_BENCH
 from rmlab.benchmarks.reward_bench import REWARD_BENCH
 from rmlab.benchmarks.reward_bench_2 import REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import MINI, RM_BENCH
+from rmlab.benchmarks.rmb import RMB
 from rmlab.tables import DataError, nearest
 from rmlab.text import short
 
@@ -32,7 +35,8 @@ def known() -> dict[str, Benchmark]:
     dict
         rmlab's own benchmarks, then those of installed packages.
     """
-    benchmarks = {benchmark.name: benchmark for benchmark in (RM_BENCH, MINI, REWARD_BENCH, REWARD_BENCH_2)}
+    shipped = (RM_BENCH, MINI, REWARD_BENCH, REWARD_BENCH_2, JUDGE_BENCH, RMB, EVAL_BIAS_BENCH)
+    benchmarks = {benchmark.name: benchmark for benchmark in shipped}
     for entry in entry_points(group=GROUP):
         try:
             benchmark = entry.load()
@@ -97,7 +101,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
     subsets = {*table[column]} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
     is_styled = styles is not None and bool(styles.notna().all())
-    for benchmark in known().values():
+    for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):  # the names of the others' parts may be anybody's
         has_subsets = bool(subsets) and subsets <= {*benchmark.subsets, *benchmark.subsets.values()}
         if has_subsets and (is_styled or not benchmark.styles):
             return benchmark

@@ -1,8 +1,10 @@
 """A row of a benchmark's file: its id, its names, its prompt and its answers, which may be conversations."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
@@ -91,6 +93,28 @@ def read_answers(
         keys.add(key)
         answers += list_answers(prompt, {label: record.read_texts(label, n_texts) for label in tables.LABELS})
     return tables.check_responses(pd.DataFrame(answers))
+
+
+def read_renamed(
+    files: Files, benchmark: str, rename: Callable[[Record], Row], n_texts: int | None = None
+) -> pd.DataFrame:
+    """Responses of rows with names of their own.
+
+    `rename` gives a row its id, domain, prompt, chosen and rejected, and extra columns. The column `question` is the
+    same for equal prompts.
+    """
+    renamed = [(file, [rename(Record(file, number, row)) for number, row in enumerate(rows)]) for file, rows in files]
+
+    def describe(record: Record) -> Row:
+        extra = {name: value for name, value in record.row.items() if name not in ("id", "prompt", *tables.LABELS)}
+        return extra | {"question": hash_prompt(record.read_prompt())}
+
+    return read_answers(renamed, benchmark, describe, n_texts)
+
+
+def hash_prompt(prompt: object) -> str:
+    """A short name of a prompt's text, for tables without texts."""
+    return blake2b(json.dumps(prompt, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def list_answers(prompt: Row, texts: Mapping[str, Sequence[str]]) -> list[Row]:
