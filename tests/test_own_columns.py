@@ -112,35 +112,6 @@ def test_a_column_that_differs_between_models_splits_each_model_by_its_own():
         assert row.accuracy == pytest.approx((rows["outcome"] == "win").mean())
 
 
-def test_columns_that_cannot_define_rows_are_refused_by_name():
-    """Bins that differ between the models, bins with holes, and the name of a column of the result."""
-    pairs = rmlab.pairs(families())
-    sized = pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1, 2, 100]))
-    with pytest.raises(DataError, match="'size' differs between the models"):
-        rmlab.compare(sized, "a", "b", by="size")
-    with pytest.raises(DataError, match="'size' differs between the models"):
-        rmlab.summary(sized.astype({"size": "str"}), cluster="size")
-    holes = pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1]))
-    with pytest.raises(DataError, match="by: 'size' is missing"):
-        rmlab.accuracy(holes, by=["model", "source", "size"])
-    for name in ("reason", "p", "n_pairs"):
-        with pytest.raises(DataError, match=f"by: '{name}'"):
-            rmlab.compare(pairs.assign(**{name: pairs["source"]}), "a", "b", by=name)
-        with pytest.raises(DataError, match=f"by: '{name}'"):
-            rmlab.accuracy(pairs.assign(**{name: pairs["source"]}), by=["model", name])
-
-
-def test_a_domain_that_not_all_models_have_is_not_common():
-    pairs = rmlab.pairs(families()).assign(domain=lambda frame: frame["source"])
-    shared = pairs[(pairs["model"] == "a") | (pairs["domain"] == "web")]
-    expected = pairs[pairs["domain"] == "web"]
-    for average in ("benchmark", "domains", "prompts"):
-        row = rmlab.compare(shared, "a", "b", common=True, average=average)
-        pd.testing.assert_frame_equal(row, rmlab.compare(expected, "a", "b", average=average))
-        summary = rmlab.summary(shared, common=True, average=average)
-        pd.testing.assert_frame_equal(summary, rmlab.summary(expected, average=average))
-
-
 NAMES = ["easy", "hard", "overall", "group", "rank", "model", "se"]
 
 
@@ -167,15 +138,6 @@ def test_a_domain_may_have_the_name_of_a_column(make_scores):
         np.testing.assert_allclose(table["overall"], won.groupby(pairs["model"]).mean()[table.index])
     assert board["group"].tolist() == rank["group"].tolist()
     assert board["rank"].tolist() == rank["rank"].tolist()
-
-
-def test_a_domain_called_domain_hard_beside_one_called_hard_keeps_its_number():
-    """Two domains whose columns would have one name."""
-    scores = families().assign(domain=lambda frame: np.where(frame["source"] == "web", "hard", "domain hard"))
-    summary = rmlab.summary(scores).set_index("model")
-    accuracy = rmlab.accuracy(scores, by=["model", "domain"])
-    shown = sorted(summary.drop(columns=["overall", "se", "low", "high"]).loc["a"].filter(like="hard").tolist())
-    assert shown == pytest.approx(sorted(accuracy.query("model == 'a'")["accuracy"]))
 
 
 COMMON = {
@@ -210,3 +172,15 @@ def test_scores_and_pairs_alike(name, make_scores):
         )
     from_scores.attrs, from_pairs.attrs = {}, {}
     pd.testing.assert_frame_equal(from_scores, from_pairs)
+
+
+def test_columns_that_cannot_define_rows_are_refused_by_name():
+    """Bins that differ between the models, bins with holes, and the name of a column of the result."""
+    pairs = rmlab.pairs(families())
+    sized = pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1, 2, 100]))
+    with pytest.raises(DataError, match="'size' differs between the models"):
+        rmlab.compare(sized, "a", "b", by="size")
+    with pytest.raises(DataError, match="by: 'size' is missing"):
+        rmlab.accuracy(pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])), by=["model", "source", "size"])
+    with pytest.raises(DataError, match="by: 'reason'"):
+        rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])

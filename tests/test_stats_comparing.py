@@ -105,39 +105,6 @@ def test_holm_equals_statsmodels():
     np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1], atol=1e-15)
 
 
-def test_identical_models_do_not_differ(pairs):
-    twin = pd.concat([pairs[pairs["model"] == "a"], pairs[pairs["model"] == "a"].assign(model="twin")])
-    for by in (None, "domain", ["chosen_style", "rejected_style"]):
-        table = stats.compare(twin, "a", "twin", by=by)
-        assert (table["difference"] == 0).all()
-        assert (table["p"] == 1).all()
-        assert (table["agreement"] == 1).all()
-        assert (table["low"] < 0).all()
-        assert (table["high"] > 0).all()
-
-
-def test_all_ties(make_scores):
-    flat = metrics.pairs(
-        make_scores(dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 6)).assign(score=1.0)
-    )
-    row = stats.compare(flat, "a", "b").iloc[0]
-    assert [row["difference"], row["p"], row["n_ties_a"]] == [0, 1, 30 * 9]
-    dropped = stats.compare(flat, "a", "b", ties="drop").iloc[0]
-    assert np.isnan(dropped["p"])
-    assert dropped["reason"].startswith("nothing in chat, math, code, safety")
-
-
-def test_neither_the_order_of_the_rows_nor_plain_strings_change_a_number(pairs):
-    words = ("chosen_style", "rejected_style", "level", "outcome")
-    shuffled = pairs.sample(frac=1, random_state=0).astype(dict.fromkeys(words, object))
-    for by in (None, "domain", ["subset", "level"]):
-        keys = [by] if isinstance(by, str) else by or []
-        one, other = (stats.compare(p, "a", "b", by=by) for p in (pairs, shuffled))
-        pd.testing.assert_frame_equal(*(t.sort_values(keys, ignore_index=True) if keys else t for t in (one, other)))
-    one, other = (stats.rank(p) for p in (pairs, shuffled))
-    pd.testing.assert_frame_equal(one, other)
-
-
 def test_the_error_of_a_difference_is_that_of_paired_prompt_means(pairs):
     chat = pairs[(pairs["domain"] == "chat") & pairs["model"].isin(["a", "b"])]
     won = chat.assign(won=chat["outcome"] == "win").groupby(["model", "id"])["won"].mean().unstack("model")
@@ -157,42 +124,6 @@ def test_a_missing_outcome_is_left_out_of_its_own_model_only():
         both = wide[[row.model_a, row.model_b]].dropna()
         assert [row.n_pairs, row.missing] == [len(both), 200 - len(both)]
         assert row.agreement == pytest.approx((both[row.model_a] == both[row.model_b]).mean())
-
-
-def test_parts_with_few_prompts_have_no_p_and_the_reason():
-    pairs = single(random_outcomes(40), domains=["tiny"] * 4 + ["large"] * 36)
-    table = stats.compare(pairs, "a", "b", by="domain").set_index("domain")
-    assert table.loc["tiny", "reason"] == "fewer than 5 prompts"
-    assert np.isnan(table.loc["tiny", ["se", "low", "high", "p"]].astype(float)).all()
-    assert np.isfinite(table.loc["large", ["difference", "se", "low", "high", "p"]].astype(float)).all()
-
-
-def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
-    gap = (pairs["model"] == "b") & (pairs["domain"] == "code")
-    with pytest.raises(DataError, match=r"'b' .*63 of 378.*common=True") as error:
-        stats.compare(pairs[~gap], "a", "b")
-    assert "'domain': 'code'" in str(error.value)
-    for function in (stats.compare_all, stats.rank):
-        with pytest.raises(DataError, match="common=True"):
-            function(pairs[~gap])
-    shared = stats.compare(pairs[~gap], "a", "b", common=True, average="domains")
-    assert shared["n_pairs"].item() == 315
-    nothing = pairs[(pairs["model"] == "a") & (pairs["domain"] == "chat") | gap]
-    with pytest.raises(DataError, match="no item was scored by all models"):
-        stats.compare(nothing, "a", "b", common=True)
-
-
-def test_one_model_is_refused_and_wrong_names_are_told(pairs):
-    one = pairs[pairs["model"] == "a"]
-    for function in (stats.compare_all, stats.rank):
-        with pytest.raises(DataError, match="a comparison needs 2"):
-            function(one)
-    with pytest.raises(DataError, match=r"b: .*'d'.*'a', 'b', 'c'"):
-        stats.compare(pairs, "a", "d")
-    with pytest.raises(DataError, match=r"a, b: .*'a'"):
-        stats.compare(pairs, "a", "a")
-    with pytest.raises(DataError, match="2 benchmarks"):
-        stats.compare_all(pd.concat([pairs, pairs.assign(benchmark="other")]))
 
 
 def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
@@ -235,3 +166,17 @@ def test_p_holm_is_holm_over_the_pairs_of_models(pairs):
 def test_p_holm_of_compare_is_holm_over_its_rows(pairs):
     table = stats.compare(pairs, "a", "b", by=["domain", "level"])
     np.testing.assert_allclose(table["p_holm"], multipletests(table["p"], method="holm")[1], rtol=1e-12)
+
+
+def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
+    is_gap = (pairs["model"] == "b") & (pairs["domain"] == "code")
+    for function in (stats.compare_all, stats.rank, lambda table: stats.compare(table, "a", "b")):
+        with pytest.raises(DataError, match=r"'b' .*63 of 378.*'domain': 'code'"):
+            function(pairs[~is_gap])
+    shared = stats.compare(pairs[~is_gap], "a", "b", common=True, average="domains")
+    assert shared["n_pairs"].item() == 315
+    with pytest.raises(DataError, match=r"table: .*'a'"):
+        stats.rank(pairs[pairs["model"] == "a"])
+    for argument, names in (("b: .*'d'", ("a", "d")), ("a, b: .*'a'", ("a", "a"))):
+        with pytest.raises(DataError, match=argument):
+            stats.compare(pairs, *names)

@@ -1,14 +1,12 @@
 """Who errs alike: correlations that accuracy does not cap, with errors clustered by prompt."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from outcome_tables import responses_of
 from scipy.stats import multivariate_normal, norm
 
 from rmlab import stats
-from rmlab.stats.shared_mistakes import normal_below
-from rmlab.tables import DataError
+from rmlab.stats.item_analysis import normal_below
 
 
 def latent(correlation, accuracies, n, seed=0):
@@ -96,17 +94,3 @@ def test_only_common_answers_count_and_a_model_without_spread_correlates_with_no
     assert flat.loc["m02"].isna().all()
     assert flat.attrs["reason"] != ""
     assert flat.loc["m00", "m01"] == pytest.approx(alone.iloc[0, 1])
-
-
-def test_neither_the_order_of_the_models_nor_of_the_rows_changes_a_number():
-    won = latent(np.full((3, 3), 0.4) + 0.6 * np.eye(3), np.array([0.9, 0.6, 0.7]), 500)
-    pairs = responses_of(won)
-    square, mixed = stats.error_correlation(pairs), stats.error_correlation(pairs.sample(frac=1, random_state=0))
-    pd.testing.assert_frame_equal(mixed.loc[square.index, square.index], square)
-    np.testing.assert_allclose(square, square.T)
-    np.testing.assert_allclose(np.diag(square), 1)
-
-
-def test_one_model_is_refused():
-    with pytest.raises(DataError, match="needs 2"):
-        stats.error_correlation(responses_of(np.ones((1, 5))))

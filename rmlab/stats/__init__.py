@@ -2,11 +2,10 @@
 
 from rmlab.stats.calibration import calibration, calibration_error, margins
 from rmlab.stats.comparing import compare, compare_all, equivalence, flips
-from rmlab.stats.item_analysis import item_difficulty
+from rmlab.stats.item_analysis import error_correlation, item_difficulty
 from rmlab.stats.judge_reports import judge_report
 from rmlab.stats.planning import plan, power
 from rmlab.stats.ranking import rank
-from rmlab.stats.shared_mistakes import error_correlation
 
 __all__ = [
     "calibration",

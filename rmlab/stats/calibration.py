@@ -1,6 +1,6 @@
 """Margins as probabilities: how they spread, and whether they are calibrated as win probabilities."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,7 @@ from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-@dataclass(frozen=True)
-class _Predictions:
+class _Predictions(NamedTuple):
     """The probability that each margin stands for, and what happened; (comparisons,) but for the models."""
 
     models: list[str]
@@ -71,15 +70,19 @@ def calibration(
         predicted = np.bincount(group, predictions.predicted, n_groups) / accuracy.n_pairs
     errors = _calibration_errors(predictions, bins, confidence)
     number = np.tile(np.arange(bins), n_models)
-    frame = pd.DataFrame({"model": pd.Series(np.repeat(np.array(predictions.models, object), bins), dtype="str")})
-    frame = frame.assign(bin=number, left=0.5 + number / (2 * bins), right=0.5 + (number + 1) / (2 * bins))
-    frame = frame.assign(
-        predicted=predicted, accuracy=accuracy.value, se=accuracy.se, low=accuracy.low, high=accuracy.high
-    )
-    frame = frame.assign(n_pairs=accuracy.n_pairs, n_prompts=accuracy.n_prompts)
-    return frame.assign(
-        missing=np.repeat(predictions.n_missing, bins),
-        **{c: np.repeat(errors[c].to_numpy(), bins) for c in errors.columns},
+    return pd.DataFrame(
+        {
+            "model": pd.Series(np.repeat(np.array(predictions.models, object), bins), dtype="str"),
+            "bin": number,
+            "left": 0.5 + number / (2 * bins),
+            "right": 0.5 + (number + 1) / (2 * bins),
+            "predicted": predicted,
+            "accuracy": accuracy.value,
+            "se": accuracy.se,
+            **{name: getattr(accuracy, name) for name in ("low", "high", "n_pairs", "n_prompts")},
+            "missing": np.repeat(predictions.n_missing, bins),
+            **{name: np.repeat(errors[name].to_numpy(), bins) for name in errors.columns},
+        }
     )
 
 

@@ -1,13 +1,23 @@
-"""How hard each comparison is, and how well it separates models."""
+"""Comparisons and the models that fail them: how hard each is, and which models err alike."""
 
+from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr, ndtri, owens_t
 
+from rmlab.metrics.estimate import indicator
 from rmlab.metrics.items import FloatArray, Items, Ties, comparison_items
 from rmlab.stats.comparing import require_models
 from rmlab.tables import ITEM, PROMPT, check_option
+
+MIN_COMPARISONS = 400
+"""Comparisons below which a tetrachoric correlation says too little."""
+
+_LIMIT = 0.9999  # correlations lie between -this and this: at 1 the normal density is infinite
+_HALVINGS = 20  # of the interval from -1 to 1: to 2e-6
+_EXPECTED = 3.0  # of independent models; from there on an outcome that was never seen is telling: exp(-3) = 0.05
 
 
 def item_difficulty(
@@ -82,3 +92,119 @@ def _item_rest_correlation(credit: FloatArray) -> FloatArray:
         y = np.where(answered, rest - rest.sum(axis=0) / n, 0.0)
         spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
+
+
+def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool = False) -> pd.DataFrame:
+    """Tetrachoric correlation of the errors of every two models.
+
+    The correlation of two normal variables that, cut where the two models' accuracies are, give the wins and losses
+    seen. Unlike the plain (phi) correlation it is not capped where accuracies differ. It holds the difficulty of
+    comparisons, which all models share.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs of two models or more.
+    ties : {"loss", "half", "drop"}
+        What a tie earns; half a win counts as half in each outcome.
+    common : bool
+        Whether to keep only the comparisons that all models have.
+
+    Returns
+    -------
+    DataFrame
+        A square, models by models, on comparisons that both models answered. `attrs["se"]` holds the standard errors,
+        clustered by prompt, and `attrs["n_pairs"]` the comparisons, in squares of the same shape. With fewer than 400
+        comparisons, or where a model wins all or nothing, the correlation is missing; `attrs["reason"]` says so.
+
+    Notes
+    -----
+    Where one of the four outcomes (both right, ... both wrong) was never seen although independent models would show
+    three or more, the correlation is next to 1 or -1. With fewer, half a comparison is added (Brown and Benedetti
+    1977).
+
+    References
+    ----------
+    Pearson (1900); Plackett (1954) for the derivatives behind the standard error.
+    """
+    items = comparisons_of_models(table, ties, common)
+    first, second = np.triu_indices(len(items.models), 1)
+    observed = (~np.isnan(items.credit)).astype(float)
+    credit = np.nan_to_num(items.credit)
+    both_right, right_a, right_b, n = (
+        square[first, second]
+        for square in (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
+    )
+    has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
+    shares = _outcome_shares(both_right, right_a, right_b, n, has_spread)
+    correlation, cuts = _tetrachoric(shares)
+    is_known = has_spread & (n >= MIN_COMPARISONS)
+    se = np.full(len(n), np.nan)
+    for pair in np.flatnonzero(is_known):
+        se[pair] = _clustered_error(items, first[pair], second[pair], correlation[pair], cuts[:, pair])
+    names = pd.Index(items.models, name="model")
+    diagonal = np.where(np.diag(observed @ observed.T) >= MIN_COMPARISONS, 1.0, np.nan)
+    diagonal = np.where((credit.sum(axis=1) > 0) & (credit.sum(axis=1) < observed.sum(axis=1)), diagonal, np.nan)
+    squares: dict[Hashable, pd.DataFrame] = {}
+    for name, values, model_values in (
+        ("correlation", np.where(is_known, correlation, np.nan), diagonal),
+        ("se", se, 0.0 * diagonal),
+        ("n_pairs", n, observed.sum(axis=1)),
+    ):
+        square = np.diag(model_values)
+        square[first, second] = square[second, first] = values
+        squares[name] = pd.DataFrame(square, index=names, columns=names)
+    frame = squares.pop("correlation")
+    reasons = [f"fewer than {MIN_COMPARISONS} comparisons"] if (n < MIN_COMPARISONS).any() else []
+    reasons += ["a model wins all or nothing"] if (~has_spread).any() else []
+    frame.attrs = {**squares, "reason": "; ".join(reasons)}
+    return frame
+
+
+def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> FloatArray:
+    """P(x <= h, y <= k) of two standard normal variables, by Owen's T function (Owen 1956)."""
+    # At zero the slopes are infinite; a step that no digit shows avoids 0 / 0.
+    h, k = (np.where(np.abs(cut) < 1e-12, 1e-12, cut) for cut in (h, k))
+    root = np.sqrt(1 - correlation**2)
+    triangles = owens_t(h, (k / h - correlation) / root) + owens_t(k, (h / k - correlation) / root)
+    return np.asarray((ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0))
+
+
+def _outcome_shares(
+    both_right: FloatArray, right_a: FloatArray, right_b: FloatArray, n: FloatArray, has_spread: FloatArray
+) -> FloatArray:
+    """Shares of both right, only the first, only the second, both wrong: (4, pairs)."""
+    n = np.maximum(n, 1.0)
+    counts = np.stack([both_right, right_a - both_right, right_b - both_right, n - right_a - right_b + both_right])
+    expected = np.stack(
+        [right_a * right_b, right_a * (n - right_b), (n - right_a) * right_b, (n - right_a) * (n - right_b)]
+    )
+    counts = counts + 0.5 * (counts <= 0) * (expected / n < _EXPECTED)
+    counts = np.where(has_spread, counts, 1.0)
+    return np.asarray(counts / counts.sum(axis=0))
+
+
+def _tetrachoric(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Correlation of each pair by bisection on all at once, and the cuts of its two variables, (2, pairs)."""
+    cuts = np.stack([ndtri(shares[0] + shares[1]), ndtri(shares[0] + shares[2])])
+    low, high = np.full(shares.shape[1], -_LIMIT), np.full(shares.shape[1], _LIMIT)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_below = normal_below(cuts[0], cuts[1], middle) < shares[0]  # rises with the correlation
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    return (low + high) / 2, cuts
+
+
+def _clustered_error(items: Items, first: int, second: int, correlation: float, cuts: FloatArray) -> float:
+    """Standard error of one correlation: the influence of each comparison by the delta method, summed by prompt."""
+    credit = items.credit[[first, second]]
+    answered = ~np.isnan(credit).any(axis=0)
+    credit, cluster = credit[:, answered], np.unique(items.cluster[answered], return_inverse=True)[1]
+    root = np.sqrt(1 - correlation**2)
+    slopes = ndtr((cuts[::-1] - correlation * cuts) / root)
+    density = np.exp(-(cuts @ cuts - 2 * correlation * cuts.prod()) / (2 * root**2)) / (2 * np.pi * root)
+    product = credit.prod(axis=0)
+    residual = product - product.mean() - slopes @ (credit - credit.mean(axis=1, keepdims=True))
+    n_clusters = int(cluster.max()) + 1
+    sums = residual @ indicator(cluster, n_clusters) / (len(product) * density)
+    return float(np.sqrt((sums**2).sum() * n_clusters / max(n_clusters - 1, 1)))

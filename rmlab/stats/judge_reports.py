@@ -1,6 +1,7 @@
 """How reliable a judge is: what moves its verdicts that should not, each with an interval and a test."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -24,9 +25,8 @@ class _Effect(NamedTuple):
     """An effect by prompt: `value` minus `baseline`, from 0 to 1, NaN where a prompt says nothing; the quoted share."""
 
     value: pd.Series
-    baseline: pd.Series
-    share: float
-    reason: str = ""
+    baseline: pd.Series | float = 0.0
+    share: float | None = None  # where it is not the effect
 
 
 def judge_report(
@@ -69,18 +69,23 @@ def judge_report(
     """
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
-        problem = f"missing columns {missing}" if missing else "no rows"
-        raise DataError(f"judgements: {problem}. Pass the result of rmlab.judges.examine(judge, responses).")
+        raise DataError(
+            f"judgements: {len(judgements)} rows, missing columns {missing}. "
+            "Pass the result of rmlab.judges.examine(judge, responses)."
+        )
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
         # `detectable` is planned at the first and hardest step of Holm's adjustment over the probes.
-        tests = [_test_effect(probe(votes), confidence, alpha / len(_PROBES), power) for probe in _PROBES.values()]
-        frame = pd.DataFrame(tests).assign(model=model, probe=list(_PROBES))
-        frames.append(frame.assign(p_holm=holm(frame["p"].to_numpy(float))))
-    order = ["model", "probe", "share", "effect", "se", "low", "high", "p", "p_holm", "detectable", "n_prompts"]
-    report = pd.concat(frames, ignore_index=True)[[*order, "missing", "reason"]]
-    return report.astype({"model": "str", "probe": "str", "reason": "str"})
+        columns = ["share", "effect", "se", "low", "high", "p", "detectable", "n_prompts", "missing", "reason"]
+        tests = [
+            _test_effect(probe(votes), votes.prompts, confidence, alpha / len(_PROBES), power)
+            for probe in _PROBES.values()
+        ]
+        frame = pd.DataFrame(tests, columns=columns)
+        frame.insert(columns.index("detectable"), "p_holm", holm(frame["p"].to_numpy(float)))
+        frames.append(pd.DataFrame({"model": model, "probe": [*_PROBES]}).join(frame))
+    return pd.concat(frames, ignore_index=True).astype({"model": "str", "probe": "str", "reason": "str"})
 
 
 class _Votes:
@@ -116,37 +121,28 @@ class _Votes:
         pairs = [pair for order in self.orders for pair in combinations(self.samples("as is", order), 2)]
         return _mean_contradiction(pairs) if pairs else pd.Series(0.0, index=self.prompts)
 
-    def no_effect(self, reason: str) -> _Effect:
-        missing = pd.Series(np.nan, index=self.prompts)
-        return _Effect(missing, missing, float("nan"), reason)
-
 
 def _mean_contradiction(pairs: list[tuple[pd.Series, pd.Series]]) -> pd.Series:
     """Share of pairs of votes that name different winners; a draw contradicts nothing."""
     return pd.concat([(a * b < 0).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1).mean(axis=1)
 
 
-def _probe_position(votes: _Votes) -> _Effect:
+def _probe_position(votes: _Votes) -> _Effect | str:
     if votes.orders == (_SINGLE,):
-        return votes.no_effect(_NO_ORDER)
-    first, second = (votes.win_share("as is", order) for order in ("first", "second"))
-    return _Effect(first, second, float((first - second).mean()))
+        return _NO_ORDER
+    return _Effect(votes.win_share("as is", "first"), votes.win_share("as is", "second"))
 
 
-def _probe_swap(votes: _Votes) -> _Effect:
-    if votes.orders == (_SINGLE,):
-        return votes.no_effect(_NO_ORDER)
+def _probe_swap(votes: _Votes) -> _Effect | str:
     pairs = [(a, b) for a in votes.samples("as is", "first") for b in votes.samples("as is", "second")]
     if not pairs:
-        return votes.no_effect("not asked")
+        return _NO_ORDER if votes.orders == (_SINGLE,) else "not asked"
     # The left answer shown first: a vote for it is a vote for the first place; shown second, one against it is.
-    is_known = [a.notna() & b.notna() for a, b in pairs]
     to_first, to_second = (
         pd.concat(
-            [((s * a > 0) & (s * b < 0)).astype(float).where(k) for (a, b), k in zip(pairs, is_known, strict=True)],
-            axis=1,
+            [((side * a > 0) & (side * b < 0)).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1
         ).mean(axis=1)
-        for s in (1, -1)
+        for side in (1, -1)
     )
     # A lean to one place makes only changes towards it. Those the other way are chance, and half of chance goes each
     # way: half of the contradictions between samples is the baseline.
@@ -154,39 +150,33 @@ def _probe_swap(votes: _Votes) -> _Effect:
     return _Effect(rarer, votes.noise() / 2, float((to_first + to_second).mean()))
 
 
-def _probe_samples(votes: _Votes) -> _Effect:
+def _probe_samples(votes: _Votes) -> _Effect | str:
     if len(votes.samples("as is", votes.orders[0])) < 2:
-        return votes.no_effect("each question was answered once; ask with samples=2 or more")
-    noise = votes.noise()
-    return _Effect(noise, noise * 0, float(noise.mean()))
+        return "each question was answered once; ask with samples=2 or more"
+    return _Effect(votes.noise())
 
 
-def _probe_cycles(votes: _Votes) -> _Effect:
+def _probe_cycles(votes: _Votes) -> _Effect | str:
     if votes.orders == (_SINGLE,):
-        return votes.no_effect("does not apply: answers are rated, and numbers do not run in a circle")
+        return "does not apply: answers are rated, and numbers do not run in a circle"
     edges = []
     for condition in ("as is", "cycle, 2-3", "cycle, 3-1"):
         samples = votes.samples(condition, "first") + votes.samples(condition, "second")
         if not samples or (condition == "as is" and len(samples) < 2):
-            return votes.no_effect("no prompt has three different answers")
+            return "no prompt has three different answers"
         signs = pd.concat(samples, axis=1)
         # A verdict that changes with the order or from sample to sample is no preference, so it closes no circle.
         edges.append(signs.iloc[:, 0].where(signs.nunique(axis=1, dropna=False).eq(1) & signs.iloc[:, 0].ne(0)))
     total = sum(edges[1:], start=edges[0])
-    is_cycle = (total.abs() == 3).astype(float).where(total.notna())
-    return _Effect(is_cycle, is_cycle * 0, float(is_cycle.mean()))
+    return _Effect((total.abs() == 3).astype(float).where(total.notna()))
 
 
-def _probe_change(name: str) -> Callable[[_Votes], _Effect]:
-    def probe(votes: _Votes) -> _Effect:
-        # The left answer with the change, then the right one: how much its own side gains.
-        left, right = (votes.win_share(f"{name}, {side}") for side in ("left", "right"))
-        return _Effect(left, right, float((left - right).mean()))
-
-    return probe
+def _probe_change(votes: _Votes, change: str) -> _Effect | str:
+    # The left answer with the change, then the right one: how much its own side gains.
+    return _Effect(votes.win_share(f"{change}, left"), votes.win_share(f"{change}, right"))
 
 
-def _probe_wording(votes: _Votes) -> _Effect:
+def _probe_wording(votes: _Votes) -> _Effect | str:
     pairs = [
         (a, b)
         for order in votes.orders
@@ -194,53 +184,51 @@ def _probe_wording(votes: _Votes) -> _Effect:
         for b in votes.samples("reworded", order)
     ]
     if not pairs:
-        return votes.no_effect("not asked in other words")
+        return "not asked in other words"
     changed = _mean_contradiction(pairs)
     return _Effect(changed, votes.noise(), float(changed.mean()))
 
 
-def _probe_unreadable(votes: _Votes) -> _Effect:
-    share = votes.is_unreadable.mean().reindex(votes.prompts)
+def _probe_unreadable(votes: _Votes) -> _Effect | str:
     total = votes.is_unreadable.sum().sum() / max(votes.is_unreadable.count().sum(), 1)
-    return _Effect(share, share * 0, float(total))
+    return _Effect(votes.is_unreadable.mean().reindex(votes.prompts), share=float(total))
 
 
-_PROBES: dict[str, Callable[[_Votes], _Effect]] = {
+_PROBES: dict[str, Callable[[_Votes], _Effect | str]] = {
     "position": _probe_position,
     "swap": _probe_swap,
     "samples": _probe_samples,
     "cycles": _probe_cycles,
-    "padding": _probe_change("padding"),
-    "markdown": _probe_change("markdown"),
+    "padding": partial(_probe_change, change="padding"),
+    "markdown": partial(_probe_change, change="markdown"),
     "wording": _probe_wording,
     "unreadable": _probe_unreadable,
 }
 
 
-def _test_effect(effect: _Effect, confidence: float, alpha: float, power: float) -> dict[str, object]:
+def _test_effect(
+    effect: _Effect | str, prompts: pd.MultiIndex, confidence: float, alpha: float, power: float
+) -> dict[str, object]:
     """The columns of one probe: the paired test of `compare`, with and without the change as two models."""
-    is_known = (effect.value.notna() & effect.baseline.notna()).to_numpy()
-    columns: dict[str, object] = {
-        "share": effect.share,
-        "n_prompts": int(is_known.sum()),
-        "missing": int((~is_known).sum()),
-    }
-    columns |= dict.fromkeys(("effect", "se", "low", "high", "p", "detectable"), float("nan"))
-    if not is_known.any():
-        return columns | {"reason": effect.reason or "no prompt has the verdicts that this needs"}
-    value, baseline = effect.value.to_numpy(float)[is_known], effect.baseline.to_numpy(float)[is_known]
-    prompts = effect.value.index[is_known].to_frame(index=False)
-    rows = pd.concat([prompts.assign(model="with"), prompts.assign(model="without")], ignore_index=True)
-    credit = np.concatenate([value, baseline])
+    if isinstance(effect, str):
+        return {"n_prompts": 0, "missing": len(prompts), "reason": effect}
+    sides = pd.DataFrame({"with": effect.value, "without": effect.baseline}, index=prompts)
+    known = sides.dropna()
+    difference_by_prompt = sides["with"] - sides["without"]
+    share = float(difference_by_prompt.mean()) if effect.share is None else effect.share
+    columns: dict[str, object] = {"share": share, "n_prompts": len(known), "missing": len(sides) - len(known)}
+    if known.empty:
+        return columns | {"reason": "no prompt has the verdicts that this needs"}
+    rows = known.melt(var_name="model", value_name="credit", ignore_index=False).reset_index()
+    credit = rows["credit"].to_numpy(float)
     outcome = np.where(credit >= 1, WIN, np.where(credit <= 0, LOSS, TIE)).astype(np.int8)
     items = build_items(rows, key=PROMPT, outcome=outcome, credit=credit)
     result = estimate(items, overall_weights(items, domain_parts(items, "prompts")), confidence, contrasts=[0])
     difference = differences(result, np.array([0]), np.array([1]), confidence=confidence)
     columns |= {"effect": float(difference.value[0]), "reason": difference.reason[0]}
     columns |= {name: float(getattr(difference, name)[0]) for name in ("se", "low", "high", "p")}
-    return columns | {
-        "detectable": _detectable_effect(float(np.abs(value - baseline).mean()), len(value), alpha, power)
-    }
+    differing = float(difference_by_prompt.abs().mean())
+    return columns | {"detectable": _detectable_effect(differing, len(known), alpha, power)}
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
