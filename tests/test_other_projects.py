@@ -59,8 +59,8 @@ def test_side_by_side_data_that_says_no_winner():
 def test_side_by_side_data_is_recognised_without_its_winner():
     for one, other in (("response_a", "response_b"), ("answer_a", "answer_b"), ("conversation_a", "conversation_b")):
         frame = SIDES.rename(columns={"left": one, "right": other, "q": "prompt"})
-        with pytest.raises(DataError, match=r"winner='<column>'"):
-            rmlab.load_pairs(frame)
+        with pytest.raises(DataError, match="winner"):
+            rmlab.load_pairs(frame.drop(columns="winner", errors="ignore"))
         assert len(rmlab.load_pairs(frame.assign(winner="a"), winner="winner")) == 10
 
 
@@ -126,7 +126,7 @@ def test_columns_that_are_not_there_are_named(tmp_path):
         rmlab.read_scores(path, columns={"choosen_score": "l"})
     with pytest.raises(DataError, match="name one of 'score'"):
         rmlab.read_scores(path, columns={"id": "l"})
-    with pytest.raises(DataError, match=r"name its fields: columns=\{'chosen_score'"):
+    with pytest.raises(DataError, match="chosen_score"):
         rmlab.read_scores(path)
 
 

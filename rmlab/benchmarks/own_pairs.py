@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import hub
+from rmlab.benchmarks.layouts import LAYOUT_NAMES, usual_rows
 from rmlab.benchmarks.rows import Answer, Record, list_answers, parse_messages, split_prompt
 from rmlab.benchmarks.winners import SIDES, choose_sides
 from rmlab.tables import DataError, nearest
@@ -23,7 +25,9 @@ _USUAL = {
     "subset": ("subset",),
 }
 _LABELS = {label: (label,) for label in tables.LABELS}
-_RESERVED = {*tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
+_GROUPS = ("id", "item_id", "prompt_id", "prompt", "question", "input", "instruction")
+SCORES = ("chosen_score", "rejected_score")
+_RESERVED = {*SCORES, "scores", *tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
 _LONGEST_EXTRA = 200  # characters: a longer cell is a text, and texts stay in prompt and response
 
 Columns = Mapping[str, str | Sequence[str] | None]
@@ -92,11 +96,71 @@ def load_pairs(
     benchmark = place.stem if name is None else name
     tables.require_text("name", benchmark)
     rows = _read_rows(source, place, split, revision)
+    return _load(place, rows, benchmark, columns or {}, winner)
+
+
+def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.DataFrame:
+    """Scores of a file of pairs, under the ids that `load_pairs` gives the same file; not checked yet, no model.
+
+    A file without texts, only ids and scores, is read as well.
+    """
+    place = Path("frame") if isinstance(source, pd.DataFrame) else source
+    rows, _ = usual_rows(place, _read_rows(source, place, None, None), columns, _GROUPS)
+    if not all({*SCORES} <= record.row.keys() for record in rows):
+        names = list(dict.fromkeys(name for record in rows for name in record.row))
+        if {*tables.LABELS} <= {*names}:
+            raise DataError(f"{place}: pairs without scores. Score them: rmlab score {place} MODEL")
+        raise DataError(
+            f"{place}: no scores of responses; found: {short(names, 400)}. "
+            "Name their columns: --column chosen_score=<column> --column rejected_score=<column>"
+        )
+    scores = {label: [_list_scores(record, f"{label}_score") for record in rows] for label in tables.LABELS}
+    if not {*tables.LABELS} <= rows[0].row.keys():
+        rows = [
+            replace(
+                record, row=record.row | {"prompt": "?"} | {label: ["?"] * len(scores[label][i]) for label in scores}
+            )
+            for i, record in enumerate(rows)
+        ]
+    layout_free = {ours: theirs for ours, theirs in columns.items() if ours not in LAYOUT_NAMES}
+    responses = _load(place, rows, name, layout_free, None)
+    values = [
+        value for record_scores in zip(*scores.values(), strict=True) for label in record_scores for value in label
+    ]
+    if len(values) != len(responses):
+        raise DataError(f"{place}: {len(values)} scores for {len(responses)} answers; give each answer one score")
+    return responses.drop(columns=["prompt", "response"]).assign(score=values)
+
+
+def _list_scores(record: Record, column: str) -> list[float]:
+    value = record.row[column]
+    scores = [_as_number(part) for part in (value if isinstance(value, list) else [value])]
+    if None in scores:
+        record.refuse(column, "a number")
+    return [float("nan") if score is None else score for score in scores]
+
+
+def _as_number(value: object) -> float | None:
+    """A number, NaN where the cell is empty, None for anything else."""
+    try:
+        return float("nan") if value in (None, "") else float(str(value))
+    except ValueError:
+        return None
+
+
+def _load(place: Path, rows: list[Record], benchmark: str, columns: Columns, winner: str | None) -> pd.DataFrame:
+    """Responses of rows that were read."""
+    left_out: dict[str, object] = {}
+    if winner is None:
+        rows, left_out = usual_rows(place, rows, columns, _GROUPS)
+        columns = {ours: theirs for ours, theirs in columns.items() if ours not in LAYOUT_NAMES}
     names = list(dict.fromkeys(name for record in rows for name in record.row))
-    matched = _match_columns(place, names, columns or {}, winner)
+    matched = _match_columns(place, names, columns, winner)
     understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if winner is not None:
-        rows, understood["without_winner"] = choose_sides(place, rows, matched)
+        rows, left_out = choose_sides(place, rows, matched)
+    if left_out:
+        understood["without_winner"] = left_out
     unused = set(names).difference(*matched.values(), _RESERVED)
     understood["extra"] = extra = [column for column in names if column in unused and _is_extra(column, rows)]
     understood["ignored"] = [column for column in names if column not in {*extra, *chain(*matched.values())}]

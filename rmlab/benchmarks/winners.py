@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmlab.benchmarks.rows import Record
-from rmlab.tables import DataError
+from rmlab.tables import LABELS, DataError
 from rmlab.text import short
 
 SIDES = {
@@ -45,10 +45,14 @@ def choose_sides(
     decided: list[Record] = []
     undecided: Counter[str] = Counter()
     for record, cell in zip(rows, cells, strict=True):
-        side = words.get(cell) or (short(record.row[winner], 40) if cell else "empty")
+        models = {str(record.row.get(f"model_{side}")).lower(): side for side in SIDES}
+        side = words.get(cell) or models.get(cell) or (short(record.row[winner], 40) if cell else "empty")
         if side in sides:
-            chosen, rejected = (record.row.get(column) for column in sides[side])
-            decided.append(replace(record, row=record.row | {"chosen": chosen, "rejected": rejected}))
+            row = dict(zip(LABELS, (record.row.get(column) for column in sides[side]), strict=True))
+            if {"score_a", "score_b"} <= record.row.keys():
+                scores = (record.row[f"score_{name}"] for name in (side, "ba"["ab".index(side)]))
+                row |= dict(zip(("chosen_score", "rejected_score"), scores, strict=True))
+            decided.append(replace(record, row=record.row | row))
         else:
             undecided[side] += 1
     n_ties = undecided.pop("tie", 0)

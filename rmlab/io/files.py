@@ -10,6 +10,7 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import known
+from rmlab.benchmarks.own_pairs import load_scores
 from rmlab.io import native, results
 from rmlab.tables import DataError, check_option
 
@@ -39,7 +40,10 @@ def read_scores(
         - "reward-bench": version 1 `eval-set-scores` (`scores_chosen`, `scores_rejected`, `subset`, `id`);
         - "reward-bench-2": version 2 `eval-set-scores` (`scores` per prompt, the chosen first, `num_correct`).
 
-        A response matrix holds outcomes and no scores: `read_pairs` reads it.
+        A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other file is read as pairs of one's
+        own, under the ids that `load_pairs` gives it, if its columns have usual names: `chosen_score` and
+        `rejected_score` (also score_chosen, chosen_reward, reward_chosen, or an object or list `scores`); `score_a`,
+        `score_b` and `winner`; `score` and `label` of one response a row; lists `scores` and `labels`.
     columns
         Our names to those of a file of another project, with a dot into nested objects
         ({"score": "output.reward"}); lists around one number are taken off. One row is one of
@@ -199,16 +203,21 @@ def _read_file(
 ) -> pd.DataFrame:
     """The columns of a file in one of the known formats, not checked yet."""
     runners = [name for name, known_benchmark in known().items() if known_benchmark.result_fields]
+    suffix = path.suffix.lower()
     if layout is not None:
         check_option("format", layout, ["rmlab", "response-matrix", *runners])
-    elif path.suffix.lower() in records.CSV:
-        layout = "rmlab" if {"label", "chosen_slot"} & {*records.read_header(path)} else "response-matrix"
-    elif path.suffix.lower() == ".parquet":
-        layout = "rmlab"
+    elif suffix in records.CSV:
+        layout = results.find_table_layout(records.read_header(path))
+    elif suffix == ".parquet":
+        layout = results.find_table_layout(records.read_parquet(path, lambda table: table.column_names))
     rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
     layout = layout or results.find_layout(path, rows[0])
+    if layout == "own" and suffix in records.CSV and results.is_turned_matrix(rows):
+        layout = "response-matrix"
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
+    if layout == "own":
+        return load_scores(path, path.stem, {}).assign(model=model or path.stem)
     if layout != "rmlab":
         return results.read_published(path, rows, layout, model)
     frame = native.read_frame(path, rows, sidecar)

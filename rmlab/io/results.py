@@ -20,16 +20,34 @@ _SHARED = ("model", "benchmark", "domain", "id", "subset", "label", "slot", "sty
 _OUTCOMES = {"1": "win", "1.0": "win", "0.5": "tie", "0": "loss", "0.0": "loss", "": None}
 
 
+def find_table_layout(header: Sequence[str]) -> str:
+    """The format of a CSV or Parquet file, from the names of its columns."""
+    if "chosen_slot" in header or {"benchmark", "label"} <= {*header} or {"model", "label", "id"} <= {*header}:
+        return "rmlab"
+    return "response-matrix" if header[0] == "model" else "own"
+
+
+def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
+    """Whether a table has one row per item, and the outcomes of one model in each further column."""
+    cells = [value for row in rows for value in [*row.values()][1:]]
+    return (
+        next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
+        and bool(cells)
+        and all(str(value) in _OUTCOMES or value is None for value in cells)
+    )
+
+
 def find_layout(path: Path, row: records.Row) -> str:
     """The format of a JSON file of results, from the fields of its first object."""
-    if {"score", "label"} <= row.keys() or "chosen_slot" in row:
+    if find_table_layout([*row]) == "rmlab":
         return "rmlab"
+    has_texts = bool({"chosen", "responses"} & row.keys()) and "scores" in row and "num_correct" not in row
+    if has_texts or isinstance(row.get("scores"), dict) or isinstance(row.get("score_chosen"), int | float):
+        return "own"
     for benchmark in known().values():
         if any(benchmark.result_fields.get(name) in row for name in ("chosen_score", "scores", "judgments")):
             return benchmark.name
-    hint = "name its fields: columns={'chosen_score': ..., 'rejected_score': ...}"
-    hint = "it looks like a benchmark's texts: use load(...)" if {"chosen", "rejected"} <= row.keys() else hint
-    raise DataError(f"{path}: not a file of scores of responses; fields found: {short(sorted(row))}; {hint}")
+    return "own"
 
 
 def read_published(path: Path, rows: list[records.Row], layout: str, model: str | None) -> pd.DataFrame:
@@ -68,9 +86,14 @@ def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame
 def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
     """Comparisons of a response matrix, not checked yet: model by model, items in the order of the file."""
     header, lines = records.read_table(path)
+    if is_turned_matrix([dict(zip(header, line, strict=True)) for line in lines]):
+        columns = [*zip(header, *lines, strict=True)]
+        header, lines = ["model", *columns[0][1:]], [list(column) for column in columns[1:]]
     if header[0] != "model" or len(header) < 2:
         raise DataError(f"{path}: the first column must be 'model', the others items; found: {short(header)}")
     domain = {item: subset_of_item(item) if subsets is None else subsets.get(item) for item in header[1:]}
+    if subsets is None and not any(domain.values()):  # items of one's own
+        benchmark, domain = path.stem, dict.fromkeys(domain, path.stem)
     if without_subset := [item for item, subset in domain.items() if subset is None]:
         problem = f"{len(without_subset)} of {len(domain)} items have no subset, first {short(without_subset[0])}"
         remedy = "pass subsets={item: subset}, or a leaderboard of averages to rmlab.papers.reproduce"
