@@ -11,7 +11,7 @@ from served_models import Vllm, oracle
 import rmlab
 from rmlab import toy
 from rmlab.checks import parity_items
-from rmlab.checks.numeric_causes import EXACT, HALF, half_precision
+from rmlab.checks.causes import EXACT, HALF, half_precision
 from rmlab.tables import DataError
 
 
@@ -114,18 +114,6 @@ def test_scores_in_another_order_are_named(world):
     assert world.cause(labels.assign(model="served")) == "order"
 
 
-def test_a_softmax_over_several_labels_is_named(tmp_path, texts):
-    folder = toy.save_model(tmp_path / "model", num_labels=3, initializer_range=0.4)
-    weights = {"LABEL_0": 1.0, "LABEL_1": -1.0, "LABEL_2": 0.5}
-    model = rmlab.classifier(folder, weights=weights, device="cpu")
-    right, score = rmlab.score(texts, model), oracle(folder)
-    prepared = model.prepare(texts["prompt"].tolist(), texts["response"].tolist())
-    raw = torch.tensor([score(ids.tolist()) for ids in prepared.encoded.ids])
-    other = right.assign(score=raw.softmax(-1).numpy() @ np.array(list(weights.values())), model="served")
-    rows = rmlab.parity(right, other, texts, model=model).set_index("check")
-    assert rows.loc["cause", "found"].startswith("softmax: a softmax over the labels")
-
-
 def test_scores_rounded_to_half_precision_are_known_by_their_numbers(world):
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
         # Far from 0 half precision is coarser.
@@ -178,7 +166,7 @@ def test_an_end_token_taken_for_padding_is_named(tmp_path, texts):
     words.pad_token = words.eos_token
     world = World(tmp_path / "model", texts, words=words)
     # transformers reads the last token that is not padding: the one before the end token.
-    assert world.cause(world.run(lambda ids: ids)) == "padding"
+    assert world.cause(world.run(lambda ids: ids)) == "eos"
 
 
 def test_another_tokenizer_is_named(world, tmp_path, texts):

@@ -13,7 +13,7 @@ from rmlab.checks.findings import STATUS, Finding, findings_table, model_finding
 from rmlab.checks.judges import judge_findings
 from rmlab.checks.pairwise import pairwise_findings
 from rmlab.checks.parity import parity, parity_items
-from rmlab.checks.served import server_findings
+from rmlab.checks.scores import server_findings
 from rmlab.judges.modes import Judge
 from rmlab.scorers.base import fill
 from rmlab.scorers.local import LocalPairScorer, LocalScorer, P

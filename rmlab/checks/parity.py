@@ -10,9 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics, scoring, tables
-from rmlab.checks import numeric_causes as numeric
+from rmlab.checks import causes
+from rmlab.checks.causes import EXACT, HALF, Cause, half_precision, is_constant, numeric_causes
 from rmlab.checks.findings import Finding, check_rate, findings_table
-from rmlab.checks.numeric_causes import EXACT, HALF, Cause, half_precision, is_constant
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import PlainScorer, Scorer
 from rmlab.servers.scorer import Remote
@@ -64,8 +64,7 @@ def parity(
         chosen with a rejected answer that come out otherwise), `near_ties` (comparisons nearer to a tie than the errors
         are large) and `cause` (what it leaves unexplained, in standard deviations). `found` of `cause` begins with
         none, unknown, a cause that the numbers show (sigmoid, softmax, half precision, scale, order), or one that was
-        reproduced by reading the texts in that wrong way (double bos, missing bos, eos, padding, truncation, template,
-        tokenizer).
+        reproduced by reading the texts in that way (double bos, missing bos, eos, truncation, template, tokenizer).
 
     Raises
     ------
@@ -151,7 +150,7 @@ def _check_scores(items: pd.DataFrame) -> list[Row]:
     status = "pass" if largest <= EXACT else "warn" if largest <= 0.1 else "fail"
     remedy = "" if status == "pass" else "see the rows flips and cause"
     error = Finding("error", status, f"{detail} standard deviations of a", remedy)
-    slope, offset, residual = numeric.line(first, second)
+    slope, offset, residual = causes.fit_line(first, second)
     detail = f"slope {slope:.4g}, offset {offset:.3g}; points lie up to {residual:.2g} standard deviations off the line"
     is_near = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
     remedy = "" if is_near else "margins and thresholds do not carry over"
@@ -189,17 +188,17 @@ def _check_cause(
 ) -> Row:
     first, second = _scores(items)
     error = float(items["error"].abs().max())
-    causes = [*numeric.numeric_causes(first, second), *numeric.numeric_causes(second, first)]
-    cause = min(causes, key=lambda cause: cause.residual, default=None)
+    candidates = [*numeric_causes(first, second), *numeric_causes(second, first)]
+    cause = min(candidates, key=lambda cause: cause.residual, default=None)
     if is_constant(first) and is_constant(second):
         detail = "unknown: both runs give every text the same score"
-        return Finding("cause", "fail", detail, numeric.RAW_SCORES), np.nan
+        return Finding("cause", "fail", detail, causes.REMEDIES["softmax"]), np.nan
     if error <= EXACT:
         return Finding("cause", "pass", "none: the runs agree"), error
     if cause is None and model is not None and responses is not None:
         cause = _reproduce_cause(items, responses, model, tokenizers)
     if cause is not None:
-        return Finding("cause", "fail", f"{cause.name}: {cause.detail}", cause.remedy), cause.residual
+        return Finding("cause", "fail", f"{cause.name}: {cause.detail}", causes.REMEDIES[cause.name]), cause.residual
     if model is None or responses is None:
         remedy = "pass responses= and the reward model (model=folder): the texts are then read in other ways"
         return Finding("cause", "fail", "unknown: the numbers alone do not show it", remedy), np.nan
@@ -216,9 +215,7 @@ def _reproduce_cause(
     items: pd.DataFrame, responses: pd.DataFrame, model: Classifier, tokenizers: "Sequence[PreTrainedTokenizerBase]"
 ) -> Cause | None:
     """The misreading that turns one run into the other; None where the model on this machine gives neither run."""
-    from rmlab.checks.token_causes import can_score_ids, misreading_cause, score_ids
-
-    if not can_score_ids(model):
+    if not set(model.looks) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
         return None
     worst_first = items.reindex(items["error"].abs().sort_values(ascending=False).index)
     # The largest errors, and some texts with small ones: a cause has to explain both.
@@ -227,10 +224,10 @@ def _reproduce_cause(
     rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
     tolerance = HALF if any(half_precision(scores) for scores in _scores(items)) else EXACT
     prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
-    scores = score_ids(model, model.places(prepared, np.arange(len(rows)))[0])
+    scores = causes.score_ids(model, model.places(prepared, np.arange(len(rows)))[0])
     distances = {column: float(np.abs(scores - rows[column]).max()) for column in ("score_a", "score_b")}
     if min(distances.values()) > tolerance * max(float(scores.std()), 1e-12):
         return None
     # The tolerance for half precision may hold for both runs: the nearer one reads the texts as they are.
     other = max(distances, key=lambda column: distances[column])
-    return misreading_cause(model, rows, rows[other].to_numpy(), tolerance, tokenizers)
+    return causes.misreading_cause(model, rows, rows[other].to_numpy(), tolerance, tokenizers)

@@ -1,6 +1,7 @@
 """Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -8,10 +9,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab import metrics
-from rmlab.checks.findings import Finding
+from rmlab.checks.findings import Finding, refusal
+from rmlab.checks.texts import spread
 from rmlab.scorers.local import LocalModel
 from rmlab.scoring.self_check import apart, tolerance
-from rmlab.tables import KEY
+from rmlab.servers.connect import Trial, examine
+from rmlab.tables import KEY, DataError
 
 Floats = NDArray[np.float64]
 S = TypeVar("S", bound=LocalModel[Any])
@@ -123,3 +126,32 @@ def saturation(sample: Sample, keys: Sequence[str]) -> Finding:
         return Finding("saturation", "pass", detail)
     remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
     return Finding("saturation", "fail" if n_distinct <= n // 2 else "warn", detail, remedy)
+
+
+def server_findings(trial: Trial, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+    """What the server does with known texts, and then with texts of `responses`."""
+    findings = list(examine(trial))
+    yield from findings
+    if any(finding.status == "fail" for finding in findings):
+        return
+    check = "texts"
+    try:
+        prepared = trial.remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
+        has_tokens = bool(prepared.lengths.any())
+        lengths = np.asarray(prepared.lengths if has_tokens else responses["response"].str.len(), np.intp)
+        cut = f"; {prepared.truncated} are cut" if prepared.truncated else ""
+        detail = (
+            f"{len(lengths)} texts, the longest has {lengths.max()} {'tokens' if has_tokens else 'characters'}{cut}"
+        )
+        yield Finding("texts", "warn" if cut else "pass", detail)
+        check = "nan"
+        rows = spread(lengths, prepared.groups, sample)
+        texts = [prepared.texts[row] for row in rows]
+        values, _ = trial.remote.ask_all(replace(prepared, texts=texts, keys=[prepared.keys[row] for row in rows]))
+    except DataError as error:
+        yield refusal(check, error)
+        return
+    rewards = values @ trial.remote.mix
+    answered = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
+    yield finite(answered)
+    yield saturation(answered, np.asarray(prepared.keys)[rows].tolist())
