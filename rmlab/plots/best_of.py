@@ -118,7 +118,7 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
             ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=5, label=canvas.plain(name))
         chance = panel.groupby("n")["chance"].first()
         ax.plot(chance.index, chance, color="black", ls=":", lw=1.2, label="chance")
-        ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.02), xlabel="answers (n)", ylabel="right one on top")
+        ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.05), xlabel="answers (n)", ylabel="right one on top")
         ax.set_title(canvas.plain(domain), fontsize="medium")
         canvas.remove_frame(ax)
     canvas.add_legend(axes[0], figure)
@@ -158,13 +158,13 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     """
     points = tie_points(detail)
     models = list(dict.fromkeys(points["model"]))
-    figure, axes = canvas.new_panels(len(models), columns, (2.6, 2.7))
+    figure, axes = canvas.new_panels(len(models), columns, (2.9, 3.0))
     right = 1.05 * max(points["spread"].max(), 1e-9)
     for ax, model in zip(axes, models, strict=True):
         rows = points[points["model"] == model]
         for result, (words, colour, marker) in _RESULTS.items():
             part = rows[rows["result"] == result]
-            ax.scatter(part["spread"], part["gap"], s=22, color=colour, marker=marker, alpha=0.7, lw=0, label=words)
+            ax.scatter(part["spread"], part["gap"], s=30, color=colour, marker=marker, alpha=0.75, lw=0, label=words)
         ax.axhline(0, color="black", lw=0.8)
         ax.plot([0, right], [0, right], color="black", lw=0.8, ls="--")
         counts = ", ".join(f"{(rows['result'] == result).sum()} {result}" for result in _RESULTS)

@@ -90,7 +90,7 @@ def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] | None = 
         i = int(position or 0)  # none under the mouse
         letters = int(_NAMES_SHARE * 72 * _column_width(ax) / (0.55 * _type_size(ax)))
         ending = endings[i] if endings is not None else ""
-        step = _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
+        step = 0.8 * _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
         return plain(shorten_names(names, letters)[i]) + ending if i % int(np.ceil(step)) == 0 else ""
 
     ax.yaxis.set_major_formatter(format_name)
