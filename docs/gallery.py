@@ -1,6 +1,6 @@
-"""Draw the pictures of docs/gallery.md by running its code, one for each section that draws.
+"""Draw the pictures of docs/gallery.md and docs/paper_figures by running their code, one for each section that draws.
 
-The build of the site does it where the page or the package is newer than the pictures; by hand: python docs/gallery.py.
+The build of the site does it where a page or the package is newer than the pictures; by hand: python docs/gallery.py.
 """
 
 from pathlib import Path
@@ -10,17 +10,20 @@ from matplotlib import pyplot as plt
 from samples import run, samples
 
 PAGE = Path(__file__).with_name("gallery.md")
+PAPER_PAGES = sorted(PAGE.with_name("paper_figures").glob("*.md"))
 PICTURES = PAGE.with_suffix("")  # a folder that git ignores
 PACKAGE = PAGE.parents[1] / "rmlab"
 
 
 def refresh() -> None:
-    """Draw where pictures are missing or older than the page or the package."""
+    """Draw where pictures are missing or older than a page or the package."""
+    pages = [PAGE, *PAPER_PAGES]
     pictures = [PICTURES / f"{name}.png" for name in plots_shown()]
-    sources = [PAGE, *PACKAGE.rglob("*.py")]
-    newest = max(file.stat().st_mtime for file in sources)
+    pictures += [PICTURES / _name(page, sample.section) for page in PAPER_PAGES for sample in samples(page)[1:]]
+    newest = max(file.stat().st_mtime for file in [*pages, *PACKAGE.rglob("*.py")])
     if not all(picture.is_file() and picture.stat().st_mtime > newest for picture in pictures):
-        draw(PICTURES)
+        for page in pages:
+            draw(PICTURES, page)
 
 
 def plots_shown() -> list[str]:
@@ -28,22 +31,27 @@ def plots_shown() -> list[str]:
     return [sample.section.strip("`") for sample in samples(PAGE) if sample.section.startswith("`plot_")]
 
 
-def draw(folder: Path) -> list[Path]:
-    """Run the page from top to bottom; write what each section draws as <section>.png."""
+def draw(folder: Path, page: Path = PAGE) -> list[Path]:
+    """Run a page from top to bottom; write what each section draws as a picture."""
     matplotlib.use("agg")
     folder.mkdir(parents=True, exist_ok=True)
     names: dict[str, object] = {}
     drawn = []
-    for sample in samples(PAGE):
-        run(PAGE, sample, names)
+    for sample in samples(page):
+        run(page, sample, names)
         if plt.get_fignums():
-            target = folder / f"{sample.section.strip('`')}.png"
+            target = folder / _name(page, sample.section)
             plt.gcf().savefig(target, dpi=160, bbox_inches="tight")
             plt.close("all")
             drawn.append(target)
     return drawn
 
 
+def _name(page: Path, section: str) -> str:
+    return f"{section.strip('`')}.png" if page == PAGE else f"{page.stem}-{section.lower()}.png"
+
+
 if __name__ == "__main__":
-    for picture in draw(PICTURES):
-        print(picture)
+    for page in (PAGE, *PAPER_PAGES):
+        for picture in draw(PICTURES, page):
+            print(picture)
