@@ -1,7 +1,9 @@
 """Hidden states: what comes out of packs and batches is what each text alone gives."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from threading import get_ident
 from time import sleep
@@ -44,35 +46,79 @@ def world():
     return [*texts, texts[3].copy()], np.array([*groups, 0])
 
 
-def scores(backbone, texts, groups, reads=None, budget=None, seed=0):
-    """One number per text: a fixed direction at its last position (or the sum over `reads`)."""
-    reads = [np.array([len(ids) - 1]) for ids in texts] if reads is None else reads
-    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
-    found = np.full(len(texts), np.nan)
+def direction(backbone):
+    """The head of these tests: a fixed direction of the hidden states."""
+    return torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(0))
+
+
+def states(backbone, world, reads, budget=None):
+    """The states at the positions read in each text; every text comes out once."""
+    texts, groups = world
+    rows = {}
     for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+        assert len(batch.texts)
         assert batch.rows.dtype == torch.float32
-        for text, where in zip(batch.texts, batch.where, strict=True):
-            assert np.isnan(found[text])
+        for text, where in zip(batch.texts.tolist(), batch.where, strict=True):
+            assert text not in rows
             assert len(where) == len(reads[text])
-            found[text] = float((batch.rows[where] @ direction).sum())
-    return found
+            rows[text] = batch.rows[where]
+    assert len(rows) == len(texts)
+    return rows
 
 
-def scores_alone(backbone, texts, seed=0, position=-1):
-    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
-    return np.array(
-        [float(alone(backbone, ids, np.array([np.arange(len(ids))[position]]))[0] @ direction) for ids in texts]
-    )
+def scores(backbone, world, budget=None, position=-1):
+    """One number per text, at its last position."""
+    rows = states(backbone, world, [np.arange(len(ids))[[position]] for ids in world[0]], budget)
+    return np.array([float(rows[text][0] @ direction(backbone)) for text in range(len(rows))])
+
+
+def scores_alone(backbone, texts, position=-1):
+    rows = [alone(backbone, ids, np.arange(len(ids))[[position]])[0] for ids in texts]
+    return np.array([float(row @ direction(backbone)) for row in rows])
+
+
+def assert_as_alone(backbone, world, budgets=(None,), position=-1):
+    reference = scores_alone(backbone, world[0], position)
+    for budget in budgets:
+        assert_same(scores(backbone, world, budget, position), reference)
+
+
+def assert_states_as_alone(backbone, world, reads, budget=None, tolerance=1e-4):
+    for text, rows in states(backbone, world, reads, budget).items():
+        single = alone(backbone, world[0][text], reads[text])
+        torch.testing.assert_close(rows, single, rtol=tolerance, atol=tolerance)
+
+
+def forwarded(backbone):
+    """A list that fills with the tokens of every pass."""
+    sizes = []
+    backbone.get_input_embeddings().register_forward_hook(lambda layer, inputs, out: sizes.append(inputs[0].numel()))
+    return sizes
+
+
+@pytest.fixture
+def replace_forward(monkeypatch):
+    """Puts another forward method in place of a model's class's; it is given the old one before the model."""
+
+    def put(backbone, forward):
+        original = type(backbone).forward
+
+        def replaced(self, input_ids, position_ids=None, **options):
+            return forward(partial(original, self), input_ids, position_ids=position_ids, **options)
+
+        monkeypatch.setattr(type(backbone), "forward", replaced)
+
+    return put
 
 
 def flips(left, right):
     return int((np.sign(left[:, None] - left) != np.sign(right[:, None] - right)).sum())
 
 
-def assert_same(found, reference, tolerance=1e-5):
+def assert_same(values, reference):
     """Within a share of the scores' spread, and no comparison between different texts turns around."""
-    assert np.abs(found - reference).max() <= tolerance * reference.std()
-    assert flips(found[:-1], reference[:-1]) == 0
+    assert np.abs(values - reference).max() <= 1e-5 * reference.std()
+    assert flips(values[:-1], reference[:-1]) == 0
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
@@ -80,12 +126,11 @@ def test_packs_give_what_each_text_alone_gives(load_backbone, world, architectur
     texts, groups = world
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
-    reference = scores_alone(backbone, texts)
+    assert_as_alone(backbone, world, (1, 250, 900, None))
     order = np.random.default_rng(1).permutation(len(texts))
-    for budget in (1, 250, 900, None):
-        assert_same(scores(backbone, texts, groups, budget=budget), reference)
-    moved = scores(backbone, [texts[i] for i in order], groups[order], budget=500)
-    assert np.abs(moved - reference[order]).max() <= 1e-5 * reference.std()
+    reference = scores_alone(backbone, texts)[order]
+    moved = scores(backbone, ([texts[i] for i in order], groups[order]), 500)
+    assert np.abs(moved - reference).max() <= 1e-5 * reference.std()
 
 
 @pytest.fixture(scope="module")
@@ -105,124 +150,102 @@ LONG = {"gpt2": {"n_positions": 1024}}
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_a_prompt_larger_than_the_budget_is_forwarded_once(load_backbone, long_world, architecture):
     """Whole and in pieces; the rows that go through the model are the trie's, however small the packs."""
-    texts, groups = long_world
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     packing = packing_support(backbone)
     assert supports_prefix_cache(backbone)
-    reference = scores_alone(backbone, texts)
-    sizes = []
-    backbone.get_input_embeddings().register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
+    reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
     for budget in (64, 300, 701):
         sizes.clear()
-        assert_same(scores(backbone, texts, groups, budget=budget), reference)
-        made = plan(texts, groups, budget=budget, packing=packing)
-        assert sum(sizes) == made.tokens == made.minimum <= 700 + 30 + 5 + 90 + 100 + 60
+        assert_same(scores(backbone, long_world, budget), reference)
+        passes = plan(*long_world, budget=budget, packing=packing)
+        assert sum(sizes) == passes.tokens == passes.minimum <= 700 + 30 + 5 + 90 + 100 + 60
         assert max(sizes) <= budget
-        assert 700 <= made.kept <= 800
+        assert 700 <= passes.kept <= 800
 
 
 @pytest.mark.parametrize("budget", [64, 300])
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, architecture, budget):
     """Positions all over the texts, as implicit rewards read them: in the prompt, in answers that are cut."""
-    texts, groups = long_world
     backbone = load_backbone(architecture, **LONG.get(architecture, {}))
     rng = np.random.default_rng(0)
-    reads = [np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False)) for ids in texts]
-    seen = []
-    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
-        assert len(batch.texts)
-        seen += batch.texts.tolist()
-        for text, where in zip(batch.texts, batch.where, strict=True):
-            expected = alone(backbone, texts[text], reads[text])
-            torch.testing.assert_close(batch.rows[where], expected, rtol=1e-4, atol=1e-4)
-    assert sorted(seen) == list(range(len(texts)))
+    reads = [np.sort(rng.choice(len(ids), min(len(ids), 30), replace=False)) for ids in long_world[0]]
+    assert_states_as_alone(backbone, long_world, reads, budget)
 
 
 @pytest.mark.parametrize("window", [16, 64, 4096])
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
 def test_windows_reach_back_into_earlier_packs(load_backbone, long_world, architecture, window):
-    texts, groups = long_world
-    backbone = load_backbone(architecture, sliding_window=window)
-    reference = scores_alone(backbone, texts)
-    for budget in (50, 300):
-        assert_same(scores(backbone, texts, groups, budget=budget), reference)
+    assert_as_alone(load_backbone(architecture, sliding_window=window), long_world, (50, 300))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
 def test_half_precision_in_pieces_is_as_quiet_as_whole(load_backbone, long_world, architecture):
-    texts, groups = long_world
     backbone = load_backbone(architecture, torch.bfloat16)
     assert supports_prefix_cache(backbone)
-    single = scores_alone(backbone, texts)
-    padded = padded_scores(backbone, texts, -1)
+    single = scores_alone(backbone, long_world[0])
+    padded = padded_scores(backbone, long_world[0], -1)
     for budget in (300, 5000):
-        found = scores(backbone, texts, groups, budget=budget)
-        assert np.abs(found - single).max() <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
+        apart = np.abs(scores(backbone, long_world, budget) - single).max()
+        assert apart <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
 
 
 def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, monkeypatch):
     texts, groups = long_world
-    held = []
+    prefixes = []
 
     class Noted(Kept):
         def __init__(self):
             super().__init__()
-            held.append(ref(self))
+            prefixes.append(ref(self))
 
     backbone = load_backbone("llama")
     monkeypatch.setattr("rmlab.inference.forward.Kept", Noted)
     steps = hidden(backbone, texts, [np.array([len(ids) - 1]) for ids in texts], groups=groups, budget=300)
-    held.clear()
+    prefixes.clear()
     for batch in steps:
-        tokens = [len(keys[0][0, 0]) for one in held if one() is not None for keys in one().layers.values()]
+        living = [prefix() for prefix in prefixes if prefix() is not None]
+        tokens = [len(keys[0][0, 0]) for prefix in living for keys in prefix.layers.values()]
         assert len(tokens) <= backbone.config.num_hidden_layers
         if len(batch.texts) and max(groups[batch.texts]) > 0:
             assert not tokens, "the long prompt came first, and is done"
-    assert len(held) > 1
+    assert len(prefixes) > 1
 
 
-def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world, monkeypatch):
+def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world, replace_forward):
     """Here one that counts its positions from the first row of a pass: found out by trying, and right all the same."""
-    texts, groups = long_world
     backbone = load_backbone("llama")
-    forward = type(backbone).forward
 
-    def counted(self, input_ids, position_ids=None, **options):
+    def count(forward, input_ids, position_ids, **options):
         first = 0 if position_ids is None else position_ids[:, :1]
-        return forward(
-            self, input_ids=input_ids, position_ids=None if position_ids is None else position_ids - first, **options
-        )
+        positions = None if position_ids is None else position_ids - first
+        return forward(input_ids=input_ids, position_ids=positions, **options)
 
-    monkeypatch.setattr(type(backbone), "forward", counted)
+    replace_forward(backbone, count)
     assert packing_support(backbone).packed
     assert not supports_prefix_cache(backbone)
-    sizes = []
-    backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].shape[1]))
-    made = plan(texts, groups, budget=300, packing=replace(packing_support(backbone), keeps=False))
-    assert made.tokens > 2 * made.minimum
-    assert made.kept == 0
-    found = scores(backbone, texts, groups, budget=300)
-    assert sum(sizes) == made.tokens
-    assert_same(found, scores_alone(backbone, texts))
+    passes = plan(*long_world, budget=300, packing=replace(packing_support(backbone), keeps=False))
+    assert passes.tokens > 2 * passes.minimum
+    assert passes.kept == 0
+    reference, sizes = scores_alone(backbone, long_world[0]), forwarded(backbone)
+    assert_same(scores(backbone, long_world, 300), reference)
+    assert sum(sizes) == passes.tokens
 
 
-def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog, monkeypatch):
+def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog, replace_forward):
     """What is done stays done; the rest begins anew with half the budget."""
-    texts, groups = long_world
     backbone = load_backbone("llama")
     assert supports_prefix_cache(backbone)
-    reference = scores_alone(backbone, texts)
-    whole, sizes = type(backbone).forward, []
+    reference, sizes = scores_alone(backbone, long_world[0]), []
 
-    def forward(self, input_ids, **options):
+    def fail_once(forward, input_ids, **options):
         sizes.append(input_ids.numel())
         if len(sizes) == 4:
             raise torch.OutOfMemoryError
-        return whole(self, input_ids=input_ids, **options)
+        return forward(input_ids=input_ids, **options)
 
-    monkeypatch.setattr(type(backbone), "forward", forward)
-    assert_same(scores(backbone, texts, groups, budget=200), reference)
+    replace_forward(backbone, fail_once)
+    assert_same(scores(backbone, long_world, 200), reference)
     assert caplog.text.count("out of memory at 200 tokens") == 1
     assert max(sizes[4:]) == 100
 
@@ -230,109 +253,94 @@ def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, capl
 @pytest.mark.parametrize("architecture", ["modernbert", "bert"])
 def test_packs_of_encoders_give_what_each_text_alone_gives(load_backbone, world, architecture):
     """The first position, as encoders are read; nothing is padded, and a common beginning is not shared."""
-    texts, groups = world
-    texts = [np.r_[1, ids] for ids in texts]
+    world = [np.r_[1, ids] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
     assert not packing_support(backbone).causal
-    made = plan(texts, groups, budget=900, packing=packing_support(backbone))
-    assert made.tokens == made.minimum == sum(map(len, texts[:-1])), "the last text stands there twice"
-    reference = scores_alone(backbone, texts, position=0)
-    first = [np.array([0])] * len(texts)
-    for budget in (1, 250, 900, None):
-        assert_same(scores(backbone, texts, groups, reads=first, budget=budget), reference)
+    passes = plan(*world, budget=900, packing=packing_support(backbone))
+    assert passes.tokens == passes.minimum == sum(map(len, world[0][:-1])), "the last text stands there twice"
+    assert_as_alone(backbone, world, (1, 250, 900, None), position=0)
+
+
+@pytest.fixture
+def in_batches(monkeypatch):
+    """Models that could be packed go in batches."""
+    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
-def test_batches_give_what_each_text_alone_gives(load_backbone, world, architecture, monkeypatch):
+def test_batches_give_what_each_text_alone_gives(load_backbone, world, architecture, request):
     """The first position, with padding in some batches."""
-    texts, groups = world
-    texts = [np.r_[1, ids, ids[:1].repeat(100)] for ids in texts]
+    world = [np.r_[1, ids, ids[:1].repeat(100)] for ids in world[0]], world[1]
     backbone = load_backbone(architecture)
     if architecture != "deberta-v2":
-        monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
-    made = plan(texts, groups, budget=3000, packing=Packing("asked for"))
-    assert made.tokens > made.minimum
-    reference = scores_alone(backbone, texts, position=0)
-    first = [np.array([0])] * len(texts)
-    for budget in (1, 900, 3000):
-        assert_same(scores(backbone, texts, groups, reads=first, budget=budget), reference)
+        request.getfixturevalue("in_batches")
+    passes = plan(*world, budget=3000, packing=Packing("asked for"))
+    assert passes.tokens > passes.minimum
+    assert_as_alone(backbone, world, (1, 900, 3000), position=0)
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
-def test_decoders_can_go_in_batches_too(load_backbone, world, architecture, monkeypatch):
-    texts, groups = world
-    backbone = load_backbone(architecture)
-    monkeypatch.setattr("rmlab.inference.forward.packing_support", lambda backbone: Packing("asked for"))
-    assert_same(scores(backbone, texts, groups, budget=2000), scores_alone(backbone, texts))
+@pytest.mark.usefixtures("in_batches")
+def test_decoders_can_go_in_batches_too(load_backbone, world, architecture):
+    assert_as_alone(load_backbone(architecture), world, (2000,))
 
 
 @pytest.mark.parametrize(
     "config", [{"use_cache": True}, {"use_cache": False}, {"pad_token_id": 2}, {"pad_token_id": None}]
 )
 def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, config):
-    texts, groups = world
     backbone = load_backbone("llama")
-    reference = scores_alone(backbone, texts)
+    reference = scores_alone(backbone, world[0])
     for name, value in config.items():
         setattr(backbone.config, name, value)
-    assert_same(scores(backbone, texts, groups, budget=700), reference)
-    assert_same(scores_alone(backbone, texts), reference)
+    assert_same(scores(backbone, world, 700), reference)
+    assert_same(scores_alone(backbone, world[0]), reference)
 
 
 def test_many_reads_per_text(load_backbone, world):
     """Positions of all kinds, shared ones and none at all; equal texts may be read at different places."""
-    texts, groups = world
-    backbone = load_backbone("qwen2")
     rng = np.random.default_rng(0)
-    reads = [np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False)) for ids in texts]
-    found = {}
-    for batch in hidden(backbone, texts, reads, groups=groups, budget=600):
-        for text, where in zip(batch.texts, batch.where, strict=True):
-            found[text] = batch.rows[where]
-    for text, ids in enumerate(texts):
-        torch.testing.assert_close(found[text], alone(backbone, ids, reads[text]), rtol=1e-4, atol=1e-4)
+    reads = [np.sort(rng.choice(len(ids), rng.integers(0, min(len(ids), 6)), replace=False)) for ids in world[0]]
+    assert_states_as_alone(load_backbone("qwen2"), world, reads, 600)
 
 
 @pytest.mark.parametrize("window", [3, 16, 64, 4096])
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral", "qwen2"])
 def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, architecture, window):
-    texts, groups = world
     extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
     backbone = load_backbone(architecture, sliding_window=window, **extra)
     assert packing_support(backbone).packed
-    assert_same(scores(backbone, texts, groups, budget=900), scores_alone(backbone, texts))
+    assert_as_alone(backbone, world, (900,))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "modernbert", "bert"])
 def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, world, architecture):
     """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
-    texts, groups = world
-    backbone = load_backbone(architecture, torch.bfloat16)
+    texts, backbone = world[0], load_backbone(architecture, torch.bfloat16)
     at = -1 if packing_support(backbone).causal else 0
-    single = scores_alone(backbone, texts, position=at)
-    packed = scores(backbone, texts, groups, [np.arange(len(ids))[[at]] for ids in texts], budget=900)
+    single = scores_alone(backbone, texts, at)
     padded = np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
-    assert np.abs(packed - single).max() <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
+    apart = np.abs(scores(backbone, world, 900, at) - single).max()
+    assert apart <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
 
 
-def padded_scores(backbone, texts, at, seed=0):
+def padded_scores(backbone, texts, at):
     """Scores of one batch as the public runners make it: padded on the left, encoders on the right, with a mask."""
-    direction = torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(seed))
     real = np.arange(max(map(len, texts)))[None, :] < np.array([[len(text)] for text in texts])
     real = real[:, ::-1] if at else real
     ids = np.zeros(real.shape, int)
     ids[real] = np.concatenate(texts)
-    mask = torch.from_numpy(real.astype(int))
     with torch.no_grad():
-        states = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state
-    return (states[:, at].float() @ direction).numpy()
+        mask = torch.from_numpy(real.astype(int))
+        rows = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state[:, at]
+    return (rows.float() @ direction(backbone)).numpy()
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
 def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind):
     """Such a text must not change the scale of the others: each comes out as it does alone, shortest first."""
-    texts, groups = world
+    texts, _ = world
     rope = {"rope_type": kind, "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 120}
     if kind == "longrope":
         rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
@@ -343,21 +351,19 @@ def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind
         reference[text] = scores_alone(load_backbone("llama", **config), texts[text : text + 1])[0]
     backbone = load_backbone("llama", **config)
     assert packing_support(backbone).packed
-    assert_same(scores(backbone, texts, groups, budget=2000), reference)
+    assert_same(scores(backbone, world, 2000), reference)
 
 
 def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
     """What comes out of a text does not depend on the longer ones that went through the model before it."""
-    texts, groups = world
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
-    backbone = load_backbone("llama", rope_parameters=rope, max_position_embeddings=60)
-    short = [ids for ids in texts if 60 < len(ids) < 150][:3]
+    backbone, fresh = (load_backbone("llama", rope_parameters=rope, max_position_embeddings=60) for _ in range(2))
+    short = sorted([ids for ids in world[0] if 60 < len(ids) < 150][:3], key=len)
     assert len(short) == 3
-    short.sort(key=len)
-    reference = scores_alone(load_backbone("llama", rope_parameters=rope, max_position_embeddings=60), short)
-    scores(backbone, texts, groups, budget=700)
-    assert np.abs(scores(backbone, short, [0, 1, 2]) - reference).max() <= 1e-4 * reference.std()
-    alone(backbone, max(texts, key=len), np.array([0]))
+    reference = scores_alone(fresh, short)
+    scores(backbone, world, 700)
+    assert np.abs(scores(backbone, (short, [0, 1, 2])) - reference).max() <= 1e-4 * reference.std()
+    alone(backbone, max(world[0], key=len), np.array([0]))
     assert np.abs(scores_alone(backbone, short) - reference).max() <= 1e-4 * reference.std()
 
 
@@ -371,35 +377,32 @@ def test_rotary_settings_of_each_kind_of_layer():
     assert position_scales(model, lengths).tolist() == [9, 0, 12]
 
 
+TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
 @pytest.mark.parametrize("architecture", ["mobilebert", "convbert"])
 def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architecture):
     """Both mix a token with its neighbours, padding included."""
-    texts, groups = world
-    texts = [ids[:n] for ids in texts for n in (7, 8)]
+    world = [ids[:n] for ids in world[0] for n in (7, 8)], np.repeat(world[1], 2)
     config = transformers.CONFIG_MAPPING[architecture](
-        vocab_size=512, hidden_size=32, embedding_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, intra_bottleneck_size=32, true_hidden_size=32, initializer_range=0.3,
-    )  # fmt: skip
+        **TINY, vocab_size=512, embedding_size=32, intra_bottleneck_size=32, true_hidden_size=32, initializer_range=0.3
+    )
     torch.manual_seed(0)
     backbone = transformers.AutoModel.from_config(config).eval()
     backbone.get_input_embeddings().weight.data[0] = 1  # the pad token is not always nothing
-    assert not packing_support(backbone).packed
-    assert not packing_support(backbone).pads
-    made = plan(texts, np.repeat(groups, 2), budget=3000, packing=packing_support(backbone))
-    assert made.tokens == made.minimum
-    assert len(made.parts) == 2
-    ends = [np.array([0, len(ids) - 1]) for ids in texts]
-    for batch in hidden(backbone, texts, ends, groups=np.repeat(groups, 2)):
-        for text, where in zip(batch.texts, batch.where, strict=True):
-            single = alone(backbone, texts[text], ends[text])
-            torch.testing.assert_close(batch.rows[where], single, rtol=1e-3, atol=1e-3)
+    packing = packing_support(backbone)
+    assert not packing.packed
+    assert not packing.pads
+    passes = plan(*world, budget=3000, packing=packing)
+    assert passes.tokens == passes.minimum
+    assert len(passes.parts) == 2
+    assert_states_as_alone(backbone, world, [np.array([0, len(ids) - 1]) for ids in world[0]], tolerance=1e-3)
 
 
 @pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
 def test_models_that_only_need_their_mask_are_padded(load_backbone, architecture):
     if architecture == "roberta":
-        settings = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-        backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **settings)).eval()
+        backbone = transformers.RobertaModel(transformers.RobertaConfig(vocab_size=512, **TINY)).eval()
     else:
         backbone = load_backbone(architecture)
     assert not packing_support(backbone).packed
@@ -429,24 +432,23 @@ def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
-    texts, groups = world
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
-    reference = scores_alone(backbone, texts)
-    inside, most = set(), []
+    reference = scores_alone(backbone, world[0])
+    inside, counts = set(), []
 
-    def enter(model, given):
+    def enter(model, inputs):
         inside.add(get_ident())
-        most.append(len(inside))
+        counts.append(len(inside))
         sleep(0.005)
 
     backbone.register_forward_pre_hook(enter)
-    backbone.register_forward_hook(lambda model, given, out: inside.discard(get_ident()))
+    backbone.register_forward_hook(lambda model, inputs, out: inside.discard(get_ident()))
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda budget: scores(backbone, texts, groups, budget=budget), (600, 700)))
-    assert max(most) == 1
-    for one in found:
-        assert_same(one, reference)
+        results = list(pool.map(lambda budget: scores(backbone, world, budget), (600, 700)))
+    assert max(counts) == 1
+    for result in results:
+        assert_same(result, reference)
     assert backbone.config._attn_implementation == "sdpa"
 
 
@@ -478,21 +480,19 @@ def assert_halved(sizes, limit, caplog):
     assert caplog.text.count("out of memory") == len(failed)
 
 
-def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog, monkeypatch):
-    texts, groups = world
+def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog, replace_forward):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    reference = scores_alone(backbone, texts)
-    whole, sizes = type(backbone).forward, []
+    reference, sizes = scores_alone(backbone, world[0]), []
 
-    def forward(self, input_ids, **options):
+    def fail_above_400(forward, input_ids, **options):
         sizes.append(input_ids.numel())
         if input_ids.numel() > 400:
             raise torch.OutOfMemoryError
-        return whole(self, input_ids=input_ids, **options)
+        return forward(input_ids=input_ids, **options)
 
-    monkeypatch.setattr(type(backbone), "forward", forward)
-    assert_same(scores(backbone, texts, groups, budget=2000), reference)
+    replace_forward(backbone, fail_above_400)
+    assert_same(scores(backbone, world, 2000), reference)
     assert_halved(sizes, 400, caplog)
 
 
@@ -513,41 +513,65 @@ def test_out_of_memory_halves_batches_too(caplog, error):
     texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
     assert not packing_support(backbone).packed
     backbone.sizes.clear()
-    found = {}
-    for batch in hidden(backbone, texts, [np.array([39])] * 70, groups=np.zeros(70, int), budget=2000):
-        found |= {text: int(batch.rows[where]) for text, where in zip(batch.texts, batch.where, strict=True)}
-    assert found == {text: ids[-1] for text, ids in enumerate(texts)}
+    rows = states(backbone, (texts, np.zeros(70, int)), [np.array([39])] * 70, 2000)
+    assert {text: int(row) for text, row in rows.items()} == {text: ids[-1] for text, ids in enumerate(texts)}
     assert_halved(backbone.sizes, 400, caplog)
 
 
 def test_a_text_that_never_fits_is_named(world):
-    texts, groups = world
-    longest = int(np.argmax([len(ids) for ids in texts]))
+    longest = int(np.argmax([len(ids) for ids in world[0]]))
+    n_tokens = len(world[0][longest])
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        list(
-            hidden(Small(50, torch.OutOfMemoryError()), texts, [np.array([0])] * len(texts), groups=groups, budget=400)
-        )
-    assert caught.value.__notes__ == [f"text {longest} alone, {len(texts[longest])} tokens, does not fit into memory"]
+        states(Small(50, torch.OutOfMemoryError()), world, [np.array([0])] * len(world[0]), 400)
+    assert caught.value.__notes__ == [f"text {longest} alone, {n_tokens} tokens, does not fit into memory"]
 
 
 def test_other_errors_are_not_taken_for_lack_of_memory(world):
-    texts, groups = world
     with pytest.raises(RuntimeError, match="shapes"):
-        list(hidden(Small(50, RuntimeError("shapes")), texts, [np.array([0])] * len(texts), groups=groups))
+        states(Small(50, RuntimeError("shapes")), world, [np.array([0])] * len(world[0]))
 
 
-def test_models_that_cannot_pack_say_why(load_backbone, monkeypatch):
-    assert "attention interface" in packing_support(load_backbone("deberta-v2")).refused
-    backbone = load_backbone("llama")
-    backbone.config.attn_temperature_tuning = True
-    assert packing_support(backbone).refused == "its attention scales by rows"
-    backbone = load_backbone("llama")
-    backbone.config.layer_types = ["full_attention", "linear_attention"]
-    assert packing_support(backbone).refused == "it has layers of another kind: linear_attention"
-    hides = load_backbone("llama")
-    hides.config.sliding_window = 8
-    assert packing_support(hides).refused == "it has sliding windows that its layers do not hand to attention"
-    assert "position_ids" in packing_support(with_position_ids_ignored(load_backbone("llama"))).refused
+def ignore_positions(backbone):
+    class Deaf(type(backbone)):
+        def forward(self, input_ids, use_cache=None):
+            return super().forward(input_ids=input_ids, use_cache=use_cache)
+
+    backbone.__class__ = Deaf
+
+
+def set_config(name, value):
+    return lambda backbone: setattr(backbone.config, name, value)
+
+
+def add_rows_before(share):
+    """A layer that looks one row back, as a convolution does, leaks from one text into the next."""
+
+    def leak(layer, inputs, out):
+        return out + share * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
+
+    return lambda backbone: backbone.layers[0].register_forward_hook(leak)
+
+
+KINDS = ["full_attention", "linear_attention"]
+HIDDEN_WINDOWS = "it has sliding windows that its layers do not hand to attention"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "change", "reason"),
+    [
+        ("deberta-v2", "float32", lambda backbone: None, ".*attention interface"),
+        ("llama", "float32", set_config("attn_temperature_tuning", True), "its attention scales by rows"),
+        ("llama", "float32", set_config("layer_types", KINDS), "it has layers of another kind: linear_attention"),
+        ("llama", "float32", set_config("sliding_window", 8), HIDDEN_WINDOWS),
+        ("llama", "float32", ignore_positions, ".*position_ids.*"),
+        ("llama", "float32", add_rows_before(0.5), ".*different from texts alone.*"),
+        ("llama", "bfloat16", add_rows_before(0.1), ".*different from texts alone.*"),  # seen where a text begins
+    ],
+)
+def test_models_that_cannot_pack_say_why(load_backbone, architecture, dtype, change, reason):
+    backbone = load_backbone(architecture, getattr(torch, dtype))
+    change(backbone)
+    assert re.fullmatch(reason, packing_support(backbone).refused)
 
 
 def test_layers_that_do_not_all_look_the_same_way_are_found_out(load_backbone):
@@ -559,69 +583,33 @@ def test_layers_that_do_not_all_look_the_same_way_are_found_out(load_backbone):
     assert "both directions" in packing_support(backbone).refused
 
 
-@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
-def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, monkeypatch, architecture):
+@pytest.mark.parametrize(("architecture", "name"), [("bert", "max_position_embeddings"), ("gpt2", "n_positions")])
+def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, replace_forward, architecture, name):
     """Some models with learned positions take no more rows than positions, however short the texts."""
-    backbone = load_backbone(
-        architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
-    )
-    assert packing_support(backbone).packed
-    forward = type(backbone).forward
+    assert packing_support(load_backbone(architecture, **{name: 128})).packed
 
-    def limited(self, input_ids, position_ids=None, **options):
+    def limit(forward, input_ids, **options):
         if input_ids.shape[1] > 128:
             raise IndexError("index out of range in self")
-        return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
+        return forward(input_ids=input_ids, **options)
 
-    backbone = load_backbone(
-        architecture, **{"n_positions" if architecture == "gpt2" else "max_position_embeddings": 128}
-    )
-    monkeypatch.setattr(type(backbone), "forward", limited)
+    backbone = load_backbone(architecture, **{name: 128})
+    replace_forward(backbone, limit)
     assert packing_support(backbone).refused == "it does not run with path attention: index out of range in self"
 
 
-def with_position_ids_ignored(backbone):
-    class Deaf(type(backbone)):
-        def forward(self, input_ids, use_cache=None):
-            return super().forward(input_ids=input_ids, use_cache=use_cache)
-
-    backbone.__class__ = Deaf
-    return backbone
-
-
-def test_a_model_that_mixes_neighbours_is_found_out(load_backbone):
-    """A layer that looks one row back (as a convolution does) leaks from one text into the next."""
-    backbone = load_backbone("llama")
-    backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
-    assert "different from texts alone" in packing_support(backbone).refused
-
-
-def test_half_precision_hides_no_leak(load_backbone):
-    """A leak that fades out before a text's end is seen where it begins."""
-    backbone = load_backbone("llama", torch.bfloat16)
-
-    def leak(layer, given, out):
-        return out + 0.1 * torch.nn.functional.pad(out[:, :-1], (0, 0, 1, 0))
-
-    backbone.layers[0].register_forward_hook(leak)
-    assert "different from texts alone" in packing_support(backbone).refused
-
-
-def test_half_precision_hides_no_other_positions(load_backbone, monkeypatch):
+def test_half_precision_hides_no_other_positions(load_backbone, replace_forward):
     """RoBERTa counts positions from behind its padding index; where these hardly matter, the end looks the same."""
     backbone = load_backbone("bert", torch.bfloat16)
     backbone.embeddings.position_embeddings.weight.data *= 0.06
-    forward = type(backbone).forward
 
-    def shifted(self, input_ids, position_ids=None, **options):
+    def shift(forward, input_ids, position_ids, **options):
         position_ids = torch.arange(2, 2 + input_ids.shape[1])[None] if position_ids is None else position_ids
-        return forward(self, input_ids=input_ids, position_ids=position_ids, **options)
+        return forward(input_ids=input_ids, position_ids=position_ids, **options)
 
-    monkeypatch.setattr(type(backbone), "forward", shifted)
-    assert (
-        packing_support(backbone).refused
-        == "tokens in a pack enter the first layer different from tokens of texts alone"
-    )
+    replace_forward(backbone, shift)
+    refused = packing_support(backbone).refused
+    assert refused == "tokens in a pack enter the first layer different from tokens of texts alone"
 
 
 def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
@@ -646,6 +634,11 @@ def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     assert packing_support(backbone).packed
 
 
+def queries_and_keys(layout, size, dtype=torch.float32):
+    make = torch.Generator().manual_seed(0)
+    return [torch.randn(1, heads, len(layout.ids), size, generator=make).to(dtype) for heads in (4, 2, 2)]
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("window", [None, 50, 129])
 @pytest.mark.parametrize("softcap", [None, 5.0])
@@ -657,8 +650,7 @@ def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, mo
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
     layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
-    make = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(1, heads, len(layout.ids), 16, generator=make) for heads in (4, 2, 2))
+    query, key, value = queries_and_keys(layout, 16)
     kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
     tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
     found = kernels.Kernels().attend(kind, query, key, value, tables)
@@ -673,8 +665,7 @@ def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 9, n) for n in (300, 1, 64, 129)]
     layout = lay_out(pack(texts, range(4), 10_000)[0], texts)
-    make = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(1, h, len(layout.ids), 16, generator=make).to(dtype) for h in (4, 2, 2))
+    query, key, value = queries_and_keys(layout, 16, dtype)
     found = attention.attend(layout, flex.Kind(window, 0.3, softcap, False), query, key, value)
     near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (window or 10_000)
     seen = torch.from_numpy(near & (layout.ends[:, None] == layout.ends[None, :]))
@@ -694,10 +685,7 @@ def test_half_precision_attends_as_each_text_alone(window):
     texts = [np.r_[prompt, opening, rng.integers(0, 9, n)] for n in (500, 20)]
     texts += [np.r_[prompt, rng.integers(0, 9, n)] for n in (1100, 30, 700)]
     layout = lay_out(pack(texts, [0] * 5, 10_000)[0], texts)
-    make = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(1, heads, len(layout.ids), 32, generator=make).to(torch.bfloat16) for heads in (4, 2, 2)
-    )
+    query, key, value = queries_and_keys(layout, 32, torch.bfloat16)
     found = attention.attend(layout, flex.Kind(window, None, None), query, key, value).transpose(1, 2)
     for path in [layout.path(text) for text in range(len(layout.runs))]:
         back = torch.arange(len(path))[:, None] - torch.arange(len(path))[None, :]
@@ -710,15 +698,12 @@ def test_half_precision_attends_as_each_text_alone(window):
 
 def test_each_token_is_forwarded_once(load_backbone, world):
     """The rows that go through the model are the plan's tokens, and no more."""
-    texts, groups = world
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    sizes = []
-    handle = backbone.embed_tokens.register_forward_hook(lambda layer, given, out: sizes.append(given[0].numel()))
-    scores(backbone, texts, groups, budget=700)
-    handle.remove()
-    assert sum(sizes) == plan(texts, groups, budget=700).tokens
-    assert sum(sizes) < sum(map(len, texts))
+    sizes = forwarded(backbone)
+    scores(backbone, world, 700)
+    assert sum(sizes) == plan(*world, budget=700).tokens
+    assert sum(sizes) < sum(map(len, world[0]))
 
 
 def test_bad_input_is_named(load_backbone):

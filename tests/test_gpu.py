@@ -405,15 +405,19 @@ def test_kernels_leave_with_their_model(load_backbone, as_on_a_gpu, monkeypatch)
     """Torch keeps compiled kernels with the code that they were compiled from."""
     from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as entries
 
-    made = []
-    monkeypatch.setattr(torch, "compile", lambda function, compile=torch.compile, **options: (
-        made.append(function.__code__), compile(function, **options))[1])  # fmt: skip
+    codes, compile_ = [], torch.compile
+
+    def noted_compile(function, **options):
+        codes.append(function.__code__)
+        return compile_(function, **options)
+
+    monkeypatch.setattr(torch, "compile", noted_compile)
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    assert len(made) == len(entries(made[0])) == 1
+    assert len(codes) == len(entries(codes[0])) == 1
     del backbone
     gc.collect()
-    assert not entries(made[0])
+    assert not entries(codes[0])
 
 
 # Memory
@@ -623,11 +627,8 @@ def test_a_pack_is_read_after_the_next_one_was_launched(cuda_events):
 
     found = list(read_late(launched()))
     assert [(key, values.tolist()) for key, values in found] == [(n, [n, n]) for n in range(3)]
-    assert log == [
-        "launch 0", "copy 0", "mark 0",
-        "launch 1", "copy 1", "mark 1", "wait 0",
-        "launch 2", "copy 2", "mark 2", "wait 1", "wait 2",
-    ]  # fmt: skip
+    steps = "launch 0, copy 0, mark 0, launch 1, copy 1, mark 1, wait 0, launch 2, copy 2, mark 2, wait 1, wait 2"
+    assert log == steps.split(", ")
 
 
 def test_what_was_launched_before_a_failure_is_still_read(cuda_events):
