@@ -225,12 +225,13 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     key = [column for column in ("model", *PROMPT) if column in frame.columns]
     codes, first_rows = group_codes(frame, key)
     numbered = frame.assign(_prompt=codes)
-    extra = [c for c in frame.columns if c not in contract and c not in RESPONSES and _is_hashable(frame[c])]
-    return [c for c in extra if len(group_codes(numbered, ["_prompt", c])[1]) == len(first_rows)]
-
-
-def _is_hashable(values: pd.Series) -> bool:
-    return values.dtype != object or not values.map(lambda value: isinstance(value, list | dict | set)).any()
+    names = []
+    for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
+        values = frame[name]
+        is_nested = values.dtype == object and values.map(lambda value: isinstance(value, list | dict | set)).any()
+        if not is_nested and len(group_codes(numbered, ["_prompt", name])[1]) == len(first_rows):
+            names.append(name)
+    return names
 
 
 def nearest(word: object, allowed: Sequence[str]) -> str:

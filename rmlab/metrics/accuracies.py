@@ -10,7 +10,7 @@ from rmlab import tables
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.items import NO_STYLE, as_pairs
 from rmlab.metrics.summaries import estimate_frame
-from rmlab.metrics.weights import Average, Prepared, Weights, overall_weights, prepare, weighted_mean
+from rmlab.metrics.weights import Average, Prepared, Weights, prepare, weighted_mean
 from rmlab.tables import ITEM, STYLES, DataError, copy_provenance, group_codes
 
 _STYLE_COLUMNS = ("level", "chosen_style", "rejected_style")
@@ -146,8 +146,6 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
     open column requires the parts of its own items, the others all parts.
     """
     items, parts = prepared.items, prepared.parts
-    if not columns:
-        return overall_weights(items, parts)
     categories = {}  # of closed and ordered columns
     for column in columns:
         values, dtype = items.frame[column], tables.CLOSED.get(column, items.frame[column].dtype)

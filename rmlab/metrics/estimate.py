@@ -275,15 +275,22 @@ def _cluster_sums(
     in_cluster = indicator(blocks.cluster, n_clusters)
     with np.errstate(divide="ignore", invalid="ignore"):
         item_weight = np.where(n > 0, weight / n, 0.0)[:, blocks.pool]
-        h = np.where(n > 0, 1 / n, 0.0)[:, blocks.pool] * blocks.n
+        pool_share = np.where(n > 0, 1 / n, 0.0)[:, blocks.pool] * blocks.n
         # CR2; a cluster that is its whole pool has no residual to scale.
-        factor = np.where(h < 1, 1 / np.sqrt(1 - h), 0.0)
+        factor = np.where(pool_share < 1, 1 / np.sqrt(1 - pool_share), 0.0)
     residual = blocks.total - blocks.n * np.nan_to_num(pool_mean)[:, blocks.pool]
     share = (np.abs(item_weight) * blocks.n) @ in_cluster
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.nan_to_num(share / share.sum(axis=1, keepdims=True))
     stratum, stratum_of_pool = _strata(blocks, weight.shape[1], n_clusters)
     n_strata = int(stratum_of_pool.max(initial=-1)) + 1
+    in_stratum = indicator(stratum, n_strata)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs of
+        # h^2 h'^2 / ((1 - h)(1 - h'))) with h the share of the stratum; equal clusters give their number less one.
+        h = np.nan_to_num(share / (share @ in_stratum)[:, stratum])
+        q = np.where(h < 1, h**2 / (1 - h), np.inf)
+        df = 1 / (h**2 @ in_stratum + (q @ in_stratum) ** 2 - q**2 @ in_stratum)
     # A negative weight turns the bounds over.
     ends = np.sort([weight * pool_bounds[:, 0], weight * pool_bounds[:, 1]], axis=0)
     limits = ends @ indicator(stratum_of_pool, n_strata).toarray()
@@ -292,7 +299,7 @@ def _cluster_sums(
         contribution=(item_weight * blocks.total) @ in_cluster,
         share=np.broadcast_to(share, (len(blocks.total), n_clusters)),
         stratum=stratum,
-        df=_stratum_df(share, stratum, n_strata),
+        df=np.where(np.isfinite(df), df, 0.0),
         width=float((limits[1] - limits[0]).sum(axis=-1).max(initial=0.0)),
     )
     return sums, limits
@@ -307,20 +314,6 @@ def _strata(blocks: _Blocks, n_pools: int, n_clusters: int) -> tuple[IntArray, I
     stratum = np.zeros(n_clusters, np.intp)
     stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
     return stratum, stratum_of_pool.astype(np.intp)
-
-
-def _stratum_df(share: FloatArray, stratum: IntArray, n_strata: int) -> FloatArray:
-    """Degrees of freedom of the variance in each stratum; equal clusters give their number less one.
-
-    Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs of h^2 h'^2 / ((1 - h)(1 - h'))) with
-    h the cluster's share of its stratum.
-    """
-    in_stratum = indicator(stratum, n_strata)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        h = np.nan_to_num(share / (share @ in_stratum)[:, stratum])
-        q = np.where(h < 1, h**2 / (1 - h), np.inf)
-        df = 1 / (h**2 @ in_stratum + (q @ in_stratum) ** 2 - q**2 @ in_stratum)
-    return np.where(np.isfinite(df), df, 0.0)
 
 
 def _interval(

@@ -214,15 +214,11 @@ def prepare_models(
 ) -> Prepared:
     """`prepare` for tables of several models, which must have been scored on the same items."""
     prepared = prepare(table, average, ties, common, options, by=by, cluster=cluster)
-    require_models(prepared.items)
+    models = prepared.items.models
+    if len(models) < 2:
+        raise DataError(f"table: only the model {models}; a comparison needs 2. Add another with pd.concat.")
     prepared.require_same()
     return prepared
-
-
-def require_models(items: Items) -> None:
-    """Raise DataError unless there are two models or more."""
-    if len(items.models) < 2:
-        raise DataError(f"table: only the model {items.models}; a comparison needs 2. Add another with pd.concat.")
 
 
 def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:

@@ -9,7 +9,6 @@ from scipy.special import ndtr, ndtri, owens_t
 
 from rmlab.metrics.estimate import indicator
 from rmlab.metrics.items import FloatArray, Items, Ties, comparison_items
-from rmlab.stats.comparing import require_models
 from rmlab.tables import ITEM, PROMPT, check_option
 
 MIN_COMPARISONS = 400
@@ -32,7 +31,7 @@ def item_difficulty(
     Parameters
     ----------
     table : DataFrame
-        Scores or pairs of two models or more.
+        Scores or pairs.
     unit : {"comparison", "prompt"}
         What an item is; a prompt's credit is the mean over its comparisons.
     ties : {"loss", "half", "drop"}
@@ -49,7 +48,7 @@ def item_difficulty(
         credit on the others: below 0 good models tend to fail; NaN where all earn the same), none_right, all_right.
     """
     check_option("unit", unit, ("comparison", "prompt"))
-    items = comparisons_of_models(table, ties, common)
+    items = _shared_comparisons(table, ties, common)
     frame, credit = items.frame[[*ITEM, "level", "subset"]], items.credit
     if unit == "prompt":
         first_rows = np.unique(items.prompt, return_index=True)[1]
@@ -69,12 +68,10 @@ def item_difficulty(
     )
 
 
-def comparisons_of_models(table: pd.DataFrame, ties: str, common: bool) -> Items:
-    """Comparisons of two models or more, which must be the same for all of them."""
+def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool) -> Items:
+    """Comparisons, which must be the same for all models."""
     items = comparison_items(table, ties)
-    require_models(items)
-    if common:
-        return items.common()
+    items = items.common() if common else items
     items.require_same()
     return items
 
@@ -104,7 +101,7 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
     Parameters
     ----------
     table : DataFrame
-        Scores or pairs of two models or more.
+        Scores or pairs.
     ties : {"loss", "half", "drop"}
         What a tie earns; half a win counts as half in each outcome.
     common : bool
@@ -127,7 +124,7 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
     ----------
     Pearson (1900); Plackett (1954) for the derivatives behind the standard error.
     """
-    items = comparisons_of_models(table, ties, common)
+    items = _shared_comparisons(table, ties, common)
     first, second = np.triu_indices(len(items.models), 1)
     observed = (~np.isnan(items.credit)).astype(float)
     credit = np.nan_to_num(items.credit)

@@ -213,13 +213,13 @@ def _test_effect(
     if isinstance(effect, str):
         return {"n_prompts": 0, "missing": len(prompts), "reason": effect}
     sides = pd.DataFrame({"with": effect.value, "without": effect.baseline}, index=prompts)
-    known = sides.dropna()
+    answered = sides.dropna()
     difference_by_prompt = sides["with"] - sides["without"]
     share = float(difference_by_prompt.mean()) if effect.share is None else effect.share
-    columns: dict[str, object] = {"share": share, "n_prompts": len(known), "missing": len(sides) - len(known)}
-    if known.empty:
+    columns: dict[str, object] = {"share": share, "n_prompts": len(answered), "missing": len(sides) - len(answered)}
+    if answered.empty:
         return columns | {"reason": "no prompt has the verdicts that this needs"}
-    rows = known.melt(var_name="model", value_name="credit", ignore_index=False).reset_index()
+    rows = answered.melt(var_name="model", value_name="credit", ignore_index=False).reset_index()
     credit = rows["credit"].to_numpy(float)
     outcome = np.where(credit >= 1, WIN, np.where(credit <= 0, LOSS, TIE)).astype(np.int8)
     items = build_items(rows, key=PROMPT, outcome=outcome, credit=credit)
@@ -228,7 +228,7 @@ def _test_effect(
     columns |= {"effect": float(difference.value[0]), "reason": difference.reason[0]}
     columns |= {name: float(getattr(difference, name)[0]) for name in ("se", "low", "high", "p")}
     differing = float(difference_by_prompt.abs().mean())
-    return columns | {"detectable": _detectable_effect(differing, len(known), alpha, power)}
+    return columns | {"detectable": _detectable_effect(differing, len(answered), alpha, power)}
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
@@ -237,14 +237,14 @@ def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> 
     NaN where no effect would be found: below six or so prompts none is.
     """
 
-    def is_found(effect: float) -> bool:
+    def has_power(effect: float) -> bool:
         # An effect is at most the share of prompts that differ, so more must differ for a large one.
         return exact_power(n, effect, 1 - max(differing, effect), alpha) >= power
 
     low, high = 0.0, 1.0 - 1e-9
-    if not is_found(high):
+    if not has_power(high):
         return float("nan")
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if is_found(middle) else (middle, high)
+        low, high = (low, middle) if has_power(middle) else (middle, high)
     return high
