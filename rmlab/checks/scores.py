@@ -147,11 +147,11 @@ def server_findings(trial: Trial, responses: pd.DataFrame, sample: int) -> Itera
         check = "nan"
         rows = spread(lengths, prepared.groups, sample)
         texts = [prepared.texts[row] for row in rows]
-        values, _ = trial.remote.ask_all(replace(prepared, texts=texts, keys=[prepared.keys[row] for row in rows]))
+        values, _ = trial.remote.ask_all(replace(prepared, texts=texts))
     except DataError as error:
         yield refusal(check, error)
         return
     rewards = values @ trial.remote.mix
     answered = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
     yield finite(answered)
-    yield saturation(answered, np.asarray(prepared.keys)[rows].tolist())
+    yield saturation(answered, [str(text) for text in texts])

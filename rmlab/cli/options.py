@@ -145,18 +145,14 @@ class ServerOptions:
 
 
 _NEEDS = {
-    "cpus": "cluster",
-    "form": "pairwise",
-    "include_texts": "texts",
-    "key": "url",
-    "kind": "url",
-    "local_weights": "url",
-    "path": "texts",
-    "results": "store",
-    "tokenizer": "url",
-    "url": "kind",
+    "cluster": ("cpus",),
+    "kind": ("url",),
+    "pairwise": ("form",),
+    "store": ("results",),
+    "texts": ("path", "include_texts"),
+    "url": ("key", "kind", "local_weights", "tokenizer"),
 }
-"""An option, and the one that it cannot be without, in commands that have both."""
+"""An option, and those that cannot be without it, in commands that have both."""
 
 _EXCLUDES = {
     "cluster": ("estimate", "check", "report", "requests"),
@@ -208,9 +204,10 @@ def _field_parameters(group: type) -> list[inspect.Parameter]:
 
 def _check_rules(values: Options) -> None:
     """Raise for an option whose companion is not there, and for options that exclude each other."""
-    for option, needed in _NEEDS.items():
-        if values.get(option) and needed in values and not values[needed]:
-            raise typer.BadParameter(f"give {_flag(needed)} with it", param_hint=_flag(option))
+    for option, dependents in _NEEDS.items():
+        flags = [_flag(name) for name in dependents if values.get(name)]
+        if flags and option in values and not values[option]:
+            raise typer.BadParameter(f"give {_flag(option)} with it", param_hint=", ".join(flags))
     for option, excluded in _EXCLUDES.items():
         flags = [_flag(name) for name in excluded if values.get(name)]
         if values.get(option) and flags:

@@ -125,7 +125,7 @@ def merge_stores(
 def plan(
     texts: shared.TextOptions,
     tokens: shared.TokenOptions,
-    written: shared.TemplateOptions,
+    form: shared.TemplateOptions,
     model: Annotated[str, typer.Argument(help="Model id or folder; its weights are not needed.")],
     benchmark: shared.Benchmark,
     implicit: Annotated[bool, typer.Option("--implicit", help="A language model's implicit reward.")] = False,
@@ -157,7 +157,7 @@ def plan(
         load_tokenizer(checkpoint),
         responses["prompt"].tolist(),
         responses["response"].tolist(),
-        template=read_template(written.template),
+        template=read_template(form.template),
         max_length=tokens.max_length or window(checkpoint.config),
         truncate=tokens.truncate,
     )

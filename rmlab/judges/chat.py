@@ -109,11 +109,11 @@ class Chat(Respondent):
             "max_tokens": (count_tokens(questions), spent.tokens),
         }
         for name, (n_needed, n_spent) in needs.items():
-            most = getattr(self.client, name)
-            if most is not None and n_needed > most - n_spent:
+            budget = getattr(self.client, name)
+            if budget is not None and n_needed > budget - n_spent:
                 raise DataError(
-                    f"{name}={most}: the {len(questions)} questions take at least {n_needed}, and "
-                    f"{max(most - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
+                    f"{name}={budget}: the {len(questions)} questions take at least {n_needed}, and "
+                    f"{max(budget - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
                 )
 
     def respond(self, questions: Iterable[Question]) -> Answers:

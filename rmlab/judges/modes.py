@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmlab.judges import verdicts
 from rmlab.judges.asking import Replies, Respondent, ask
-from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, both_orders, shuffled_order
+from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, shuffled_order
 from rmlab.scorers import base
 from rmlab.scorers.base import SILENT, Judged, Prompt, Provenance
 from rmlab.scorers.local import hash_parts
@@ -178,7 +178,7 @@ class PairJudge(Judge):
 
     def orders(self, prompt: Prompt, answers: tuple[str, ...], sample: int) -> list[Order]:
         """Return both orders, or the one that a coin chooses."""
-        return (shuffled_order if self.one_order else both_orders)(prompt, answers, sample, self.seed)
+        return shuffled_order(prompt, answers, sample, self.seed) if self.one_order else [(0, 1), (1, 0)]
 
     def read_answer(self, answer: Answer, question: Question) -> float | None:
         """Return how much better the answer is that is shown first: 2, 1, 0, -1, -2, or log-odds."""

@@ -281,11 +281,6 @@ class Sampling:
     seed: int = 0
 
 
-def both_orders(prompt: Prompt, answers: tuple[str, ...], sample: int, seed: int) -> list[Order]:
-    """Return both orders of two answers."""
-    return [(0, 1), (1, 0)]
-
-
 def shuffled_order(prompt: Prompt, answers: tuple[str, ...], sample: int, seed: int) -> list[Order]:
     """Return one order, drawn by the item's texts, the sample and the seed: for two answers, a coin.
 

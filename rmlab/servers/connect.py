@@ -320,7 +320,7 @@ def _check_tokens(n_read: int | None, prepared: Payloads) -> Finding:
     if n_read is None or not n_sent:
         remedy = "compare with the same weights on this machine: weights=folder"
         return Finding("tokens", "warn", "the server does not say how many tokens it read", remedy)
-    cause = "a second beginning token" if n_read == n_sent + len(prepared.keys) else "another tokenizer, or truncation"
+    cause = "a second beginning token" if n_read == n_sent + len(prepared.texts) else "another tokenizer, or truncation"
     detail = f"{n_read} were read where {n_sent} were sent" + (f": {cause}" if n_read != n_sent else "")
     remedy = "send token ids (send='ids'), or start the server with the same tokenizer"
     return _grade("tokens", n_read == n_sent, detail, remedy)

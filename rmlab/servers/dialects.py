@@ -29,10 +29,9 @@ Body = dict[str, object]
 
 @dataclass(frozen=True)
 class Payloads:
-    """Texts ready to be sent. `keys`: one content key per text. `lengths`: tokens of each text, 0 where unknown."""
+    """Texts ready to be sent. `groups`: number of each one's prompt. `lengths`: tokens of each, 0 where unknown."""
 
     texts: Sequence[Payload]
-    keys: list[str]
     groups: NDArray[np.intp]
     lengths: NDArray[np.intp]
     truncated: int = 0
@@ -70,7 +69,7 @@ class TokenWriter:
         ids = [text_ids.tolist() for text_ids in encoded.ids]
         lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
         texts = ids if self.ids else self._as_text(ids)
-        return Payloads(texts, encoded.keys, encoded.groups, lengths, int(np.sum(encoded.truncated)))
+        return Payloads(texts, encoded.groups, lengths, int(np.sum(encoded.truncated)))
 
     def _as_text(self, ids: list[list[int]]) -> list[str]:
         from rmlab.inference.template import call, decode, special_tokens

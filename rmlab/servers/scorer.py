@@ -119,7 +119,7 @@ class Remote(Scorer):
             If a reply is missing.
         """
         outputs, token_counts = dict[int, list[float]](), list[int | None]()
-        parts = _split(np.arange(len(prepared.keys)), batch or self.batch)
+        parts = _split(np.arange(len(prepared.texts)), batch or self.batch)
         for part, answer in self._ask(prepared, parts, checked=False, raw=raw):
             if answer.value is None:
                 raise DataError(f"{self.client.url}: {answer.reason}")

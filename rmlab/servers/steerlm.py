@@ -4,7 +4,6 @@ The conversation goes as text in the SteerLM format; what comes back are ratings
 attributes (HelpSteer) or of nine (Open Assistant's four before them). The reward is a weighted sum of them.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -68,9 +67,8 @@ class SteerLMWriter:
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""
         texts = [conversation(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in texts]
         groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)[1]
-        return Payloads(texts, keys, groups.astype(np.intp), np.zeros(len(texts), np.intp))
+        return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
 
 
 class Triton(Dialect):
