@@ -112,10 +112,8 @@ def conversations():
     """Texts of 3 to 140 words behind a short and a long prompt, one of them with turns."""
     words = " ".join(toy.models.TEXTS).split()
     rng = np.random.default_rng(0)
-    turns = [
-        {"role": "user", "content": "Two and two?"}, {"role": "assistant", "content": "Four."},
-        {"role": "user", "content": "And three and three?"},
-    ]  # fmt: skip
+    turns = [("user", "Two and two?"), ("assistant", "Four."), ("user", "And three and three?")]
+    turns = [{"role": role, "content": content} for role, content in turns]
     prompts = ["What is it?"] * 3 + ["Why " * 40 + "?"] * 3 + [turns]
     return prompts, [" ".join(rng.choice(words, n)) for n in (3, 20, 60, 5, 90, 140, 9)]
 

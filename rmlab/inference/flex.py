@@ -121,7 +121,7 @@ def mask_mod(
     window, causal = view
 
     # Branches on what is fixed are gone when the function is compiled.
-    def is_seen(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
+    def may_attend(batch: "Tensor", head: "Tensor", q: "Tensor", k: "Tensor") -> "Tensor":
         if not causal:
             same_text = ends[q] == ends[k]  # texts of an encoder share no rows: one end, one text
             return same_text if window is None else same_text & (q - k < window) & (k - q < window)
@@ -131,7 +131,7 @@ def mask_mod(
         on_path = earlier & (q < ends[k])
         return on_path if window is None else on_path & (positions[q] - positions[k] < window)
 
-    return is_seen
+    return may_attend
 
 
 def _meeting_paths(layout: Layout, ends: NDArray[np.int32], window: int | None) -> Met:
