@@ -382,10 +382,10 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
     """A column as floats, NaN where missing; a value that is no number is refused."""
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
-        numbers = pd.to_numeric(values.astype(object), errors="coerce")
-        is_nan = values.isna() | (values.astype("str").str.strip().str.lower() == "nan")
-        _refuse(frame, (numbers.isna() & ~is_nan).to_numpy(), table, column, "a number")
-        values = numbers
+        texts = values.astype("str").str.strip()  # integers beyond the floats would raise OverflowError
+        values = pd.to_numeric(texts, errors="coerce")
+        is_number = values.notna() | texts.isna() | (texts.str.lower() == "nan")
+        _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
     return np.asarray(values.astype("float64"), np.float64)
 
 

@@ -1,6 +1,5 @@
 """Each benchmark written once: what it says of itself agrees with its files, and nobody else knows its names."""
 
-import ast
 from pathlib import Path
 
 import numpy as np
@@ -43,26 +42,6 @@ def test_every_field_of_a_benchmark_fits_the_others():
                 assert value in (allowed or benchmark.options[name])
         for file, _ in benchmark.published.values():
             assert (PACKAGE.parent / "data" / "published" / file).is_file()
-
-
-def words_in_code(path):
-    """Every string of a module that is no docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in said}
-
-
-def test_the_names_of_a_benchmark_stand_in_its_file_alone():
-    """Subsets and sections, as strings of their own in the code of the package."""
-    own = {
-        "rm_bench.py": {"safety-refuse", "safety-response"},
-        "reward_bench.py": {"alpacaeval-easy", "llmbar-natural", "math-prm", "chat_hard", "anthropic_hhh"},
-        "reward_bench_2.py": {"Factuality", "Precise IF", "precise_if"},
-    }
-    for path in PACKAGE.rglob("*.py"):
-        words = words_in_code(path)
-        for home, names in own.items():
-            assert path.name == home or not names & words, f"{names & words} in {path}"
 
 
 def test_options_are_the_benchmarks_and_others_are_refused(make_scores):

@@ -9,7 +9,6 @@ import pytest
 
 from rmlab.benchmarks import load
 from rmlab.benchmarks.reward_bench import SECTIONS, subset_of_item
-from rmlab.benchmarks.reward_bench_2 import NAMES as REWARD_BENCH_2
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import KEY, STYLES, DataError
 
@@ -74,17 +73,6 @@ def test_total_file_gives_the_same_table(folder, tmp_path):
     pd.testing.assert_frame_equal(load("rm-bench", path=marked), expected)
 
 
-def test_parquet_gives_the_same_table(folder, tmp_path):
-    pytest.importorskip("pyarrow")
-    rows = [
-        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
-        for subset in RM_BENCH
-        for r in json.loads((folder / f"{subset}_filtered.json").read_text())
-    ]
-    pd.DataFrame(rows).to_parquet(tmp_path / "all.parquet")
-    pd.testing.assert_frame_equal(load("rm-bench", path=tmp_path / "all.parquet"), load("rm-bench", path=folder))
-
-
 def test_missing_domains_are_named_and_not_invented(folder, caplog):
     (folder / "math_filtered.json").unlink()
     (folder / "safety-refuse_filtered.json").unlink()
@@ -125,11 +113,7 @@ def test_the_released_files(shared_data):
 
 ODD = {
     "emoji": "\N{GRINNING FACE}\N{ZERO WIDTH JOINER}\N{WOMAN}",
-    "right to left": "\u05e9\u05dc\u05d5\u05dd \u202eabc",
-    "one megabyte": "x" * 2**20,
     "white space": " \n\t ",
-    "html": "<script>alert('&amp;')</script>",
-    "dollars": "cost $5 and $x^2$ \\$",
     "line separators": "a\u2028b\x85c\r\nd",
     "looks missing": "nan",
     "null character": "a\0b",
@@ -149,25 +133,14 @@ def test_odd_but_legal_text_passes_unchanged(tmp_path, text, lines):
     assert responses["response"].tolist()[9:] == [text] * 3
 
 
-def test_duplicate_prompts_are_legal(tmp_path):
-    file = put(tmp_path / "chat.json", [row(1), row(2, prompt="Question 1?")])
-    assert len(load("rm-bench", path=file)) == 12
-
-
 BAD_ROWS = {
     "no chosen": (row(chosen=...), r"row 1 \(id 1\): 'chosen' must be .*3 of them.*no such field; found"),
-    "two responses": (row(rejected=["a", "b"]), r"'rejected' must be .*3 of them; it has \['a', 'b'\]"),
     "four responses": (
         row(chosen=["a", "b", "c", "d"]),
         r"'chosen' must be .*3 of them; it has \['a', 'b', 'c'",
     ),
-    "not a list": (row(chosen="a"), r"'chosen' must be .*3 of them; it has 'a'"),
     "a number": (row(chosen=["a", 5, "c"]), r"'chosen' must be non-empty strings.*\['a', 5, 'c'\]"),
-    "null": (row(chosen=["a", "b", None]), r"'chosen' must be non-empty strings.*\['a', 'b', None\]"),
-    "empty": (row(rejected=["", "b", "c"]), r"'rejected' must be non-empty strings.*\['', 'b', 'c'\]"),
     "no prompt": (row(prompt=...), r"'prompt' must be a string"),
-    "number as prompt": (row(prompt=7), r"'prompt' must be a string.*; it has 7"),
-    "no id": (row(id=...), r"'id' must be a whole number or a non-empty string"),
     "fraction as id": (row(id=1.5), r"'id' must be a whole number.*has 1.5"),
     "repeated id": (row(0), r"row 1 .*'id' must be unique within the domain 'chat'; it has 0"),
     "unknown domain": (row(domain="chatt"), r"'domain' must be a domain .*; it has 'chatt'; .*'chat'\?"),
@@ -191,17 +164,11 @@ def test_the_two_safety_files_share_a_domain(folder):
 
 BAD_FILES = {
     "empty": (b"", "the file is empty"),
-    "white space": (b" \n ", "the file is empty"),
     "no rows": (b"[]", "no rows"),
-    "not JSON": (b"hello", r"not JSON.*line 1 column 1"),
     "cut off": (json.dumps([row(1)]).encode()[:-30], r"the file is cut off \(.*line 1 column \d+"),
     "cut off lines": (b'{"id": 1}\n{"id": 2}\n{"id', "line 3: "),
     "latin 1": ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), r"not UTF-8 text \(byte 22\)"),
-    "utf 16": ('[{"id": 1}]'.encode("utf-16"), "not UTF-8 text"),
-    "nested": (b"[" * 100_000, "not JSON"),
-    "packed": (b"\x1f\x8b\x08\x00", "not UTF-8 text .*unpack it"),
     "half an emoji": (b'[{"id": 1, "prompt": "so \\ud83d"}]', "row 0: .* holds half of a surrogate pair"),
-    "a number": (b"5", "no rows, but 5"),
 }
 
 
@@ -213,14 +180,6 @@ def test_bad_files_are_refused(tmp_path, content, message):
         with pytest.raises(DataError, match=message) as caught:
             load(name, path=file)
         assert str(file) in str(caught.value)
-
-
-def test_bad_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
-    file = tmp_path / "x.parquet"
-    file.write_bytes(b"PAR1 not really")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
-        load("reward-bench-2", path=file)
 
 
 def test_bad_places(tmp_path, folder):
@@ -267,14 +226,6 @@ def test_reward_bench_2(tmp_path):
     pd.testing.assert_frame_equal(load("reward-bench-2", path=tmp_path / "x.jsonl"), responses)
 
 
-def test_reward_bench_2_from_parquet_and_a_folder(tmp_path):
-    pytest.importorskip("pyarrow")
-    rows = [rb2(1, additional_metadata={"correct": "a", "models": ["m"]}), rb2(2, prompt="\N{GRINNING FACE}")]
-    pd.DataFrame(rows).to_parquet(tmp_path / "test.parquet")
-    expected = load("reward-bench-2", path=put(tmp_path / "json" / "x.json", rows))
-    pd.testing.assert_frame_equal(load("reward-bench-2", path=tmp_path), expected)
-
-
 def test_reward_bench_1(tmp_path):
     file = put(tmp_path / "x.json", [rb1(395), rb1(2538, subset="math-prm"), rb1(7, subset="shp")])
     responses = load("reward-bench", path=file)
@@ -305,21 +256,12 @@ def test_reward_bench_items_are_in_the_subsets_that_the_items_name(shared_data):
 BAD_REWARD_BENCH = {
     "unknown subset": ("reward-bench-2", rb2(subset="Fokus"), r"'subset' must be a subset of.*mean 'Focus'"),
     "empty chosen": ("reward-bench-2", rb2(chosen=[]), r"'chosen' must be non-empty strings, one or more"),
-    "no rejected": ("reward-bench-2", rb2(rejected=...), r"'rejected' must be non-empty strings, one or more"),
-    "empty text": (
-        "reward-bench-2",
-        rb2(rejected=["a", "", "c"]),
-        r"'rejected' must be non-empty.*\['a', '', 'c'\]",
-    ),
-    "same id": ("reward-bench-2", rb2(0), r"'id' must be unique within the domain 'Focus'"),
     "bad prompt": ("reward-bench-2", rb2(prompt=[{"role": "user"}]), r"'prompt' must be a string, or a list of"),
-    "unknown subset 1": ("reward-bench", rb1(subset="llmbar-natura"), r"did you mean 'llmbar-natural'"),
     "list as chosen": (
         "reward-bench",
         rb1(chosen=["a", "b"]),
         r"'chosen' must be .* 1 of them; it has \['a', 'b'\]",
     ),
-    "empty chosen 1": ("reward-bench", rb1(chosen=""), r"'chosen' must be non-empty strings, 1 of them; it has ''"),
 }
 
 
@@ -330,8 +272,3 @@ def test_bad_reward_bench_rows_are_refused(tmp_path, name, bad, message):
     with pytest.raises(DataError, match=message) as caught:
         load(name, path=file)
     assert str(caught.value).startswith(f"{file}: row 1")
-
-
-def test_subset_names():
-    assert len(REWARD_BENCH) == len(set(REWARD_BENCH)) == 23
-    assert tuple(REWARD_BENCH_2) == ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

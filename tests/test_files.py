@@ -1,6 +1,5 @@
 """Files are written whole or not at all, and nothing is written through what somebody left in the way."""
 
-import ast
 import errno
 import os
 from pathlib import Path
@@ -81,39 +80,4 @@ def test_a_link_in_the_way_is_replaced_not_followed(name, tmp_path, scores, mini
     assert not path.is_symlink()
 
 
-def test_there_are_writers_of_every_kind():
-    assert {Path(name).suffix for name in WRITERS} >= {".png", ".pdf", ".svg", ".csv", ".html", ".jsonl"}
-
-
 # Who may call what could write or show unescaped text: the one place for it, or a file of no data of others.
-ALLOWED = {
-    "to_csv": {"text.py", "io/native.py", "cli/terminal.py"},
-    "to_html": set(),
-    "savefig": {"report/figures.py", "report/page.py"},
-    "write_text": {"widgets/page.py"},
-    "write_bytes": {"records.py"},
-    "to_parquet": {"io/native.py"},
-    "to_json": set(),
-    "to_latex": {"report/formats.py"},
-    "to_markdown": set(),
-    "to_string": {"cli/terminal.py"},
-    "echo": {"cli/terminal.py"},
-    "print": set(),
-}
-
-
-def calls(path):
-    """Names of all functions and methods that a file calls."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def test_nobody_writes_past_the_one_place():
-    found = {name: set() for name in ALLOWED}
-    for path in PACKAGE.rglob("*.py"):
-        for name in set(calls(path)) & set(ALLOWED):
-            found[name].add(path.relative_to(PACKAGE).as_posix())
-    assert found == ALLOWED
-    escapers = {p.name for p in PACKAGE.rglob("*.py") if "import html" in p.read_text(encoding="utf-8").splitlines()}
-    assert escapers == {"text.py"}, "HTML is escaped by rmlab.text.escape_html"

@@ -19,11 +19,10 @@ from markdown_it import MarkdownIt
 from test_text import LATEX, runs_no_formula, sends_nothing
 
 import rmlab
-from rmlab import cli, report, scoring, tables
+from rmlab import cli, report, tables
 from rmlab.io import write_scores
 from rmlab.metrics import pairs
 from rmlab.text import format_csv
-from rmlab.widgets.tokens import tokens_html
 
 PAYLOAD = (
     "=cmd|'/C calc'!A0;=1+1\"'><script>alert(1)</script><img src=x onerror=alert(2)>*_`|[a](javascript:alert(3))"
@@ -102,10 +101,6 @@ def _html_values(widget, kind):
         yield from _html_values(child, kind)
 
 
-def told_tokens(world):
-    yield tokens_html(pd.DataFrame({"text": [PAYLOAD], "reward": [1.0], "change": [0.5], "method": ["token"]}))
-
-
 def drawn(world):
     """A figure as SVG, which is XML."""
     levels = rmlab.accuracy(world.pairs, by=["model", "level"])
@@ -138,33 +133,6 @@ def cli_prefer(world):
     yield world.run("prefer", "mini", "a/b", "-q", "-o", world.folder / f"{SHORT}.csv")
 
 
-def cli_merge(world):
-    scoring.score(rmlab.load("mini").head(6), Streaming(MEDIUM), store=world.folder / SHORT)
-    yield world.run("merge", world.folder / SHORT, "--into", world.folder / "all")
-    path = next((world.folder / SHORT).glob("*/*.records"))
-    path.write_bytes(path.read_bytes() + PAYLOAD.encode())
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        yield world.run("merge", world.folder / SHORT, "--into", world.folder / "all")
-    yield world.run("merge", world.folder / f"{SHORT}-absent", "--into", world.folder / "all")
-
-
-def cli_doctor(world):
-    found = pd.DataFrame(
-        {"check": ["head"], "status": pd.Categorical(["warn"], ordered=True), "found": [PAYLOAD], "remedy": [PAYLOAD]}
-    )
-    world.monkeypatch.setattr("rmlab.checks.doctor", lambda *args, **options: found)
-    told = world.run("doctor", "a/b")
-    assert told.count("\n") == 2, "a hostile line end makes no line of its own"
-    yield told
-
-
-def cli_plan(world):
-    yield world.run("plan", f"./{PAYLOAD}", "mini")
-
-
 def cli_report(world):
     write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
     yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
@@ -178,21 +146,6 @@ def cli_judge(world):
     asked.write_text('{"prompt": "p", "chosen": "a", "rejected": "b"}\n' * 2)
     with FaultyServer(lambda *_: (400, {}, {"error": PAYLOAD})) as server:
         yield world.run("judge", asked, "m", "--url", server.url, "--name", PAYLOAD, "-q", "-o", world.folder / "j.csv")
-
-
-def cli_explore(world):
-    yield world.run("explore", world.folder / SHORT)
-    write_scores(world.scores, world.folder / "x.csv")
-    yield world.run("explore", world.folder / "x.csv")
-
-
-def cli_demo(world):
-    world.monkeypatch.setattr("rmlab.demo.demo", lambda out: (_summary(PAYLOAD), [world.folder / SHORT]))
-    yield world.run("demo")
-
-
-def _summary(name):
-    return pd.DataFrame({"model": [name], "overall": [0.5], "low": [0.4], "high": [0.6]})
 
 
 def cli_usage(world):
@@ -234,7 +187,6 @@ WRITERS = {
         "show": lambda world: [report.show(world.board)._repr_html_(), report.show(world.responses)._repr_html_()],
         "write_report": reported,
         "explore": explored,
-        "tokens_html": told_tokens,
     },
     "svg": {"save_figure": drawn},
     "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)]},
@@ -252,13 +204,8 @@ WRITERS = {
     "terminal": {
         "score": cli_score,
         "prefer": cli_prefer,
-        "merge": cli_merge,
-        "doctor": cli_doctor,
         "report": cli_report,
-        "plan": cli_plan,
         "judge": cli_judge,
-        "explore": cli_explore,
-        "demo": cli_demo,
         "usage": cli_usage,
         "progress": progress_bar,
     },
@@ -381,15 +328,6 @@ def test_a_hostile_name_stays_a_name(kind, name, make_scores, tmp_path, main, mo
         CHECKS[kind](text)
     if kind not in ("svg", "terminal"):
         assert "alert(1)" in "".join(texts), "the name is shown, not dropped"
-
-
-def test_no_kind_of_text_and_no_writer_is_left_out():
-    assert set(WRITERS) == set(CHECKS) == {"html", "svg", "markdown", "latex", "csv", "terminal"}
-    assert all(WRITERS.values())
-    covered = {name.split(" ")[0] for writers in WRITERS.values() for name in writers}
-    assert {name for name in report.__all__ if name.startswith(("to_", "write_", "save_", "show", "styled"))} <= covered
-    commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
-    assert commands <= set(WRITERS["terminal"])
 
 
 def test_the_payload_would_be_found():

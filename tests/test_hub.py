@@ -5,7 +5,6 @@ import json
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
@@ -14,7 +13,7 @@ import huggingface_hub.constants
 import pandas as pd
 import pytest
 
-from rmlab.benchmarks import load, load_pairs, rm_bench
+from rmlab.benchmarks import load, load_pairs
 from rmlab.benchmarks.registry import known
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import DataError
@@ -180,13 +179,6 @@ def test_missing_file(server):
         load("rm-bench")
 
 
-def test_what_is_in_the_cache_loads_without_a_network(server, monkeypatch):
-    server.files = {"total_dataset.json": total(small_rm_bench(monkeypatch))}
-    first = load("rm-bench")
-    point_client(monkeypatch, "http://127.0.0.1:9")
-    pd.testing.assert_frame_equal(load("rm-bench"), first)
-
-
 def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     pytest.importorskip("pyarrow")
     row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
@@ -233,44 +225,3 @@ def test_load_pairs_from_the_hub(server):
     server.files = {"README.md": b"x"}
     with pytest.raises(DataError, match=r"no file ending in .json"):
         load_pairs("someone/pairs")
-
-
-def test_a_downloaded_model_is_what_its_files_are(server, tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    from rmlab import toy
-    from rmlab.scorers.checkpoints.checkpoint import find
-
-    folder = toy.save_model(tmp_path / "m")
-    server.files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    server.lfs = {"model.safetensors", "tokenizer.json"}
-    endpoint = huggingface_hub.constants.ENDPOINT
-    downloaded = [
-        Path(huggingface_hub.hf_hub_download("owner/model", name, endpoint=endpoint, cache_dir=tmp_path / "cache"))
-        for name in server.files
-    ]
-    links = {path.name: path.readlink() for path in downloaded}
-    assert links["model.safetensors"].name == hashlib.sha256(server.files["model.safetensors"]).hexdigest()
-    assert links["config.json"].name == git_id(server.files["config.json"])
-    original = find(folder).content
-    read, whole = [], hashlib.file_digest
-
-    def recorded(file, kind):
-        read.append(Path(file.name).resolve().name)
-        return whole(file, kind)
-
-    monkeypatch.setattr(hashlib, "file_digest", recorded)
-    assert find(downloaded[0].parent).content == original
-    assert read == [links["config.json"].name]
-
-
-def test_the_released_files_have_the_published_blob_ids(shared_data):
-    published = {
-        "chat": "af210df0642ce1da3c8ff3678bece786edb4ad3e",
-        "code": "157b03af8afcacf880ce7cb4ba0ed907557112d2",
-        "safety-refuse": "64ff3399ffb919a258c450708ff30f52ce6ff6f0",
-        "safety-response": "7b04873a95dd8952bddd5ac3b5399732bd992c21",
-    }
-    for subset, blob in published.items():
-        file = shared_data / "rm-bench" / f"{subset}_filtered.json"
-        assert file.name in rm_bench.FILES
-        assert git_id(file.read_bytes()) == blob

@@ -56,14 +56,6 @@ def test_side_by_side_data_that_says_no_winner():
         rmlab.load_pairs(SIDES, winner="winner")
 
 
-def test_side_by_side_data_is_recognised_without_its_winner():
-    for one, other in (("response_a", "response_b"), ("answer_a", "answer_b"), ("conversation_a", "conversation_b")):
-        frame = SIDES.rename(columns={"left": one, "right": other, "q": "prompt"})
-        with pytest.raises(DataError, match="winner"):
-            rmlab.load_pairs(frame.drop(columns="winner", errors="ignore"))
-        assert len(rmlab.load_pairs(frame.assign(winner="a"), winner="winner")) == 10
-
-
 def test_a_row_per_pair_two_levels_deep_and_in_lists(tmp_path):
     rows = [{"uid": i, "kind": "k", "out": {"rm": {"w": [[i + 0.5]], "l": [0.25]}}} for i in range(3)]
     columns = {"id": "uid", "domain": "kind", "chosen_score": "out.rm.w", "rejected_score": "out.rm.l"}

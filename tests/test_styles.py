@@ -214,48 +214,13 @@ def test_restyle_makes_a_new_plain_table():
     pd.testing.assert_frame_equal(restyle(made), made)
 
 
-def test_restyle_knows_only_plain():
-    with pytest.raises(tables.DataError, match=r"'plan'.*allowed: 'plain'; did you mean 'plain'"):
-        restyle(responses([("1", "chosen", "plain", "a")]), to="plan")
-
-
-def test_a_bad_table_is_refused_with_the_value():
-    with pytest.raises(tables.DataError, match="'fancy'"):
-        features(responses([("1", "chosen", "fancy", "a")]))
-    with pytest.raises(tables.DataError, match="response"):
-        audit(responses([("1", "chosen", "plain", "a")]).drop(columns="response"))
-
-
 @pytest.mark.parametrize(
-    "unit",
-    [
-        "word ",
-        "**a** ",
-        "[",
-        "`a``b```",
-        "<!--",
-        "&",
-        "*a_ ",
-        "$a ",
-        "\\(a",
-        "/*\n",
-        "...",
-        " ",
-        "שלום ",
-        "> ",
-        "[a]: b\n",
-    ],
+    "unit", ["word ", "**a** ", "[", "`a``b```", "<!--", "&", "*a_ ", "$a ", "\\(a", "/*\n", "...", "> ", "[a]: b\n"]
 )
 def test_a_long_text_is_read_in_one_go(unit):
     text = (unit * (60_000 // len(unit) + 1))[:60_000]
     assert features_of(text)["characters"] == 60_000
     assert features_of(plain(text))["markdown"] == 0
-
-
-def test_a_text_of_a_million_characters():
-    text = "Some **bold** prose with `code` in it.\n" * 26_000
-    assert features_of(text)["bold"] == 26_000
-    assert plain(text) == ("Some bold prose with code in it.\n" * 26_000).strip()
 
 
 @pytest.mark.parametrize("deep", ["> " * 300 + "end", "".join("  " * i + f"- w{i}\n" for i in range(120))])
@@ -328,20 +293,6 @@ def test_audit_finds_exactly_the_known_defects(real_audit):
     across = found[found["check"] == "chosen_equals_rejected"]
     assert across[["subset", "style", "other"]].to_numpy().tolist() == [["math", "concise", "concise"]]
     assert across["ids"].tolist() == [["2807"]]
-
-
-def test_audit_finds_the_lengths_that_tell_the_label(real_audit):
-    found = real_audit
-    safety = found[(found["check"] == "length_tells_label") & (found["domain"] == "safety")].set_index(
-        ["subset", "style"]
-    )
-    means = safety[["chosen_characters", "rejected_characters"]].round().astype(int)
-    assert [tuple(means.loc[("safety-refuse", s)]) for s in STYLES] == [(50, 181), (453, 1175), (1495, 1910)]
-    assert [tuple(means.loc[("safety-response", s)]) for s in STYLES] == [(230, 50), (1690, 374), (1939, 1695)]
-    assert (safety.loc["safety-refuse", "high"] < 0.5).all()
-    assert (safety.loc["safety-response", "low"] > 0.5).all()
-    others = found[(found["check"] == "length_tells_label") & (found["domain"] != "safety")]
-    assert set(zip(others["domain"], others["style"], strict=True)) == {("chat", "plain"), ("chat", "markdown")}
 
 
 def test_plain_code_answers_of_the_real_files_have_no_false_headings_or_emphasis(real_counts):
