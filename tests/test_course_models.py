@@ -1,0 +1,207 @@
+"""The course's world, annotators, trained models and policies: laws, formulas and transformers as oracle."""
+
+import course
+import numpy as np
+import pandas as pd
+import pytest
+
+import rmlab
+from rmlab import styles, toy
+
+torch = pytest.importorskip("torch")
+
+FEW = 12
+"""Steps: enough to move every weight."""
+
+
+def test_six_answers_a_question_and_nine_comparisons():
+    table = course.world(30, seed=3)
+    assert len(table) == 180
+    assert (table.groupby("id").size() == 6).all()
+    scores = rmlab.score(table, rmlab.baselines.longest)
+    assert rmlab.matrix(scores).shape == (3, 3)
+    assert sorted(table["domain"].unique()) == sorted(course.TOPICS)
+
+
+def test_the_same_seed_gives_the_beginning_of_a_longer_world():
+    pd.testing.assert_frame_equal(course.world(12, seed=1), course.world(30, seed=1).iloc[:72])
+    assert not course.world(12, seed=1)["response"].equals(course.world(12, seed=2)["response"])
+
+
+def test_right_claims_are_right_and_wrong_ones_wrong():
+    table = course.world(300)
+    concise = table[table["style"] == "concise"]
+    for prompt, response, right in concise[["prompt", "response", "right"]].itertuples(index=False):
+        claim = response.removeprefix("It is ").split(".")[0]
+        assert (claim == _truth(prompt)) == right
+    assert (table["right"] == (table["label"] == "chosen")).all()
+
+
+def test_plain_and_markdown_answers_say_the_same_and_are_what_they_are_called():
+    table = course.world(30)
+    audit = styles.features(table)
+    markdown = audit["markdown"].to_numpy() > 0
+    assert (markdown == (table["style"] == "markdown").to_numpy()).all()
+    plain = table[table["slot"] == 1]["response"].map(lambda text: sorted(text.removeprefix("It is ").split(". ")[1:]))
+    fancy = table[table["slot"] == 2]["response"]
+    for sentences, text in zip(plain, fancy, strict=True):
+        assert all(sentence.rstrip(".") in text for sentence in sentences)
+
+
+def _truth(prompt):
+    """Worked out from the question alone."""
+    if prompt.startswith("What is"):
+        return str(sum(int(number) for number in prompt[8:-1].split(" + ")))
+    if prompt.startswith("Which is larger"):
+        return max(prompt[17:-1].split(" or "), key=int)
+    colour, crop = course.FACTS[prompt[:-1].split()[-1]]
+    return colour if "flag" in prompt else crop
+
+
+def _wide(pairs):
+    return pairs.pivot(index="id", columns="label", values=["right", "worth", "style", "sure", "response"])
+
+
+@pytest.mark.parametrize("dials", [{}, {"markdown": 0.5}, {"length": 0.7, "confidence": 0.2}])
+def test_preferences_follow_the_difference_in_worth(dials):
+    wide = _wide(course.preferences(3000, **dials))
+    right_won = wide["right", "chosen"].to_numpy(dtype=bool)
+    gain = (wide["worth", "chosen"] - wide["worth", "rejected"]).to_numpy(dtype=float)
+    chance = 1 / (1 + np.exp(-course.SHARPNESS * np.where(right_won, gain, -gain)))
+    spread = np.sqrt((chance * (1 - chance)).sum())
+    assert abs(right_won.sum() - chance.sum()) < 4 * spread
+
+
+def test_a_full_dial_outweighs_the_truth():
+    wide = _wide(course.preferences(3000, markdown=1.0))
+    differ = (wide["style", "chosen"] == "markdown") != (wide["style", "rejected"] == "markdown")
+    assert (wide["style", "chosen"][differ] == "markdown").mean() > 0.97
+
+
+def test_label_noise_turns_its_share_round_and_leaves_the_answers():
+    clean, noisy = course.preferences(2000), course.preferences(2000, label_noise=0.3)
+    assert sorted(clean["response"]) == sorted(noisy["response"])
+    turned = (_wide(clean)["response", "chosen"] != _wide(noisy)["response", "chosen"]).mean()
+    assert abs(turned - 0.3) < 0.05
+
+
+def test_balanced_data_have_one_style_on_both_sides():
+    wide = _wide(course.preferences(500, markdown=1.0, one_style=True))
+    assert (wide["style", "chosen"] == wide["style", "rejected"]).all()
+    assert wide["right", "chosen"].mean() > 0.95
+
+
+@pytest.mark.parametrize("dial", ["length", "markdown", "confidence", "label_noise", "hurried"])
+@pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
+def test_dials_go_from_0_to_1(dial, value):
+    with pytest.raises(rmlab.DataError, match=dial):
+        course.preferences(10, **{dial: value})
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return course.preferences(300, markdown=0.5)
+
+
+@pytest.fixture(scope="module")
+def trained(pairs, tmp_path_factory):
+    return course.train(pairs, tmp_path_factory.mktemp("rm") / "model", steps=FEW)
+
+
+def test_the_same_arguments_give_the_same_weights_and_other_seeds_others(pairs, trained, tmp_path):
+    again = course.train(pairs, tmp_path / "again", steps=FEW)
+    other = course.train(pairs, tmp_path / "other", steps=FEW, seed=1)
+    weights = [(made.folder / "model.safetensors").read_bytes() for made in (trained, again, other)]
+    assert weights[0] == weights[1] != weights[2]
+    assert trained.history.equals(again.history)
+
+
+def test_rmlab_scores_it_as_transformers_does(trained):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    table = course.world(6)
+    scores = rmlab.score(table, rmlab.classifier(trained.folder))["score"].to_numpy()
+    model = AutoModelForSequenceClassification.from_pretrained(trained.folder)
+    words = AutoTokenizer.from_pretrained(trained.folder)
+    with torch.no_grad():
+        texts = course.encode_conversations(words, table["prompt"], table["response"])
+        expected = np.array([model(input_ids=torch.tensor([text])).logits.item() for text in texts])
+    np.testing.assert_allclose(scores, expected, atol=1e-5 * expected.std())
+
+
+def test_the_first_loss_is_the_formula(pairs, tmp_path, monkeypatch):
+    """Before the first step the model is the random one: its loss on the first batch, computed by hand."""
+    monkeypatch.setattr(course, "BATCH", len(pairs) // 2)
+    history = course.train(pairs, tmp_path / "trained", steps=1).history
+    words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
+    folder = toy.save_model(tmp_path / "random", words=words, seed=0, **course.SIZE)
+    scored = rmlab.score(pairs, rmlab.classifier(folder)).pivot(index="id", columns="label", values="score")
+    odds = (scored["chosen"] - scored["rejected"]).to_numpy()
+    assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
+    assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
+
+
+def test_threads_and_random_state_of_torch_are_left_alone(pairs, tmp_path):
+    torch.manual_seed(5)
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    course.train(pairs, tmp_path / "m", steps=1)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert threads == torch.get_num_threads()
+
+
+def test_what_cannot_be_learned_from(pairs, tmp_path):
+    with pytest.raises(rmlab.DataError, match=r"50 comparisons.*200"):
+        course.train(pairs.iloc[:100], tmp_path)
+    for table in (course.world(300), pairs.iloc[1:], pairs[pairs["label"] == "chosen"]):
+        with pytest.raises(rmlab.DataError, match="one chosen and one rejected"):
+            course.train(table, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def likes_words(prompts, texts):
+    return [float(np.log(len(text.split()))) for text in texts]
+
+
+def likes_markdown(prompts, texts):
+    return [float("##" in text) for text in texts]
+
+
+def test_the_first_policy_takes_all_ways_alike():
+    first = course.optimize(likes_words, steps=1).iloc[0]
+    assert first["true"] == pytest.approx(np.mean(course.RIGHT))
+    assert first["proxy"] == pytest.approx(0, abs=1e-12)
+    assert first["kl"] == pytest.approx(0, abs=1e-12)
+    assert first["checks"] == pytest.approx(course.EFFORT / 2)
+
+
+def test_reward_for_words_buys_words_and_costs_the_truth():
+    for seed in range(5):
+        table = course.optimize(likes_words, steps=200, seed=seed)
+        assert table["proxy"].iloc[-1] > table["proxy"].iloc[0] + 0.5
+        assert table["true"].iloc[-1] < table["true"].iloc[0] - 0.1
+        assert table["kl"].is_monotonic_increasing or table["kl"].iloc[-1] > 0.5
+
+
+def test_best_of_one_is_the_writer_and_more_is_better_liked():
+    table = course.best_of_n(likes_words).set_index("size")
+    right = np.mean(course.RIGHT)
+    assert table["true"][1] == pytest.approx(right, abs=5 * np.sqrt(right * (1 - right) / (60 * 400)))
+    assert table["proxy"].is_monotonic_increasing
+    assert table["kl"][[1, 4, 16]].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
+    assert table["true"][[1, 4, 16]].is_monotonic_decreasing
+
+
+def test_best_of_two_by_counting():
+    """A reward for Markdown alone: the better of two has it unless both lack it, three times in four.
+
+    Half of all answers have it, so that the reward is -1 or 1 in standard deviations: 0.5 on average.
+    """
+    proxy = course.best_of_n(likes_markdown).set_index("size")["proxy"][2]
+    assert proxy == pytest.approx(0.5, abs=2 * 4 * np.sqrt(0.75 * 0.25 / (60 * 400)))
+
+
+def test_equal_and_missing_scores_cannot_be_chased():
+    for score in (1.0, np.nan):
+        for chase in (course.optimize, course.best_of_n):
+            with pytest.raises(rmlab.DataError, match="scorer"):
+                chase(lambda prompts, texts, score=score: [score] * len(texts))
