@@ -146,7 +146,7 @@ def main() -> None:
         )  # fmt: skip
         reward = implicit_reward(folder, mode="sum", device=options.device, dtype=options.dtype)
         prepared = reward.prepare(*make_texts(options.texts, options.words))
-        ids, starts = prepared.encoded.ids, prepared.encoded.response_start
+        ids, starts = prepared.ids, prepared.response_start
         model = reward.models[0].model
     everything = np.arange(len(ids))
 

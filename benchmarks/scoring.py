@@ -156,7 +156,7 @@ def cross_encoder(folder: Path, responses: pd.DataFrame, options: argparse.Names
 def forward_alone(scorer: Any, prepared: Any) -> Run:
     """The forward passes by themselves: token ids and reads are ready."""
     sequences, reads = scorer.places(prepared, np.arange(len(prepared.keys)))
-    groups, budget = prepared.encoded.groups, scorer.run_options["budget"]
+    groups, budget = prepared.groups, scorer.run_options["budget"]
 
     def run() -> None:
         for batch in hidden(scorer.backbone, sequences, reads, groups=groups, budget=budget):
@@ -250,8 +250,8 @@ def tokens_of(options: argparse.Namespace, folder: Path, frame: pd.DataFrame) ->
     """Tokens that each way forwards: exact, the same on every machine."""
     scorer = classifier(folder, device="cpu")
     prepared = scorer.prepare(frame["prompt"].tolist(), frame["response"].tolist())
-    lengths, numbers = np.array([len(ids) for ids in prepared.encoded.ids]), list(range(len(frame)))
-    made = plan(prepared.encoded.ids, prepared.encoded.groups, packing=packing_support(scorer.backbone))
+    lengths, numbers = np.array([len(ids) for ids in prepared.ids]), list(range(len(frame)))
+    made = plan(prepared.ids, prepared.groups, packing=packing_support(scorer.backbone))
     by_characters = sorted(numbers, key=lambda i: -len(frame["prompt"].iloc[i] + frame["response"].iloc[i]))
     return {
         WAYS[0]: padded_tokens(lengths, batches_of(numbers, 64)),

@@ -35,7 +35,6 @@ import torch
 
 import rmlab
 from rmlab.scorers.checkpoints.gguf import smollm2
-from rmlab.scorers.models.language_model import answer
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.texts import both_orders, comparisons
 from rmlab.store import Store
@@ -56,7 +55,7 @@ def likelihoods(responses, store):
     scorer = rmlab.implicit_reward(smollm2(), mode="sum", device="cpu", dtype="float32")
     scores = rmlab.score(responses, scorer, store=store)
     prepared = scorer.prepare(responses["prompt"].tolist(), responses["response"].tolist())
-    tokens = np.array([len(answer(prepared, text)[1]) for text in range(len(responses))])
+    tokens = np.array([len(ids) for ids in prepared.ids]) - prepared.response_start
     assert scores["id"].tolist() == responses["id"].tolist(), "score keeps the order of the rows"
     return responses[KEY].assign(sum=scores["score"].round(4).to_numpy(), tokens=tokens)
 

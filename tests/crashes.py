@@ -22,7 +22,7 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 import torch
 from crashes import KINDS
 from rmlab.inference import forward
-from rmlab.scorers.models.language_model import LanguageModel
+from rmlab.scorers.implicit import LanguageModel
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring import run as scoring_run
 home, kind, job, seed = sys.argv[1:]

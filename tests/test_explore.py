@@ -559,7 +559,7 @@ def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
 
     table = token_rewards(tiny, "Why?", "Because it is.")
     prepared = tiny.prepare(["Why?"], ["Because it is."])
-    ids, start = prepared.encoded.ids[0], int(prepared.encoded.response_start[0])
+    ids, start = prepared.ids[0], int(prepared.response_start[0])
     for k, end in enumerate(range(start, len(ids))):
         row = alone(tiny.backbone, ids[: end + 1], np.array([end]))
         one = tiny.read_head(Batch(np.zeros(1, np.intp), row, [np.zeros(1, np.intp)]))

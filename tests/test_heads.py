@@ -353,7 +353,7 @@ def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
     c = classifier(folder, head="first_logit")
     found = c(PROMPTS, RESPONSES)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    for ids, score in zip(c.prepare(PROMPTS, RESPONSES).encoded.ids, found, strict=True):
+    for ids, score in zip(c.prepare(PROMPTS, RESPONSES).ids, found, strict=True):
         with torch.no_grad():
             out = model.generate(
                 torch.tensor(ids[None].astype(int)), max_new_tokens=1, output_scores=True, return_dict_in_generate=True,

@@ -11,8 +11,8 @@ from fakes import responses
 
 from rmlab import toy
 from rmlab.scorers import Text
-from rmlab.scorers.implicit import implicit_reward
-from rmlab.scorers.models import backbone, language_model
+from rmlab.scorers.implicit import LanguageModel, implicit_reward
+from rmlab.scorers.models import backbone
 from rmlab.scoring import score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -44,7 +44,7 @@ def log_probs(folder, prepared):
 
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     found = []
-    for ids, start in zip(prepared.encoded.ids, prepared.encoded.response_start, strict=True):
+    for ids, start in zip(prepared.ids, prepared.response_start, strict=True):
         tokens = torch.tensor(ids.astype(np.int64))
         with torch.no_grad():
             logits = model(input_ids=tokens[None]).logits[0].double()
@@ -82,7 +82,7 @@ def test_policy_minus_reference(models, together):
 def work(monkeypatch):
     """What is done from here on: ("load", folder) and ("forward", folder), counted; the latter by texts."""
     done = collections.Counter()
-    load, forward = backbone.load, language_model.LanguageModel.forward
+    load, forward = backbone.load, LanguageModel.forward
 
     def loading(checkpoint, *args, **options):
         done["load", checkpoint.folder.name] += 1
@@ -94,7 +94,7 @@ def work(monkeypatch):
             yield texts, values
 
     monkeypatch.setattr(backbone, "load", loading)
-    monkeypatch.setattr(language_model.LanguageModel, "forward", forwarding)
+    monkeypatch.setattr(LanguageModel, "forward", forwarding)
     return done
 
 
@@ -144,12 +144,13 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
     turns = [("user", "Hi."), ("assistant", "Hello."), ("user", "More?")]
     prompts = ["Hi.", [{"role": role, "content": content} for role, content in turns]]
     reward = implicit_reward(models[0], mode="sum")
-    prepared = reward.prepare(prompts, [f"Hello.{asked}More?{header}No.", "No."])
-    np.testing.assert_array_equal(*prepared.encoded.ids)
-    texts = [Text(prompt, (response,)) for prompt, response in zip(prompts, prepared.responses, strict=True)]
+    answers = [f"Hello.{asked}More?{header}No.", "No."]
+    prepared = reward.prepare(prompts, answers)
+    np.testing.assert_array_equal(*prepared.ids)
+    texts = [Text(prompt, (response,)) for prompt, response in zip(prompts, answers, strict=True)]
     assert texts[0].key != texts[1].key
-    frame = responses(1, slots=1).assign(prompt=prompts, response=prepared.responses)
-    np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, prepared.responses), atol=1e-4)
+    frame = responses(1, slots=1).assign(prompt=prompts, response=answers)
+    np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, answers), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_the_reward_after_each_token_is_that_of_the_answer_so_far(models, mode):
     prepared = reward.prepare(PROMPTS, RESPONSES)
     for text, each in enumerate(log_probs(models[0], prepared)):
         ids, found = reward.along(prepared, text)
-        assert ids.tolist() == prepared.encoded.ids[text][-len(each) :].tolist()
+        assert ids.tolist() == prepared.ids[text][-len(each) :].tolist()
         np.testing.assert_allclose(found, [WAYS[mode](each[:k]) for k in range(1, len(each) + 1)], atol=1e-4)
 
 

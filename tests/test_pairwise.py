@@ -87,14 +87,14 @@ def test_better_pairrm_asks_in_its_own_words(pairrm):
 
 def test_pairrm_cuts_only_when_told(pairrm):
     model, long = pairwise(pairrm[0]), "Paris is a city. " * 1500
-    named = r"2 of 4 texts .* are longer than pairrm reads, first number 1, 'I am sorry, no. before Paris is a.*'right'"
+    named = r"2 of 4 texts .*first number 1, 'I am sorry, no. before Paris is a.* longer than pairrm reads.*'right'"
     with pytest.raises(DataError, match=named):
         model.prefer(PROMPTS[:2], FIRST[:2], ["Rome.", long])
     cutting = pairwise(pairrm[0], truncate="right")
     prepared = cutting.prepare(PROMPTS[:2], FIRST[:2], ["Rome.", long])
-    assert max(len(ids) for ids in prepared.texts.ids) <= 2048
+    assert max(len(ids) for ids in prepared.ids) <= 2048
     assert cutting.provenance()["truncated"] == 1
-    ids, reads = prepared.texts.ids[1], prepared.texts.reads[1]
+    ids, reads = prepared.ids[1], prepared.reads[1]
     assert pairrm[2].convert_ids_to_tokens(ids[reads].tolist()) == MARKS
 
 
@@ -254,7 +254,7 @@ def test_both_orders_of_a_prompt_share_its_beginning(tmp_path):
     """The prompt is forwarded once for all comparisons of its answers, whichever stands first."""
     model = pairwise(toy.save_model(tmp_path / "m", task="causal"))
     long = "What is the capital of France? " * 20
-    ids = model.prepare([long] * 2, ["Paris.", "Rome."], ["Rome.", "Paris."]).texts.ids
+    ids = model.prepare([long] * 2, ["Paris.", "Rome."], ["Rome.", "Paris."]).ids
     shared = int((ids[0] != ids[1][: len(ids[0])]).argmax())
     assert shared > 100
     sizes = []
@@ -370,5 +370,5 @@ def test_fingerprint_and_provenance(tmp_path):
     for ask in (model.prefer, model.prepare):
         with pytest.raises(ValueError, match="2 prompts, 1 and 3 answers; give one of each"):
             ask(PROMPTS[:2], FIRST[:1], SECOND)
-    with pytest.raises(DataError, match=r"1 of 1 texts .* have an empty answer, first number 0, '  before Rome\.'"):
+    with pytest.raises(DataError, match=r"1 of 1 texts .*first number 0, '  before Rome\.'.* empty answer"):
         model.prepare(PROMPTS[:1], [" "], ["Rome."])

@@ -29,7 +29,7 @@ class World:
         self.right = rmlab.score(texts, self.model)
         self.words = self.model.tokenizer
         prepared = self.model.prepare(texts["prompt"].tolist(), texts["response"].tolist())
-        self.ids = [ids.tolist() for ids in prepared.encoded.ids]
+        self.ids = [ids.tolist() for ids in prepared.ids]
         self.one = oracle(self.folder)
 
     def run(self, misread):
@@ -174,7 +174,7 @@ def test_another_tokenizer_is_named(world, tmp_path, texts):
     served = rmlab.classifier(toy.save_model(tmp_path / "model", words=other, vocab_size=len(world.words),
                                              initializer_range=0.4), device="cpu", name="served")  # fmt: skip
     scores = [world.one(ids.tolist())[0] for ids in served.prepare(texts["prompt"].tolist(),
-                                                                   texts["response"].tolist()).encoded.ids]  # fmt: skip
+                                                                   texts["response"].tolist()).ids]  # fmt: skip
     assert world.cause(world.table(scores)) == "unknown"
     assert world.cause(world.table(scores), tokenizers=[other]) == "tokenizer"
 

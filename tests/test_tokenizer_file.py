@@ -142,7 +142,7 @@ def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, na
     assert deviations(scorer.tokenizer, found) == 0
     encoded = encode(toy.tokenizer(), PROMPTS, RESPONSES)
     prepared = scorer.prepare(PROMPTS, RESPONSES)
-    assert [ids.tolist() for ids in prepared.encoded.ids] == [ids.tolist() for ids in encoded.ids]
+    assert [ids.tolist() for ids in prepared.ids] == [ids.tolist() for ids in encoded.ids]
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
         logits = [model(torch.tensor([ids.tolist()])).logits[0, 0].item() for ids in encoded.ids]

@@ -16,7 +16,8 @@ from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.scores import server_findings
 from rmlab.judges.modes import Judge
 from rmlab.scorers.base import fill
-from rmlab.scorers.local import LocalPairScorer, LocalScorer, P
+from rmlab.scorers.local import LocalScorer
+from rmlab.scorers.pairwise import Pairwise
 from rmlab.servers.connect import Trial, connect
 from rmlab.servers.scorer import Remote
 from rmlab.tables import DataError
@@ -25,7 +26,7 @@ __all__ = ["STATUS", "doctor", "parity", "parity_items"]
 
 
 def doctor(
-    scorer: str | Path | LocalScorer[P] | LocalPairScorer[P] | Remote | Judge,
+    scorer: str | Path | LocalScorer | Pairwise | Remote | Judge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -98,7 +99,7 @@ _FIND_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
 def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
-    if isinstance(scorer, LocalPairScorer):
+    if isinstance(scorer, Pairwise):
         return pairwise_findings(scorer, responses, sample)
     if isinstance(scorer, LocalScorer):
         return _classifier_findings(scorer, responses, sample)
@@ -112,7 +113,7 @@ def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> It
     )
 
 
-def _classifier_findings(scorer: LocalScorer[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def _classifier_findings(scorer: LocalScorer, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a model that scores single texts."""
     from rmlab.inference.template import encode
 

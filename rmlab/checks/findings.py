@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rmlab.scorers.local import LocalModel, P
+from rmlab.scorers.local import LocalModel
 from rmlab.servers.connect import Finding as Finding
 from rmlab.tables import DataError
 
@@ -40,7 +40,7 @@ def check_rate(
     return Finding(check, "fail" if count >= fail * total else "warn", detail, remedy)
 
 
-def model_findings(scorer: LocalModel[P]) -> list[Finding]:
+def model_findings(scorer: LocalModel) -> list[Finding]:
     """The checks that need no text; only the failed head where the model cannot be loaded."""
     try:
         _ = scorer.backbone
@@ -54,7 +54,7 @@ def model_findings(scorer: LocalModel[P]) -> list[Finding]:
     ]
 
 
-def memory(scorer: LocalModel[P]) -> Finding:
+def memory(scorer: LocalModel) -> Finding:
     """Weights and activations at the scorer's budget against the device's memory."""
     weights, activations = memory_need(scorer)
     size = memory_size(scorer.device)
@@ -70,7 +70,7 @@ def memory(scorer: LocalModel[P]) -> Finding:
     return Finding("memory", status, f"{need}, {_format_size(size)} on {scorer.device}", remedies.get(status, ""))
 
 
-def memory_need(scorer: LocalModel[P]) -> tuple[float, float]:
+def memory_need(scorer: LocalModel) -> tuple[float, float]:
     """Bytes of the weights and of the activations of one forward pass.
 
     An implicit reward adds its chunk of logits, and its second model if both stay.
@@ -98,7 +98,7 @@ def memory_size(device: "torch.device") -> float | None:
     return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def packs(scorer: LocalModel[P]) -> Finding:
+def packs(scorer: LocalModel) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
     from rmlab.inference.packing import how_packed, packing_support
 

@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 from rmlab.checks import scores, texts
 from rmlab.checks.findings import Finding, check_rate, model_findings, refusal
 from rmlab.scorers.base import fill
-from rmlab.scorers.local import LocalPairScorer, P
+from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rmlab.inference.template import Encoded
+
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int32]
 Ints = NDArray[np.intp]
 
 
-def pairwise_findings(scorer: LocalPairScorer[P], responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def pairwise_findings(scorer: Pairwise, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a pairwise model's table; a check that a failed one makes impossible is left out."""
     pairs, asked = comparisons(responses)
     findings = model_findings(scorer)
@@ -37,12 +39,11 @@ def pairwise_findings(scorer: LocalPairScorer[P], responses: pd.DataFrame, sampl
         return
     yield Finding("template", "pass", scorer.asked)
     lengths = np.maximum([len(ids) for ids in forth.ids], [len(ids) for ids in back.ids])
-    is_cut = forth.cut | back.cut
+    is_cut = forth.truncated | back.truncated
     yield texts.length(lengths, scorer.longest, scorer.encode_options["truncate"], is_cut)
     fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~is_cut)
     if len(fitting):
-        forth_groups = pd.factorize(pd.Series([repr(prompt) for prompt in prompts]))[0]
-        chosen = fitting[texts.spread(lengths[fitting], forth_groups[fitting], sample)]
+        chosen = fitting[texts.spread(lengths[fitting], forth.groups[fitting], sample)]
         rows = pairs.iloc[np.unique(asked.rows, return_index=True)[1][chosen]].reset_index(drop=True)
         prompts, first, second = ([column[i] for i in chosen] for column in (prompts, first, second))
         # All comparisons in the order given, then all with the answers exchanged.
@@ -50,7 +51,7 @@ def pairwise_findings(scorer: LocalPairScorer[P], responses: pd.DataFrame, sampl
         yield from _sample_findings(scorer, prepared, rows)
 
 
-def _sample_findings(scorer: LocalPairScorer[P], prepared: P, rows: pd.DataFrame) -> Iterator[Finding]:
+def _sample_findings(scorer: Pairwise, prepared: "Encoded", rows: pd.DataFrame) -> Iterator[Finding]:
     every = np.arange(2 * len(rows))
     ids, reads = scorer.places(prepared, every)
     if scorer.markers:
@@ -93,7 +94,7 @@ def position(forth: Floats, back: Floats) -> Finding:
     return check_rate("position", n_changed, n, description, remedy, warn=0.1, fail=0.5)
 
 
-def _margins(scorer: LocalPairScorer[P], logits: Floats) -> Floats:
+def _margins(scorer: Pairwise, logits: Floats) -> Floats:
     """Margins from the logits of all comparisons in one order, then of all exchanged; NaN where one is not finite."""
     forth, back = logits.reshape(2, -1)
     is_finite = np.isfinite(forth) & np.isfinite(back)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from rmlab.servers.connect import Trial, examine
 from rmlab.tables import KEY, DataError
 
 Floats = NDArray[np.float64]
-S = TypeVar("S", bound=LocalModel[Any])
+S = TypeVar("S", bound=LocalModel)
 
 
 class Sample(NamedTuple):

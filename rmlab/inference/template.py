@@ -58,7 +58,8 @@ class Encoded:
     (what the template writes behind the generation prompt). `groups`: number of the prompt; equal prompts have equal
     numbers. `keys`: content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", the name of a
     format, or "given". `template_hash`: hash of the template's text and of what was done about the end token. `date`:
-    the day that the template wrote instead of today's, None where it asks for none.
+    the day that the template wrote instead of today's, None where it asks for none. `reads`: the positions to read,
+    where the way to write the texts decides them.
     """
 
     ids: list[Ids]
@@ -69,6 +70,7 @@ class Encoded:
     source: str
     template_hash: str
     date: str | None = None
+    reads: list[NDArray[np.intp]] | None = None
 
     @property
     def prompt_end(self) -> NDArray[np.intp]:

@@ -119,6 +119,7 @@ class PairScorer(Scorer):
 
     def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> Floats:
         """Return the margin of each comparison, shape (n,)."""
+        require_one_of_each(prompts, first, second)
         rows = list(zip(prompts, first, second, strict=True))
         texts = [Text(prompt, (left, right)) for prompt, left, right in rows]
         if not self.both_orders:
@@ -247,6 +248,12 @@ def name_of(model: object) -> str:
         )
     require_text("name", name)
     return name
+
+
+def require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise ValueError unless there is a first and a second answer for each prompt."""
+    if not len(prompts) == len(first) == len(second):
+        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
 
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:

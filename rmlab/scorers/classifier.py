@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rmlab.scorers.base import Prompt, Provenance, Stream
+from rmlab.scorers.base import Floats, Ints, Provenance
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import refuse_new_weights
-from rmlab.scorers.local import LocalOptions, LocalScorer, Prepared, remakable, require_convention
+from rmlab.scorers.local import Ids, LocalOptions, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rmlab.inference.forward import Batch
-
-Ints = NDArray[np.intp]
+    from rmlab.inference.template import Encoded
 
 
 @remakable
@@ -92,81 +90,81 @@ def classifier(
         For a model that cannot be had, a head that is not in the checkpoint, several labels without weights, and
         pickles or code that were not allowed.
     """
+    require_convention(convention)
     checkpoint = find(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
-    from rmlab.inference.rendering import read_template
-
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
         refuse_new_weights(checkpoint.name, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
-    target = backbones.device(device)
     return Classifier(
         checkpoint,
         row,
-        name=name or checkpoint.title,
         mix=label_weights(weights, row, checkpoint),
-        device=target,
-        dtype=backbones.dtype(dtype, target),
-        encode_options={
-            "template": read_template(template),
-            "eos": eos,
-            "max_length": max_length,
-            "truncate": truncate,
-            "convention": _convention(convention, row, checkpoint),
-        },
-        run_options={"budget": budget},
+        name=name,
+        device=device,
+        dtype=dtype,
+        template=template,
+        eos=eos,
+        max_length=max_length,
+        truncate=truncate,
+        convention=convention,
+        budget=budget,
     )
 
 
 _SENTINEL = "zebra"
-"""A message that no template writes by itself, so that what stands behind it closes the turn."""
+"""A message that no template writes by itself, so that the text behind it closes the turn."""
 
 
-class Classifier(LocalScorer[Prepared]):
+class Classifier(LocalScorer):
     """A loaded-on-demand reward model; made by `classifier`."""
 
     def __init__(
-        self, checkpoint: Checkpoint, head: Head, *, mix: NDArray[np.float64] | None, **options: Unpack[LocalOptions]
+        self, checkpoint: Checkpoint, head: Head, *, mix: Floats | None, **options: Unpack[LocalOptions]
     ) -> None:
         super().__init__([checkpoint], **options)
         self.head, self.mix = head, mix
+        if "reward_token_id" in checkpoint.settings:
+            # InternLM's runner adds no special tokens, as the model's own code does.
+            self.encode_options["convention"] = None
+        elif self.encode_options["convention"] is not None and head.bos_twice:
+            self.encode_options["convention"] = "reward-bench-twice"
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Prepared:  # type: ignore[override]
-        """Token ids of the texts; needs the tokenizer, not the weights."""
-        encoded = self._encode(prompts, responses)
-        return Prepared(encoded, responses, by_length=backbones.encodes(self.checkpoint.config))
+    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+        """Token ids of the wanted texts and the positions that the head reads in each."""
+        ids, looks = [prepared.ids[text] for text in numbers], self.looks if len(numbers) else ()
+        if self.end is not None:
+            ids = [text if text[-1] == self.end else np.append(text, np.int32(self.end)) for text in ids]
+        reads = []
+        for number, text in zip(numbers, ids, strict=True):
+            positions: dict[str, Sequence[int]] = {"last": [len(text) - 1], "first": [0], "mean": range(len(text))}
+            if "header" in looks:
+                positions["header"] = [self._find_gate(text, int(prepared.prompt_end[number]))]
+            reads.append(np.concatenate([np.asarray(positions[look], np.intp) for look in looks]))
+        return ids, reads
 
-    def forward(self, prepared: Prepared, numbers: Ints) -> Stream:
-        """Scores of the texts with these `numbers`, as the batches come: text numbers and their scores."""
-        from rmlab.inference.forward import hidden
-        from rmlab.inference.transfers import read_late
+    def finish(self, outputs: Floats, *_: object) -> Floats:
+        """The reward of each row of outputs; several labels are mixed in float64."""
+        return outputs[:, 0] if self.mix is None else outputs @ self.mix
 
-        sequences, reads = self.places(prepared, numbers)
-        groups = [int(prepared.encoded.groups[text]) for text in numbers]
-        if len(numbers):
-            batches = hidden(self.backbone, sequences, reads, groups=groups, budget=self.run_options["budget"])
-            launched = ((np.asarray(numbers)[batch.texts], self.outputs(batch)) for batch in batches)
-            for texts, outputs in read_late(launched):
-                yield texts, self._mixed(outputs)
+    def read_states(self, batch: "Batch", *_: object) -> "torch.Tensor":
+        """The head's outputs for a batch's rows, (texts, labels) float32, still on the device."""
+        import torch
 
-    def alone(self, prepared: Prepared, numbers: Ints) -> NDArray[np.float64]:
-        """Scores of the texts with these `numbers`, each forwarded by itself: the reference for everything faster."""
-        from rmlab.inference.forward import Batch
-        from rmlab.inference.passes import alone
+        run, looks = self.parts[1:]
+        with torch.inference_mode():
+            return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
 
-        sequences, reads = self.places(prepared, numbers)
-        scores = []
-        for ids, positions in zip(sequences, reads, strict=True):
-            rows = alone(self.backbone, ids, positions)
-            scores.append(self.read_head(Batch(np.zeros(1, np.intp), rows, [np.arange(len(positions))])))
-        return np.concatenate(scores) if scores else np.zeros(0)
+    def read_head(self, batch: "Batch") -> Floats:
+        """The rewards of a batch's rows."""
+        return self.finish(self.read_states(batch).cpu().double().numpy())
 
     @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        longest = self.encode_options["max_length"] or backbones.window(self.checkpoint.config)
-        # One token less where `_ended` may append one, and where the runner masks one before the text.
+        longest = super().longest
+        # One token less where `places` may append one, and where the runner masks one before the text.
         return None if longest is None else longest - (self.end is not None) - self._masks_first
 
     @cached_property
@@ -174,28 +172,12 @@ class Classifier(LocalScorer[Prepared]):
         """Whether RewardBench's runner masks the first of two beginning tokens and the model counts it all the same."""
         from rmlab.inference.template import encode
 
-        counted = self.checkpoint.config.model_type in backbones.COUNTED_POSITIONS
-        if self.encode_options["convention"] != "reward-bench" or not counted:
+        counts_all = self.checkpoint.config.model_type in backbones.COUNTED_POSITIONS
+        if self.encode_options["convention"] != "reward-bench" or not counts_all:
             return False
         options = self.encode_options | {"max_length": None, "truncate": None, "convention": "reward-bench-twice"}
         first, second = encode(self.tokenizer, ["a"], ["b"], **options).ids[0][:2].tolist()
         return bool(first == second == self.tokenizer.bos_token_id)
-
-    @property
-    def looks(self) -> tuple[str, ...]:
-        """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
-        return self.parts[2]
-
-    @property
-    def head_title(self) -> str:
-        """The head and its weights, for people."""
-        keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
-        return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
-
-    @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers base model below the head; loads the weights."""
-        return self.parts[0]
 
     @cached_property
     def end(self) -> int | None:
@@ -206,20 +188,8 @@ class Classifier(LocalScorer[Prepared]):
         return int(self.tokenizer.cls_token_id) if "Athene" in str(settings.get("architectures")) else None
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
-        mix = None if self.mix is None else self.mix.tolist()
-        return self._hash_parts(head=self.head.name, mix=mix, end=self.end)
-
-    def provenance(self) -> Provenance:
-        """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
-        mix = None if self.mix is None else self.mix.tolist()
-        forwarded = backbones.forwarded(self.backbone if "parts" in self.__dict__ else None)
-        return self._describe(forwarded, head=self.head.name, weights=mix, fingerprint=self.fingerprint)
-
-    @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
-        """Backbone, head and where the head is read."""
+        """Backbone, head and where the head is read; loads the weights."""
         from rmlab.inference.template import has_segments
 
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
@@ -238,22 +208,32 @@ class Classifier(LocalScorer[Prepared]):
         weights = {key: tensor.to(backbone.device) for key, tensor in stored.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
 
-    def places(self, prepared: Prepared, numbers: Ints) -> tuple[list[NDArray[np.int32]], list[Ints]]:
-        """Token ids of the wanted texts and the positions that the head reads in each."""
-        encoded = prepared.encoded
-        sequences = [self._ended(encoded.ids[text]) for text in numbers]
-        looks = self.looks if len(numbers) else ()
-        header = self._header if "header" in looks else None
-        reads = []
-        for text, ids in zip(numbers, sequences, strict=True):
-            spots = {"last": [len(ids) - 1], "first": [0], "mean": range(len(ids))}
-            if header is not None:
-                spots["header"] = [_gate_position(ids, int(encoded.prompt_end[text]), *header, self.name)]
-            reads.append(np.concatenate([np.asarray(spots[look], np.intp) for look in looks]))
-        return sequences, reads
+    @property
+    def backbone(self) -> "PreTrainedModel":
+        """The transformers base model below the head; loads the weights."""
+        return self.parts[0]
 
-    def _ended(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return ids if self.end is None or ids[-1] == self.end else np.append(ids, np.int32(self.end))
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
+        return self.parts[2]
+
+    @property
+    def head_title(self) -> str:
+        """The head and its weights, for people."""
+        keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
+        return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
+        mix = None if self.mix is None else self.mix.tolist()
+        return self._hash_parts(head=self.head.name, mix=mix, end=self.end)
+
+    def provenance(self) -> Provenance:
+        """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
+        mix = None if self.mix is None else self.mix.tolist()
+        return self._describe(head=self.head.name, weights=mix)
 
     @cached_property
     def _header(self) -> tuple[list[int], list[int]]:
@@ -269,41 +249,17 @@ class Classifier(LocalScorer[Prepared]):
         # Tokens that merge with the text before them are no end of a turn.
         return (list(end) if end and closed[-len(end) :] == end else []), list(opened[len(closed) :])
 
-    def read_head(self, batch: "Batch") -> NDArray[np.float64]:
-        """The head on a batch's rows, in float32; several labels are mixed in float64."""
-        return self._mixed(self.outputs(batch).cpu().double().numpy())
+    def _find_gate(self, ids: Ids, prompt_end: int) -> int:
+        """Position of the first token that closes the user's turn; of the last one before the header if none does.
 
-    def outputs(self, batch: "Batch") -> "torch.Tensor":
-        """What the head makes of a batch's rows, (texts, labels) float32, still on the device."""
-        import torch
-
-        _, run, looks = self.parts
-        with torch.inference_mode():
-            return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
-
-    def _mixed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        return outputs[:, 0] if self.mix is None else outputs @ self.mix
-
-
-def _convention(requested: str | None, head: Head, checkpoint: Checkpoint) -> str | None:
-    """The convention of `encode` that repeats what RewardBench does with a model of this head."""
-    require_convention(requested)
-    # InternLM's runner adds no special tokens, as the model's own code does.
-    if requested is None or "reward_token_id" in checkpoint.settings:
-        return None
-    return "reward-bench-twice" if head.bos_twice else "reward-bench"
-
-
-def _gate_position(ids: NDArray[np.int32], prompt_end: int, closing: list[int], header: list[int], name: str) -> int:
-    """Position of the first token that closes the user's turn; of the last one before the header if none does.
-
-    The published code of gated heads looks for the whole pattern, closing and header, and reads its first token.
-    """
-    pattern = closing + header
-    start = prompt_end + 1 - len(pattern)
-    if not header or start < 1 or ids[start : prompt_end + 1].tolist() != pattern:
-        raise DataError(
-            f"model={name!r}: its head reads the token before the answer's header, which the template does not write; "
-            "leave template out to use the model's own chat template"
-        )
-    return start if closing else start - 1
+        The published code of gated heads looks for the whole pattern, closing and header, and reads its first token.
+        """
+        closing, header = self._header
+        pattern = closing + header
+        start = prompt_end + 1 - len(pattern)
+        if not header or start < 1 or ids[start : prompt_end + 1].tolist() != pattern:
+            raise DataError(
+                f"model={self.name!r}: its head reads the token before the answer's header, which the template does "
+                "not write; leave template out to use the model's own chat template"
+            )
+        return start if closing else start - 1

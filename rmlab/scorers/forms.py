@@ -16,6 +16,8 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rmlab.inference.template import Encoded
+
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
@@ -32,43 +34,8 @@ _PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM":
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Comparisons in one order: token ids, the positions to read in each, and which of them had to be cut.
-
-    `date`: the day that a chat template wrote instead of today's, None where none asks for it.
-    """
-
-    ids: list[Ids]
-    reads: list[Reads]
-    cut: NDArray[np.bool_]
-    date: str | None = None
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """Comparisons as token ids, each in one order. `keys`: one content key each. `order`: as in `Prepared`."""
-
-    texts: Texts
-    groups: Reads
-    keys: list[str]
-    order: Reads
-
-    @property
-    def lengths(self) -> Reads:
-        """How many tokens each comparison has."""
-        return np.array([len(ids) for ids in self.texts.ids], np.intp)
-
-    @property
-    def tokens(self) -> Reads:
-        """How many of these have to be forwarded, where beginnings are shared."""
-        from rmlab.inference.planning import own_tokens
-
-        return own_tokens(self.texts.ids, self.groups)
-
-
-@dataclass(frozen=True)
 class Form:
-    """One way to ask. `task`: the transformers class that loads the model. `encode`: comparisons to Texts.
+    """One way to ask. `task`: the transformers class that loads the model. `encode`: from texts to tokens.
 
     `longest`: the tokens that the model was trained on, where its configuration does not say so.
     """
@@ -76,7 +43,7 @@ class Form:
     name: str
     models: str
     task: str
-    encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Texts]
+    encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], "Encoded"]
     longest: int | None = None
 
 
@@ -155,7 +122,7 @@ def _encode_marked(
     longest: int,
     keep_end: bool = False,
     source_apart: bool = False,
-) -> Texts:
+) -> "Encoded":
     """Source and two candidates, each with marker and special tokens, read at the markers (LLM-Blender's layout).
 
     `keep_end`: the source loses its beginning where it is too long. `source_apart`: marker and source are encoded one
@@ -176,7 +143,7 @@ def _encode_marked(
         ids.append(np.concatenate([np.array(part, np.int32) for part in clipped]))
         reads.append(np.asarray(starts + _mark_places(clipped, checkpoint), np.intp))
         cut.append(sum(map(len, clipped)) < sum(map(len, coded)))
-    return Texts(ids, reads, np.array(cut, bool))
+    return _comparisons(texts[0], ids, reads, cut=cut)
 
 
 def _mark_places(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
@@ -202,7 +169,7 @@ def _clip(ids: list[int], longest: int, n_opening: int | None) -> list[int]:
     return ids[:n_opening] + ids[len(ids) - longest + n_opening :]
 
 
-def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
+def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> "Encoded":
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
     from rmlab.inference.rendering import choose_template, pinned_date, render
     from rmlab.inference.template import call
@@ -227,7 +194,7 @@ def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint
     coded = call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
     ids = [np.array(sequence, np.int32) for sequence in coded]
     reads = [np.array([len(sequence) - 1]) for sequence in ids]
-    return Texts(ids, reads, np.zeros(len(ids), bool), pinned_date(jinja))
+    return _comparisons(texts[0], ids, reads, date=pinned_date(jinja))
 
 
 def _letters_question(prompt: Prompt, first: str, second: str) -> str:
@@ -238,7 +205,7 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
     return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
 
 
-def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Texts:
+def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> "Encoded":
     """SteamSHP: post and answers without line breaks, then the question."""
     ids = []
     for prompt, first, second in zip(*texts, strict=True):
@@ -248,7 +215,7 @@ def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoin
             f"POST: {post} \n\n RESPONSE A: {first}\n\n RESPONSE B: {second}\n\n Which response is better? RESPONSE"
         )
         ids.append(np.array(tokenizer.encode(questions), np.int32))
-    return Texts(ids, [np.zeros(1, np.intp) for _ in ids], np.zeros(len(ids), bool))
+    return _comparisons(texts[0], ids, [np.zeros(1, np.intp) for _ in ids])
 
 
 # The limits are those of the authors' own code.
@@ -278,17 +245,30 @@ FORMS = {
 }
 
 
+def _comparisons(
+    prompts: Sequence[Prompt],
+    ids: list[Ids],
+    reads: list[Reads],
+    cut: Sequence[bool] | None = None,
+    date: str | None = None,
+) -> "Encoded":
+    """Comparisons in one order as tokens."""
+    from rmlab.inference.template import Encoded
+
+    numbers: dict[str, int] = {}
+    return Encoded(
+        ids=ids,
+        response_start=np.zeros(len(ids), np.intp),
+        groups=np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp),
+        keys=list(map(content_key, ids, reads)),
+        truncated=np.array(cut or [False] * len(ids), bool),
+        source="form",
+        template_hash="",
+        date=date,
+        reads=reads,
+    )
+
+
 def content_key(ids: Ids, reads: Reads) -> str:
     """Hash of the token ids and of where they are read: with markers inside answers the ids alone do not say where."""
     return hashlib.blake2b(np.concatenate([ids, reads]).astype(np.int32).tobytes(), digest_size=16).hexdigest()
-
-
-def require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise ValueError unless there is a first and a second answer for each prompt."""
-    if not len(prompts) == len(first) == len(second):
-        raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
-
-
-def order_name(first: str, second: str) -> str:
-    """A comparison in one order, as messages name it."""
-    return f"{first:.25} before {second:.25}"

@@ -1,4 +1,4 @@
-"""Models whose weights are on this machine: their checkpoints, options and texts as tokens."""
+"""Models whose weights are on this machine: their options, their texts as tokens, and the way of texts to scores."""
 
 import copy
 import hashlib
@@ -6,25 +6,28 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from importlib import metadata
-from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Provenance, Scorer, Stream, Text
+from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.tokenizer_file import PROBES as TEXTS
+from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from rmlab.inference.forward import Batch
     from rmlab.inference.template import Encoded
-    from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-    from rmlab.scorers.forms import Texts
 
+Ids = NDArray[np.int32]
 Options = ParamSpec("Options")
 S = TypeVar("S")
 
@@ -32,7 +35,7 @@ S = TypeVar("S")
 class EncodeOptions(TypedDict, total=False):
     """How texts become tokens; the keywords of `rmlab.inference.template.encode`."""
 
-    template: str | None
+    template: str | Path | None
     eos: bool | None
     max_length: int | None
     truncate: str | None
@@ -47,83 +50,63 @@ class RunOptions(TypedDict, total=False):
     together: bool | None
 
 
-class LocalOptions(TypedDict):
-    """What a model on this machine is made with, beside its checkpoints and its head."""
+class LocalOptions(EncodeOptions, RunOptions, total=False):
+    """The options of every model on this machine."""
 
-    name: str
-    device: "torch.device"
-    dtype: "torch.dtype"
-    encode_options: EncodeOptions
-    run_options: RunOptions
+    name: str | None
+    device: "str | torch.device | None"
+    dtype: "str | torch.dtype | None"
 
 
-class Tokens(Protocol):
-    """Texts as tokens. `order`: their numbers, neighbours that share a pass side by side. `keys`: hashes of tokens."""
-
-    @property
-    def keys(self) -> list[str]:
-        """One for each text."""
-
-    @property
-    def order(self) -> Ints:
-        """The numbers of all texts."""
-
-
-P = TypeVar("P", bound=Tokens)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Texts as token ids. `by_length`: neighbours are texts of about the same length, else of the same prompt."""
-
-    encoded: "Encoded"
-    responses: Sequence[str]
-    by_length: bool = False
-
-    @property
-    def keys(self) -> list[str]:
-        """Hash of each text's token ids."""
-        return self.encoded.keys
-
-    @property
-    def order(self) -> Ints:
-        """Text numbers, neighbours beside one another."""
-        encoded = self.encoded
-        return longest_first(encoded.ids, encoded.keys) if self.by_length else np.argsort(encoded.groups, kind="stable")
-
-
-class LocalModel(Scorer, Generic[P]):
+class LocalModel(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
     `encode_options`: how texts become tokens. `run_options`: how tokens are forwarded. `sums_answer`: whether the score
-    is a sum over the answer's tokens; otherwise it is read at the positions of `places`.
+    is a sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
     """
 
     sums_answer = False
+    n_answers = 1
     _loaded = ("parts", "models", "stays", "fingerprint")
     """Members that hold weights or depend on their number type."""
 
-    def __init__(self, checkpoints: "list[Checkpoint]", **options: Unpack[LocalOptions]) -> None:
-        self.checkpoints, self.name = checkpoints, options["name"]
-        self.device, self.dtype = options["device"], options["dtype"]
-        self.encode_options, self.run_options = options["encode_options"], options["run_options"]
+    def __init__(self, checkpoints: list[Checkpoint], **options: Unpack[LocalOptions]) -> None:
+        from rmlab.inference.rendering import read_template
+        from rmlab.scorers.models import backbone
+
+        self.checkpoints, self.name = checkpoints, options.get("name") or checkpoints[0].title
+        self.device = backbone.device(options.get("device"))
+        self.dtype = backbone.dtype(options.get("dtype"), self.device)
+        self.encode_options: EncodeOptions = {
+            "template": read_template(options.get("template")),
+            "eos": options.get("eos"),
+            "max_length": options.get("max_length"),
+            "truncate": options.get("truncate"),
+            "convention": options.get("convention"),
+        }
+        self.run_options: RunOptions = {
+            "budget": options.get("budget"),
+            "chunk": options.get("chunk"),
+            "together": options.get("together"),
+        }
         self.encoding: Provenance = {}
+        self._forwarded: Provenance = {"attention": None, "packs": None}
 
     @abstractmethod
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> P:
-        """Return the texts as tokens."""
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> "Encoded":
+        """Return the texts as tokens; needs the tokenizer, not the weights."""
 
     @abstractmethod
-    def forward(self, prepared: P, numbers: Ints, /) -> Stream:
-        """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
-
-    @abstractmethod
-    def alone(self, prepared: P, numbers: Ints, /) -> Floats:
-        """Return scores of the texts, each forwarded by itself: the reference for everything faster."""
-
-    @abstractmethod
-    def places(self, prepared: P, numbers: Ints, /) -> tuple[list[NDArray[np.int32]], list[Ints]]:
+    def places(self, prepared: "Encoded", numbers: Ints, /) -> tuple[list[Ids], list[Ints]]:
         """Return token ids of the texts and the positions that are read in each."""
+
+    @abstractmethod
+    def read_states(self, batch: "Batch", prepared: "Encoded", numbers: Ints, /) -> "torch.Tensor":
+        """Return the head's outputs for the hidden states of a batch of texts, still on the device."""
+
+    def finish(self, outputs: Floats, prepared: "Encoded", numbers: Ints, /) -> Floats:
+        """Return the scores of a batch of texts from the head's outputs."""
+        return outputs
 
     @property
     @abstractmethod
@@ -131,25 +114,59 @@ class LocalModel(Scorer, Generic[P]):
         """The transformers model that is forwarded; loads the weights."""
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Return positions in `texts` and their scores, as the batches come; the texts become tokens at once."""
-        prepared = self._prepare_texts(texts)
-        return self.forward(prepared, prepared.order)
+        """Yield positions in `texts` and their scores, as the batches come."""
+        if texts:
+            yield from self.forward(self._prepare_texts(texts), np.arange(len(texts)))
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats:
         """Return the scores of the texts, each forwarded by itself."""
         return self.alone(self._prepare_texts(texts), np.arange(len(texts)))
 
-    def _prepare_texts(self, texts: Sequence[Text]) -> P:
+    def _prepare_texts(self, texts: Sequence[Text]) -> "Encoded":
         answers = ([*column] for column in zip(*(text.answers for text in texts), strict=True))
         return self.prepare([text.prompt for text in texts], *answers)
 
+    def forward(self, prepared: "Encoded", numbers: Ints, /) -> Stream:
+        """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
+        from rmlab.inference.forward import hidden
+        from rmlab.inference.packing import how_packed
+        from rmlab.inference.transfers import read_late
+
+        numbers = np.asarray(numbers, np.intp)
+        if not len(numbers):
+            return
+        ids, reads = self.places(prepared, numbers)
+        backbone, budget = self.backbone, self.run_options["budget"]
+        batches = hidden(backbone, ids, reads, groups=prepared.groups[numbers], budget=budget)
+        outputs = ((batch.texts, self.read_states(batch, prepared, numbers[batch.texts])) for batch in batches)
+        for texts, values in read_late(outputs):
+            self._forwarded = {"attention": backbone.config._attn_implementation, "packs": how_packed(backbone)[0]}
+            yield numbers[texts], self.finish(values, prepared, numbers[texts])
+
+    def alone(self, prepared: "Encoded", numbers: Ints, /) -> Floats:
+        """Return scores of the texts, each forwarded by itself: the reference for everything faster."""
+        singles = [np.array([text], np.intp) for text in numbers]
+        scores = [self.finish(self.outputs_alone(prepared, int(text[0])), prepared, text)[0] for text in singles]
+        return np.array(scores, np.float64)
+
+    def outputs_alone(self, prepared: "Encoded", text: int, /) -> Floats:
+        """Return the head's outputs for one text, forwarded by itself with the model's own attention."""
+        from rmlab.inference.forward import Batch
+        from rmlab.inference.passes import alone
+
+        numbers = np.array([text], np.intp)
+        (ids,), (reads,) = self.places(prepared, numbers)
+        batch = Batch(np.zeros(1, np.intp), alone(self.backbone, ids, reads), [np.arange(len(reads))])
+        outputs: Floats = self.read_states(batch, prepared, numbers).cpu().double().numpy()
+        return outputs
+
     @property
-    def checkpoint(self) -> "Checkpoint":
+    def checkpoint(self) -> Checkpoint:
         """The checkpoint of the model, or of the first of several."""
         return self.checkpoints[0]
 
     @property
-    def resident(self) -> "list[Checkpoint]":
+    def resident(self) -> list[Checkpoint]:
         """The checkpoints whose weights are on the device at once."""
         return self.checkpoints
 
@@ -161,8 +178,6 @@ class LocalModel(Scorer, Generic[P]):
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
-        from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-
         return load_tokenizer(self.checkpoint)
 
     @property
@@ -176,18 +191,16 @@ class LocalModel(Scorer, Generic[P]):
     @cached_property
     def text_fingerprint(self) -> str:
         """Hash of how texts become tokens: options, template, and the tokens of ten conversations."""
-        return hash_parts(
-            {"tokens": self._hash_probes(), "template": self.tokenizer.chat_template} | self.encode_options
-        )
-
-    @abstractmethod
-    def _hash_probes(self) -> str:
-        """Hash of the tokens of ten conversations."""
+        encoding, template = self.encoding, self.tokenizer.chat_template
+        keys = probe_keys(self.prepare, self.n_answers)
+        # A run that reads all scores from a store makes no tokens: then the conversations say how texts are encoded.
+        self.encoding = encoding or self.encoding
+        return hash_parts({"tokens": keys, "template": template} | self.encode_options)
 
     def _hash_parts(self, **details: object) -> str:
         """The fingerprint: weights, number type, how texts become tokens, and `details`."""
-        parts = {"content": self.checkpoint.content, "dtype": str(self.dtype)}
-        return hash_parts(parts | {"texts": self.text_fingerprint} | details)
+        parts = {"content": self.checkpoint.content, "dtype": str(self.dtype), "texts": self.text_fingerprint}
+        return hash_parts(parts | details)
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
@@ -199,95 +212,56 @@ class LocalModel(Scorer, Generic[P]):
         twin.dtype = torch.float32
         return twin
 
-    def _describe(self, forwarded: Mapping[str, object], **details: object) -> Provenance:
+    def _describe(self, **details: object) -> Provenance:
         """The provenance: checkpoint, `details`, number type, device, versions, and how texts were encoded."""
         checkpoint = self.checkpoint
-        plain: Provenance = {"model": checkpoint.name, "revision": checkpoint.revision, "content": checkpoint.content}
-        machine = {"dtype": str(self.dtype).removeprefix("torch."), "device": str(self.device), "versions": versions()}
-        return plain | details | machine | dict(forwarded) | self.encoding
+        return {
+            "model": checkpoint.name,
+            "revision": checkpoint.revision,
+            "content": checkpoint.content,
+            **details,
+            "fingerprint": self.fingerprint,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            "versions": versions(),
+            **self._forwarded,
+            **self.encoding,
+        }
 
 
-class LocalScorer(LocalModel[P]):
+class LocalScorer(LocalModel):
     """A model on this machine that scores single texts."""
 
-    def _encode(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> "Encoded":
-        """The texts as token ids; the provenance then says how they were encoded."""
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Encoded":  # type: ignore[override]
+        """Return the texts as token ids; the provenance then says how they were encoded."""
         from rmlab.inference.template import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
-        self.encoding = self._describe_encoding(encoded)
-        return encoded
-
-    def _describe_encoding(self, encoded: "Encoded") -> Provenance:
-        return {
+        self.encoding = {
             "template": encoded.source,
             "template_hash": encoded.template_hash,
             "truncated": int(np.sum(encoded.truncated)),
             "date_string": encoded.date,
             "convention": self.encode_options["convention"],
         }
-
-    def _hash_probes(self) -> str:
-        probes_hash, encoded = encode_probes(self.tokenizer, self.encode_options)
-        self.encoding = self.encoding or (self._describe_encoding(encoded) if encoded else {})
-        return probes_hash
+        return encoded
 
 
-class LocalPairScorer(LocalModel[P], PairScorer):
-    """A model on this machine that compares two answers.
-
-    `markers`: whether its head reads marker tokens inside the text. `asked`: who wrote the words around the answers.
-    """
-
-    markers: bool
-    asked: str
-
-    @abstractmethod
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /) -> "Texts":
-        """Return comparisons as tokens, however long."""
-
-    def _hash_probes(self) -> str:
-        rows: list[object] = []
-        for prompt, response in PROBES:
-            with suppress(DataError):  # of a template that refuses such conversations
-                texts = self.encode([prompt], [response], [response[::-1]])
-                rows.append([prompt, texts.ids[0].tolist(), texts.reads[0].tolist()])
-        return hash_parts({"tokens": rows})
+_TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
+PROBES: list[tuple[Prompt, str]] = [
+    ([*_TURNS, {"role": "user", "content": "Capital of France?"}], "Paris."),
+    *((text, TEXTS[number - 1]) for number, text in enumerate(TEXTS)),
+]
+"""Ten conversations whose tokens stand for a tokenizer: two that write all of them alike are taken for the same."""
 
 
-PROBES: tuple[tuple[Prompt, str], ...] = (
-    ("What is the capital of France?", "The capital is Paris."),
-    ("Two  spaces,   three\tand a tab", "  indented\n\n    text  \n"),
-    ("Compute 1234567 + 0.25 * 10^9.", "It is 251234567, or 2.51e8; 3,14 is not 3.14."),
-    ("def f(x):\n    return x**2", "```python\nprint(f(3) != [1, 2])  # {'a': 9}\n```"),
-    ("Wie heißt die größte Stadt?", "Ça va: naïve façade, Ærø, ĳ, ﬁ, Å and e\u0301."),
-    ("Столица России?", "Москва. Ελλάδα: Αθήνα. עברית، العربية."),
-    ("日本の首都は？", "東京です。中国的首都是北京。한국의 수도는 서울."),
-    ("हिन्दी में लिखो", "नमस्ते दुनिया। ภาษาไทยไม่มีช่องว่าง"),
-    ("Emoji? 🙂👩‍👩‍👧", "**Bold**, *italic*, $x_1 \\le y^2$, <b>&amp;</b> ☃ — “quoted”…"),
-    (
-        [
-            {"role": "user", "content": "Hello THERE, iPhone"},
-            {"role": "assistant", "content": "Hi."},
-            {"role": "user", "content": "unbelievably re-tokenised"},
-        ],
-        "Antidisestablishmentarianism, isn't it?",
-    ),
-)
-"""Conversations whose tokens stand for a tokenizer: two that write all of them alike are taken for the same."""
-
-
-def encode_probes(tokenizer: "PreTrainedTokenizerBase", options: EncodeOptions) -> "tuple[str, Encoded | None]":
-    """Return a hash of the tokens of ten conversations, and one of them as tokens, if it can be written."""
-    from rmlab.inference.template import encode
-
-    rows, encoded = list[object](), None
-    uncut = options | {"max_length": None, "truncate": None}
+def probe_keys(prepare: "Callable[..., Encoded]", n_answers: int = 1) -> list[str]:
+    """Return hashes of the tokens that `prepare` makes of ten conversations."""
+    keys: list[str] = []
     for prompt, response in PROBES:
         with suppress(DataError):  # of a template that refuses such conversations
-            encoded = encode(tokenizer, [prompt], [response], **uncut)
-            rows.append([prompt, encoded.ids[0].tolist(), int(encoded.response_start[0])])
-    return hash_parts({"tokens": rows}), encoded
+            keys += prepare([prompt], *[[response], [response[::-1]]][:n_answers]).keys
+    return keys
 
 
 def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
@@ -300,12 +274,6 @@ def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
         return scorer
 
     return make_remakable
-
-
-def longest_first(ids: Sequence[NDArray[np.int32]], keys: Sequence[str]) -> Ints:
-    """Return numbers of the texts from the longest to the shortest, the same however the texts stand."""
-    lengths = np.array([len(sequence) for sequence in ids])
-    return np.lexsort((np.asarray(keys, str), -lengths)).astype(np.intp)
 
 
 def require_convention(convention: str | None) -> None:

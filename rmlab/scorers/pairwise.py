@@ -8,35 +8,25 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import Prompt, Provenance, Stream
+from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Provenance, Stream, fill, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.loading import refuse_new_weights
-from rmlab.scorers.forms import (
-    Comparisons,
-    Form,
-    Texts,
-    choose_form,
-    content_key,
-    letters,
-    order_name,
-    require_one_of_each,
-)
-from rmlab.scorers.local import LocalOptions, LocalPairScorer, longest_first, remakable, require_convention
+from rmlab.scorers.forms import Form, choose_form, letters
+from rmlab.scorers.local import Ids, LocalModel, LocalOptions, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
-from rmlab.scorers.models.first_token import generated
 from rmlab.scorers.models.heads import layers
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
     from transformers import PreTrainedModel
 
-__all__ = ["Pairwise", "mean_log_odds", "pairwise"]
+    from rmlab.inference.forward import Batch
+    from rmlab.inference.template import Encoded
 
-Ids = NDArray[np.int32]
-Ints = NDArray[np.intp]
-Floats = NDArray[np.float64]
+_SEQ2SEQ_BUDGET = 4096
+"""Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512."""
 
 
 @remakable
@@ -87,123 +77,118 @@ def pairwise(
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
-    target = backbones.device(device)
     return Pairwise(
         checkpoint,
         choose_form(checkpoint, form, convention),
-        name=name or checkpoint.title,
-        device=target,
-        dtype=backbones.dtype(dtype, target),
-        encode_options={"max_length": max_length, "truncate": truncate, "convention": convention},
-        run_options={"budget": budget},
+        name=name,
+        device=device,
+        dtype=dtype,
+        max_length=max_length,
+        truncate=truncate,
+        convention=convention,
+        budget=budget,
     )
 
 
-class Pairwise(LocalPairScorer[Comparisons]):
-    """A pairwise model; made by `pairwise`. The weights are loaded when the first pair is compared."""
+class Pairwise(LocalModel, PairScorer):
+    """A pairwise model; made by `pairwise`. The weights are loaded when the first pair is compared.
+
+    `markers`: whether its head reads marker tokens inside the text. `asked`: who wrote the words around the answers.
+    """
+
+    n_answers = 2
 
     def __init__(self, checkpoint: Checkpoint, form: Form, **options: Unpack[LocalOptions]) -> None:
         super().__init__([checkpoint], **options)
-        self.form = form
-        self.encoding = {"truncated": 0, "date_string": None, "convention": self.encode_options["convention"]}
-        self.markers = form.task == "AutoModel"
+        self.form, self.markers = form, form.task == "AutoModel"
         if form.task == "AutoModelForCausalLM":
             self.asked = f"the tokenizer's own, around the words of {form.models}"
         else:
             self.asked = f"the words of {form.models}, as its authors wrote them"
 
-    def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
-        """Logit that each answer of `first` is better than that of `second`, averaged over both orders, shape (n,).
-
-        PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
-        log-odds of the mean probability. Exchanging `first` and `second` changes the sign and nothing else.
-        """
-        require_one_of_each(prompts, first, second)
-        return super().prefer(prompts, first, second)
-
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
 
-        `forward`, `exchanged`: logit that the answer written first is better, in one order and with the answers
-        exchanged. A margin is NaN where either logit is.
+        PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
+        log-odds of the mean probability. A margin is NaN where either logit is.
         """
-        if self.markers:
-            return (forward - exchanged) / 2
-        return mean_log_odds(forward, exchanged)
+        return super().average(forward, exchanged) if self.markers else mean_log_odds(forward, exchanged)
 
-    def prepare(  # type: ignore[override]
-        self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]
-    ) -> Comparisons:
-        """Token ids and content keys of the comparisons, each in the order given; needs the tokenizer, not the weights.
-
-        One text is one comparison in one order: for both orders, prepare each comparison twice.
-        """
-        texts = self.encode(prompts, first, second)
-        self._refuse_long(texts, first, second)
-        self.encoding |= {"truncated": int(np.sum(texts.cut)), "date_string": texts.date}
-        keys = [content_key(ids, reads) for ids, reads in zip(texts.ids, texts.reads, strict=True)]
-        numbers: dict[str, int] = {}
-        groups = np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp)
-        # Language models share a prompt's beginning; the others are padded, so that length is what neighbours share.
-        shares = self.form.task == "AutoModelForCausalLM"
-        return Comparisons(
-            texts, groups, keys, np.argsort(groups, kind="stable") if shares else longest_first(texts.ids, keys)
-        )
-
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Texts:
-        """The comparisons in the order given, however long."""
+    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> "Encoded":
+        """The comparisons in the order given, however long; one text is one comparison in one order."""
         from rmlab.inference.template import require_unicode
 
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
-        empty = [i for i, pair in enumerate(zip(first, second, strict=True)) if not all(text.strip() for text in pair)]
-        if empty:
-            i = empty[0]
-            raise DataError(
-                f"responses: {len(empty)} of {len(first)} texts (a comparison in one order each) have an empty answer, "
-                f"first number {i}, {order_name(first[i], second[i])!r}; there is nothing to "
-                "compare: fill them in"
-            )
+        empty = [not (left.strip() and right.strip()) for left, right in zip(first, second, strict=True)]
+        if any(empty):
+            raise DataError(f"responses: {_count(empty, first, second)} have an empty answer; fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
-    def forward(self, prepared: Comparisons, numbers: Ints) -> Stream:
-        """Logit that the answer written first is better, of the texts with these `numbers`, as the batches come."""
-        numbers = np.asarray(numbers, np.intp)
-        if len(numbers):
-            for texts, logits in self.logits(*self.places(prepared, numbers), prepared.groups[numbers]):
-                yield numbers[texts], logits
+    def prepare(  # type: ignore[override]
+        self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /
+    ) -> "Encoded":
+        """Return the comparisons in the order given as tokens; needs the tokenizer, not the weights."""
+        texts = self.encode(prompts, first, second)
+        if texts.truncated.any() and self.encode_options["truncate"] is None:
+            raise DataError(
+                f"{_count(texts.truncated, first, second)} are longer than {self.form.name} reads; pass "
+                "truncate='right' to cut as its authors do"
+            )
+        lengths = np.array([len(ids) for ids in texts.ids])
+        if self.longest is not None and (lengths > self.longest).any():
+            raise DataError(
+                f"{_count(lengths > self.longest, first, second)} are longer than {self.longest} tokens, at most "
+                f"{lengths.max()}; raise max_length where the model can read more than it was trained on"
+            )
+        self.encoding = {
+            "truncated": int(np.sum(texts.truncated)),
+            "date_string": texts.date,
+            "convention": self.encode_options["convention"],
+        }
+        return texts
 
-    def logits(self, ids: list[Ids], reads: list[Ints], groups: Ints) -> Stream:
-        """Logit that the answer written first is better, for each text."""
-        from rmlab.inference.forward import hidden
-        from rmlab.inference.transfers import read_late
+    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+        """Token ids of the wanted texts and the positions read in each."""
+        reads = prepared.reads or []
+        return [prepared.ids[i] for i in numbers], [reads[i] for i in numbers]
 
-        (model, head), budget = self.parts, self.run_options["budget"]
+    def read_states(self, batch: "Batch", *_: object) -> "torch.Tensor":
+        """Logit that the answer written first is better, for each text of a batch, still on the device."""
+        return self.parts[1](batch.stacked())
+
+    def forward(self, prepared: "Encoded", numbers: Ints) -> Stream:
+        """Yield logits that the answer written first is better, of the texts with these `numbers`."""
         if self.form.task == "AutoModelForSeq2SeqLM":
-            return generated(model, head, ids, budget or 4096)
-        batches = hidden(model, ids, reads, groups=groups.tolist(), budget=budget)
-        return read_late((batch.texts, head(batch.stacked())) for batch in batches)
+            return self._generate(prepared, numbers, self.run_options["budget"] or _SEQ2SEQ_BUDGET)
+        return super().forward(prepared, numbers)
 
-    def alone(self, prepared: Comparisons, numbers: Ints) -> Floats:
-        """The same logits, each text forwarded by itself: the reference for everything faster."""
-        from rmlab.inference.passes import alone
-
-        ids, reads = self.places(prepared, numbers)
-        model, head = self.parts
-        results = np.full(len(ids), np.nan)
+    def alone(self, prepared: "Encoded", numbers: Ints) -> Floats:
+        """Return the same logits, each text forwarded by itself: the reference for everything faster."""
         if self.form.task == "AutoModelForSeq2SeqLM":
             # A budget of one token leaves no room for company.
-            for texts, logits in generated(model, head, ids, 1):
-                results[texts] = logits
-            return results
-        for i, (sequence, positions) in enumerate(zip(ids, reads, strict=True)):
-            results[i] = head(alone(model, sequence, positions)[None]).item()
-        return results
+            return fill(self._generate(prepared, numbers, budget=1), len(prepared.ids))[numbers]
+        return super().alone(prepared, numbers)
 
-    def places(self, prepared: Comparisons, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
-        """Token ids of the wanted texts and the positions read in each."""
-        which = np.asarray(numbers).tolist()
-        return [prepared.texts.ids[i] for i in which], [prepared.texts.reads[i] for i in which]
+    def _generate(self, prepared: "Encoded", numbers: Ints, budget: int) -> Stream:
+        """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens."""
+        import torch
+
+        from rmlab.inference.budget import until_it_fits
+        from rmlab.inference.planning import Padded, pad
+        from rmlab.inference.transfers import read_late
+
+        (model, head), numbers = self.parts, np.asarray(numbers, np.intp)
+
+        def cut(texts: Ints, budget: int) -> list[Padded]:
+            parts = pad([len(prepared.ids[text]) for text in texts], budget)
+            return [Padded(texts[part.texts], part.tokens) for part in parts]
+
+        def forward(part: Padded) -> "tuple[Ints, torch.Tensor]":
+            with torch.inference_mode():
+                return part.texts, head(_first_states(model, [prepared.ids[text] for text in part.texts]))
+
+        return read_late(until_it_fits(cut(numbers, budget), forward, cut))
 
     @property
     def head_title(self) -> str:
@@ -221,7 +206,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
     @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        return self.encode_options["max_length"] or self.form.longest or backbones.window(self.checkpoint.config)
+        return self.encode_options["max_length"] or self.form.longest or super().longest
 
     @cached_property
     def fingerprint(self) -> str:
@@ -230,46 +215,23 @@ class Pairwise(LocalPairScorer[Comparisons]):
 
     def provenance(self) -> Provenance:
         """Where the preferences come from, as plain values."""
-        forwarded = backbones.forwarded(self.backbone if "parts" in self.__dict__ else None)
-        return self._describe(forwarded, form=self.form.name, fingerprint=self.fingerprint)
-
-    def _refuse_long(self, texts: Texts, first: Sequence[str], second: Sequence[str]) -> None:
-        lengths = np.array([len(ids) for ids in texts.ids])
-        n = f"{len(lengths)} texts (a comparison in one order each)"
-        if texts.cut.any() and self.encode_options["truncate"] is None:
-            i = int(texts.cut.argmax())
-            raise DataError(
-                f"{texts.cut.sum()} of {n} are longer than {self.form.name} reads, first number {i}, "
-                f"{order_name(first[i], second[i])!r}; pass truncate='right' to cut as its authors do"
-            )
-        if self.longest is not None and (lengths > self.longest).any():
-            i = int(lengths.argmax())
-            raise DataError(
-                f"{(lengths > self.longest).sum()} of {n} are longer than {self.longest} tokens, the longest, "
-                f"number {i}, {order_name(first[i], second[i])!r}, has {lengths[i]}; raise "
-                "max_length where the model can read more than it was trained on"
-            )
+        return self._describe(form=self.form.name)
 
     @cached_property
-    def parts(self) -> "tuple[PreTrainedModel, Callable[[Tensor], Tensor]]":
-        """What is forwarded, and what makes logits of its hidden states (texts, reads, hidden)."""
-        head = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
-        model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=head)
+    def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor]]":
+        """The model that is forwarded, and the function from its hidden states (texts, reads, hidden) to logits."""
+        keys = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
+        model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=keys)
         if self.markers:
-            return model, self._candidates(model)
+            return model, self._read_markers(model)
         pair = letters(self.tokenizer, self.checkpoint.name)
         if self.form.task == "AutoModelForSeq2SeqLM":
             weight = model.get_output_embeddings().weight[pair].float()
             return model, lambda states: states[:, 0] @ (weight[0] - weight[1])
         vocabulary = Vocabulary(model, self.checkpoint.name)
+        return backbones.base_model(model), lambda states: -vocabulary.logits(states[:, 0], pair).diff(dim=1)[:, 0]
 
-        def prefer_first(states: "Tensor") -> "Tensor":
-            logits = vocabulary.logits(states[:, 0], pair)
-            return logits[:, 0] - logits[:, 1]
-
-        return backbones.base_model(model), prefer_first
-
-    def _candidates(self, backbone: "PreTrainedModel") -> "Callable[[Tensor], Tensor]":
+    def _read_markers(self, backbone: "PreTrainedModel") -> "Callable[[torch.Tensor], torch.Tensor]":
         """PairRM's head: each candidate's marker beside the source's, through two layers; the mean over its tasks."""
         import torch
 
@@ -278,7 +240,7 @@ class Pairwise(LocalPairScorer[Comparisons]):
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 
-        def prefer_first(states: "Tensor") -> "Tensor":
+        def prefer_first(states: "torch.Tensor") -> "torch.Tensor":
             source, first, second = states.unbind(1)
             return (run(torch.cat([source, first], -1)) - run(torch.cat([source, second], -1))).mean(-1)
 
@@ -291,10 +253,31 @@ def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:
     `forward`, `exchanged`: as of `Pairwise.average`. NaN where either is.
     """
     with np.errstate(invalid="ignore"):  # NumPy would warn of NaN
-        better = np.logaddexp(_log_sigmoid(forward), _log_sigmoid(-exchanged))
-        worse = np.logaddexp(_log_sigmoid(-forward), _log_sigmoid(exchanged))
+        better = np.logaddexp(-np.logaddexp(0, -forward), -np.logaddexp(0, exchanged))
+        worse = np.logaddexp(-np.logaddexp(0, forward), -np.logaddexp(0, -exchanged))
     return np.asarray(better - worse, np.float64)
 
 
-def _log_sigmoid(x: Floats) -> Floats:
-    return np.asarray(-np.logaddexp(0, -x), np.float64)
+def _count(flags: Sequence[bool] | NDArray[np.bool_], first: Sequence[str], second: Sequence[str]) -> str:
+    """The number of flagged texts, and the first of them, for a message."""
+    i = int(np.argmax(flags))
+    example = f"{first[i]:.25} before {second[i]:.25}"
+    return f"{sum(flags)} of {len(flags)} texts (a comparison in one order each; first number {i}, {example!r})"
+
+
+def _first_states(model: "PreTrainedModel", texts: list[Ids]) -> "torch.Tensor":
+    """The states that enter an encoder-decoder's output layer for the first token: (texts, 1, hidden) float32."""
+    import torch
+
+    states: list[torch.Tensor] = []
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+    rows = [torch.from_numpy(ids.astype(np.int64)) for ids in texts]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    mask = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
+    start = torch.full((len(rows), 1), int(model.config.decoder_start_token_id), device=model.device)
+    try:
+        model(input_ids=tokens, attention_mask=mask.long(), decoder_input_ids=start, use_cache=False)
+    finally:
+        hook.remove()
+    return states.pop().float()

@@ -45,7 +45,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
 
     prepared = scorer.prepare([prompt], [response])
     (ids,), (reads,) = scorer.places(prepared, np.arange(1))
-    start = int(prepared.encoded.response_start[0])
+    start = int(prepared.response_start[0])
     last = len(ids) - 1
     looks = scorer.looks
     fixed = dict(zip(looks, reads.tolist(), strict=True)) if "mean" not in looks else {}

@@ -7,14 +7,14 @@ request here is right by the servers' documents or by measurement; `rmlab.server
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.base import Prompt
-from rmlab.scorers.local import EncodeOptions, encode_probes
+from rmlab.scorers.local import EncodeOptions, probe_keys
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
@@ -58,7 +58,9 @@ class TokenWriter:
     @cached_property
     def identity(self) -> dict[str, object]:
         """Return the tokenizer and the options."""
-        tokens = encode_probes(self.tokenizer, self.options)[0]
+        from rmlab.inference.template import encode
+
+        tokens = probe_keys(partial(encode, self.tokenizer, **self.options))
         return dict(self.options) | {"tokens": tokens, "chat_template": self.tokenizer.chat_template}
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:

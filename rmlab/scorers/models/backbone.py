@@ -34,7 +34,7 @@ COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
 """Architectures with learned positions that count every token of the row, masked ones too."""
 
 
-def device(requested: str | None = None) -> "torch.device":
+def device(requested: "str | torch.device | None" = None) -> "torch.device":
     """The device to score on: the one asked for, otherwise the GPU where there is one, otherwise the CPU."""
     import torch
 
@@ -237,15 +237,6 @@ def _add_argument(
         return inputs, named | {name: compute(ids, named.get("position_ids"))}
 
     backbone.register_forward_pre_hook(add, with_kwargs=True)
-
-
-def forwarded(backbone: "PreTrainedModel | None") -> dict[str, str | None]:
-    """For the provenance: the model's own attention, and what its packs held; None where nothing was forwarded yet."""
-    from rmlab.inference.packing import how_packed
-
-    if backbone is None:
-        return {"attention": None, "packs": None}
-    return {"attention": backbone.config._attn_implementation, "packs": how_packed(backbone)[0]}
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:
