@@ -158,7 +158,7 @@ def test_better_pairrm_of_its_runner_keeps_the_end_of_a_long_conversation(tmp_pa
     n_text = 2030 - len(marker) - 1
     assert len(source) == 2030
     assert source.tolist() == [*marker, whole[0], *whole[-n_text:]]
-    assert texts.cut.tolist() == [True]
+    assert texts.truncated.tolist() == [True]
 
 
 @pytest.mark.parametrize("model", ["Eurus", "InternLM2"])

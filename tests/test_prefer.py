@@ -232,29 +232,29 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
     model, ended = pairwise(folder, budget=150, device="cpu"), pairwise(folder, budget=150, device="cpu")
     asked = both_orders(comparisons(frame)[1])
     keys = np.array([text.key for text in asked.distinct])
-    logits, batches = ended.logits, []
+    forward, batches = ended.forward, []
 
-    def interrupted(ids, reads, groups):
-        for texts, values in logits(ids, reads, groups):
+    def interrupted(prepared, numbers):
+        for texts, values in forward(prepared, numbers):
             if len(batches) == 1:
                 raise KeyboardInterrupt
             batches.append(len(texts))
             yield texts, values
 
-    ended.logits = interrupted
+    ended.forward = interrupted
     with pytest.raises(KeyboardInterrupt):
         prefer(frame, ended, store=tmp_path / "scores")
     stored = np.isin(keys, list(Store(tmp_path / "scores").read(model.fingerprint)))
     assert stored.sum() == sum(batches)
     there, back = stored[asked.rows].reshape(2, -1)
     assert (there != back).any(), "some comparisons are known in one order"
-    forwarded, rest = [], model.logits
+    forwarded, rest = [], model.forward
 
-    def counting(ids, reads, groups):
-        forwarded.append(len(ids))
-        yield from rest(ids, reads, groups)
+    def counting(prepared, numbers):
+        forwarded.append(len(numbers))
+        yield from rest(prepared, numbers)
 
-    model.logits = counting
+    model.forward = counting
     pairs = prefer(frame, model, store=tmp_path / "scores")
     assert sum(forwarded) == (~stored).sum(), "what is stored in one order is asked in the other only"
     whole = prefer(frame, pairwise(folder, device="cpu"))
@@ -277,13 +277,13 @@ def test_a_long_run_begins_with_the_self_check(pairrm):
     assert check["texts"] == 6
     assert check["apart"] < 1e-3
     assert "self_check" not in prefer(frame.head(20), model).attrs["provenance"]["tiny-pairrm"]
-    honest = model.logits
+    honest = model.forward
 
     def mixed_up(*columns):
         for texts, logits in honest(*columns):
             yield texts, logits[::-1] + np.arange(len(logits))
 
-    model.logits = mixed_up
+    model.forward = mixed_up
     with pytest.raises(DataError, match=r"'tiny-pairrm': texts scored alone and together differ by .*rmlab\.doctor"):
         prefer(frame, model)
 

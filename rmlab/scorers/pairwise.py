@@ -262,7 +262,7 @@ def _count(flags: Sequence[bool] | NDArray[np.bool_], first: Sequence[str], seco
     """The number of flagged texts, and the first of them, for a message."""
     i = int(np.argmax(flags))
     example = f"{first[i]:.25} before {second[i]:.25}"
-    return f"{sum(flags)} of {len(flags)} texts (a comparison in one order each; first number {i}, {example!r})"
+    return f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, first number {i}, {example!r})"
 
 
 def _first_states(model: "PreTrainedModel", texts: list[Ids]) -> "torch.Tensor":
