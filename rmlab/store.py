@@ -28,8 +28,6 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["Record", "Store"]
-
 VERSION = 2
 SUFFIX = ".records"
 SUFFIXES_OF_VERSION_1 = (".scores", ".answers")

@@ -1,6 +1,5 @@
 """Scoring on a cluster: with an engine of this process for every kind of scorer, and with Ray on loopback."""
 
-import re
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +15,7 @@ import rmlab
 from rmlab import toy
 from rmlab.cli.options import engine_of
 from rmlab.scoring import prefer, score
-from rmlab.scoring.cluster import cut_blocks, find_engine
+from rmlab.scoring.cluster import cut_blocks
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -71,11 +70,6 @@ def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
         assert again.attrs["provenance"]["judge"]["asked"] == 0, "every answer was there already"
 
 
-def test_a_plain_function_needs_no_fingerprint_without_a_store():
-    frame = responses(20)
-    assert score(frame, _length, cluster=Here())["score"].tolist() == frame["response"].str.len().tolist()
-
-
 def _length(prompts, texts):
     return [len(text) for text in texts]
 
@@ -88,15 +82,6 @@ def test_a_driver_that_ends_leaves_the_blocks_that_were_done(tmp_path):
     assert score(frame, rest, store=tmp_path).equals(score(frame, Streaming()))
     done = sum(len(block.texts) for block in here.given)
     assert len(rest.forwarded) == len(frame) - done
-
-
-def test_missing_scores_are_refused_or_counted():
-    frame = responses(12)
-    lost = frame["response"].iloc[5]
-    with pytest.raises(DataError, match=r"1 of .* scores are not finite"):
-        score(frame, Streaming(nan=[lost]), cluster=Here())
-    found = score(frame, Streaming(nan=[lost]), cluster=Here(), allow_missing=True)
-    assert np.flatnonzero(found["score"].isna()).tolist() == [5]
 
 
 class Other(Streaming):
@@ -174,15 +159,6 @@ def test_policies_and_pairwise_models_travel(tmp_path):
     np.testing.assert_allclose(found, plain, rtol=0, atol=1e-5 * plain.std())
 
 
-def test_a_run_has_one_bar_and_it_counts_everything(capsys):
-    score(responses(40), Streaming("model"), cluster=Here(), progress=True)
-    prefer(responses(40, slots=1), travelling_judge(), cluster=Here(), progress=True)
-    shown = [line for line in re.split(r"[\r\n]", capsys.readouterr().err) if line.strip()]
-    assert {line.partition(":")[0].strip() for line in shown} == {"model", "judge"}
-    for name in ("model", "judge"):
-        assert "100%" in [line for line in shown if line.startswith(name)][-1]
-
-
 @pytest.mark.usefixtures("one_thread")
 def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     folder = toy.save_model(tmp_path / "m", words=toy.tokenizer())
@@ -214,33 +190,6 @@ def test_a_served_judge_that_fails_or_cannot_be_paid_for_is_not_asked_twice():
     assert len(server.log) <= 40
 
 
-def test_workers_read_nothing_of_a_store(tmp_path, monkeypatch):
-    """However much is in it: what is known the driver has looked up."""
-    store, read, fetch = (tmp_path / "scores").as_uri(), [], Store.records
-    score(responses(20), Streaming(), store=store)
-
-    def fetched(self, fingerprint):
-        read.append(fingerprint)
-        return fetch(self, fingerprint)
-
-    class Watching(Here):
-        by_workers = 0
-
-        def map(self, make, blocks):
-            told, before = super().map(make, blocks), len(read)
-            for said in told:
-                self.by_workers += len(read) - before
-                yield said
-                before = len(read)
-
-    monkeypatch.setattr(Store, "records", fetched)
-    here = Watching()
-    score(responses(60), Streaming(), cluster=here, store=store)
-    assert here.given
-    assert read, "the driver's"
-    assert here.by_workers == 0
-
-
 def test_blocks_are_neither_tiny_nor_the_whole():
     for n in (1, 31, 300, 5000, 200_000):
         sizes = [part.stop - part.start for part in cut_blocks([f"prompt {i // 3}" for i in range(n)])]
@@ -262,13 +211,6 @@ def test_who_failed_is_named():
         score(responses(2), Streaming(), cluster=Failing())
     with pytest.raises(DataError, match=r"^judge 'judge': a worker's process ended"):
         prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
-
-
-@pytest.mark.parametrize("word", ["slurm", "ray:/head", ""])
-def test_other_engines_are_named(word):
-    with pytest.raises(DataError, match=r"cluster=.*Allowed: 'ray'"):
-        score(responses(1), "longest", cluster=word)
-    assert find_engine("ray://head:10001") == rmlab.scoring.Ray("ray://head:10001")
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -89,12 +89,6 @@ def test_no_file_is_read_to_be_hashed(healthy, responses, monkeypatch):
     assert doctor(healthy, responses)["status"].max() == "pass"
 
 
-def test_every_warning_has_a_remedy(tmp_path, responses):
-    folder = model(tmp_path / "m", pad="<|eot_id|>", max_position_embeddings=40)
-    report = doctor(folder, responses)
-    assert (report.loc[report["status"] > "pass", "remedy"].str.len() > 10).all()
-
-
 @pytest.mark.parametrize("architecture", ["bert", "gpt2", "qwen3"])
 def test_other_architectures(tmp_path, responses, architecture):
     report = doctor(toy.save_model(tmp_path / "m", architecture), responses)
@@ -111,23 +105,6 @@ def test_a_missing_head_fails_and_ends_the_examination(tmp_path, responses):
     assert "trained reward model" in report["remedy"][0]
 
 
-def test_a_missing_weight_of_the_backbone_fails(tmp_path, responses):
-    folder = toy.save_model(tmp_path / "m")
-    path = folder / "model.safetensors"
-    save_file({k: t for k, t in load_file(path).items() if "layers.1.mlp" not in k}, path, metadata={"format": "pt"})
-    report = doctor(folder, responses)
-    assert report["status"].tolist() == ["fail"]
-    assert "3 weights are not in the checkpoint" in report["found"][0]
-
-
-def test_several_labels_need_weights(tmp_path, responses):
-    folder = toy.save_model(tmp_path / "m", num_labels=3)
-    report = doctor(folder, responses)
-    assert "3 labels" in report["found"][0]
-    assert "weights=" in report["remedy"][0]
-    assert doctor(folder, responses, weights=[1.0, 0.0, 0.5])["status"].max() == "pass"
-
-
 def test_the_template(tmp_path, responses):
     folder = model(tmp_path / "m", template=None)
     report = doctor(folder, responses)
@@ -137,13 +114,6 @@ def test_the_template(tmp_path, responses):
     report = doctor(folder, responses, template="zephyr")
     assert found(report, "template")["status"] == "pass"
     assert "'zephyr', as you asked" in found(report, "template")["found"]
-
-
-def test_double_bos_is_written_once(tmp_path, responses):
-    twice = "{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"]
-    report = doctor(model(tmp_path / "m", template=twice), responses)
-    assert found(report, "bos")["status"] == "pass"
-    assert "once in" in found(report, "bos")["found"]
 
 
 def test_bos_checks():
@@ -172,11 +142,6 @@ def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_
     assert texts.beginning(words, [np.array([words.cls_token_id] * 2, np.int32)]).status == "fail"
     words.backend_tokenizer.post_processor = None
     assert "no beginning token" in texts.beginning(words, bare).detail
-
-
-def test_bos_inside_an_answer_is_a_warning(healthy, responses):
-    spoiled = responses.assign(response=responses["response"] + " <|begin_of_text|> again")
-    assert found(doctor(healthy, spoiled), "bos")["status"] == "warn"
 
 
 def test_the_token_that_is_read(tmp_path, responses):
@@ -223,13 +188,6 @@ def test_nan_weights(tmp_path, responses):
     assert found(report, "nan")["status"] == "fail"
     assert report["check"].tolist()[-1] == "nan"
     assert "float32" in found(report, "nan")["remedy"]
-
-
-def test_nan_is_named():
-    rows = pd.DataFrame({"domain": ["chat"] * 2, "id": "7", "label": ["chosen", "rejected"], "slot": 0})
-    row = checks.finite(checks.Sample(rows, np.array([0.0, np.nan]), np.zeros(2)))
-    assert row.status == "fail"
-    assert "id 7, label rejected" in row.detail
 
 
 def test_bfloat16_is_compared_with_float32(healthy, responses):

@@ -64,11 +64,6 @@ def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
         assert holds_pairs(Path(file)) == pairs
 
 
-def test_plain_names_stay_as_they_are():
-    assert file_name("owner/name-v1.5", "rm-bench") == "owner--name-v1.5.rm-bench.csv"
-    assert file_name("longest", "mini", pairs=True) == "longest.mini.pairs.csv"
-
-
 def named(name):
     def scorer(prompts, answers):
         return [float(len(text) % 7) for text in answers]
@@ -89,12 +84,6 @@ def test_seven_confusable_names_are_seven_models_read_back(tmp_path):
             found.sort_values(order, ignore_index=True), scores.sort_values(order, ignore_index=True)
         )
     assert set(read_results(store)[0]["mini"]["model"]) == set(CONFUSABLE)
-
-
-def test_own_data_called_pairs_is_read_as_scores(tmp_path):
-    responses = rmlab.load("mini").head(12).assign(benchmark="pairs")
-    scores = rmlab.score(responses, "longest", store=tmp_path)
-    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), scores)
 
 
 def test_a_long_name_is_cut(tmp_path):
@@ -151,28 +140,6 @@ def test_names_that_fit_no_model_are_refused(main, monkeypatch, tmp_path, words,
     found, out, err = main("score", "mini", *words)
     assert (found, out) == (code, "")
     assert message in " ".join(err.split())
-
-
-def test_policies_and_pairwise_models_take_names(main, monkeypatch):
-    made = []
-
-    def implicit(model, reference, *, mode, name, **options):
-        made.append(name)
-        return rmlab.baselines.longest if name == "one" else rmlab.baselines.shortest
-
-    monkeypatch.setattr("rmlab.scorers.implicit_reward", implicit)
-    words = ["a/b", "c/d", "--reference", "e/f", "-q", "--name", "one", "--name", "two"]
-    assert main("score", "mini", *words)[0] == 0
-    assert made == ["one", "two"]
-    from fakes import OneOrder
-
-    def pairwise(model, *, name):
-        made.append(name)
-        return OneOrder(name)
-
-    monkeypatch.setattr("rmlab.scorers.pairwise", pairwise)
-    assert main("prefer", "mini", "a/b", "-q", "--name", "three")[0] == 0
-    assert made[-1] == "three"
 
 
 def test_what_stands_in_a_tables_place_is_refused_before_the_run(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from fakes import Streaming, responses
 
 import rmlab
-from rmlab import baselines, toy
+from rmlab import toy
 from rmlab.scorers import PairScorer, Scorer
 from rmlab.scoring import score
 
@@ -100,13 +100,6 @@ def test_the_same_model_in_float32_is_another_one(tmp_path):
         assert twin.provenance()["dtype"] == "float32"
 
 
-def test_names_of_scorers():
-    scores = score(responses(2), [characters, baselines.longest])
-    assert scores["model"].unique().tolist() == ["characters", "longest"]
-    with pytest.raises(TypeError, match="int 3 is not a scorer"):
-        score(responses(2), 3)
-
-
 def test_two_names_for_one_fingerprint_are_a_warning(tmp_path):
     frame = responses(3)
     with pytest.warns(UserWarning, match="'first' and 'second' have the same fingerprint") as caught:
@@ -173,20 +166,6 @@ def test_the_http_scorer_of_the_how_to_tries_again(http_scorer, server, tmp_path
     again = score(frame, http_scorer(url, name="served", version="1"), store=tmp_path)
     assert again["score"].tolist() == scores["score"].tolist()
     assert asked == [], "all of it was in the store"
-
-
-@needs_docs
-def test_the_http_scorer_of_the_how_to_gives_up(http_scorer, server):
-    url, statuses, asked = server
-    statuses += [400]
-    with pytest.raises(RuntimeError, match="400 not now"):
-        http_scorer(url, name="served", version="1")(["p"], ["r"])
-    assert len(asked) == 1
-    statuses += [500] * 3
-    with pytest.raises(RuntimeError, match="500 not now"):
-        http_scorer(url, name="served", version="1", tries=3, pause=0.001)(["p"], ["r"])
-    with pytest.raises(RuntimeError, match="no answer after 2 tries"):
-        http_scorer("http://127.0.0.1:9/", name="served", version="1", tries=2, pause=0.001)(["p"], ["r"])
 
 
 @needs_docs

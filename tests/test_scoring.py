@@ -90,13 +90,6 @@ def test_several_scorers_are_concatenated_with_their_provenance():
         score(frame, [Streaming("a"), Streaming("a")])
 
 
-def test_arguments_are_not_changed():
-    frame = responses(3)
-    before = frame.copy(deep=True)
-    score(frame, characters)
-    pd.testing.assert_frame_equal(frame, before)
-
-
 @pytest.mark.parametrize("n", [1, 3, 16, 50])
 def test_shards_are_whole_prompts_and_make_up_everything(n):
     frame = responses(20)
@@ -132,15 +125,6 @@ def test_rerun_forwards_nothing_and_is_equal(tmp_path):
     other.fingerprint = "fake-2"
     score(frame, other, store=tmp_path)
     assert len(other.forwarded) == len(frame), "another model's scores are not taken"
-
-
-def test_provenance_of_stored_scores_names_the_runs(tmp_path):
-    score(responses(5), Streaming(), store=tmp_path)
-    scores = score(responses(8), Streaming(), store=tmp_path)
-    about = scores.attrs["provenance"]["fake"]
-    assert (about["texts"], about["scored"], about["missing"]) == (48, 18, 0)
-    assert about["fingerprint"] == "fake-1"
-    assert sorted(run["scored"] for run in about["runs"]) == [18, 30]
 
 
 def test_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
@@ -232,12 +216,6 @@ def test_a_text_without_an_attribute_is_missing_however_it_was_scored(stored, cl
         assert scores.attrs["provenance"]["fake"]["missing"] == 1
 
 
-@pytest.mark.parametrize("batch", [0, -1, 2.5, None])
-def test_wrong_batch_is_named(batch):
-    with pytest.raises(DataError, match=f"batch: {batch}"):
-        score(responses(2), characters, batch=batch)
-
-
 def test_rows_without_texts_are_named():
     for broken in (
         responses(2).drop(columns="response"),
@@ -246,11 +224,6 @@ def test_rows_without_texts_are_named():
     ):
         with pytest.raises(DataError, match=r"responses: .*(response|prompt)"):
             score(broken, characters)
-
-
-def test_infinite_scores_are_never_missing():
-    with pytest.raises(DataError, match="not finite"):
-        score(responses(1), lambda p, a: [np.inf] * len(p), allow_missing=True)
 
 
 def test_missing_scores_are_counted_and_never_stored(tmp_path):
@@ -311,11 +284,6 @@ def test_baselines_by_name_are_not_stored(tmp_path):
     assert len(list(tmp_path.glob("*/*.records"))) == 1
 
 
-def test_unknown_names_are_answered_with_the_nearest():
-    with pytest.raises(DataError, match=r"unknown name 'longst'; allowed: .*did you mean 'longest'.*owner/name"):
-        score(responses(1), "longst")
-
-
 def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
     made = []
 
@@ -331,19 +299,6 @@ def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
     assert [name for name, _ in made] == ["owner/name", "./folder", str(tmp_path)]
     assert all(options == {"dtype": "float32"} for _, options in made)
     assert scores["model"].unique().tolist() == [*map(str, models)]
-
-
-def test_rerun_of_a_real_classifier_does_not_touch_the_weights(tmp_path):
-    from rmlab import toy
-
-    toy.save_model(tmp_path / "model")
-    frame = responses(3)
-    first = score(frame, tmp_path / "model", store=tmp_path / "scores", device="cpu")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmlab.inference.forward.hidden", None)
-        again = score(frame, tmp_path / "model", store=tmp_path / "scores", device="cpu")
-    pd.testing.assert_frame_equal(again, first, check_exact=True)
-    assert again.attrs["provenance"]["model"]["scored"] == 0
 
 
 class Judge:

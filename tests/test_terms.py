@@ -108,23 +108,3 @@ def test_shards_merge_and_terms_are_no_models_of_tables(tmp_path):
     page = write_report(tmp_path / "all", tmp_path / "report.html").read_text(encoding="utf-8")
     assert "owner/dpo" in page
     assert ">reference<" not in page
-
-
-def test_stores_of_the_difference_itself_are_left_alone(tmp_path):
-    """Earlier versions kept the difference under one fingerprint."""
-    frame = responses(5)
-    old = Store(tmp_path / "old")
-    old.note("policy-reference", {"name": "fake"})
-    old.append("policy-reference", {"key": 1.0})
-    scorer = Difference()
-    assert score(frame, scorer, store=tmp_path / "old")["score"].tolist() == expected(frame, scorer)
-    table = merge(tmp_path / "old", tmp_path / "new").set_index("fingerprint")
-    assert table["texts"].to_dict() == {"policy": 30, "policy-reference": 1, "reference": 30}
-    assert score(frame, Difference(), store=tmp_path / "new").attrs["provenance"]["fake"]["scored"] == 0
-
-
-def test_each_model_has_a_progress_bar(capsys):
-    score(responses(5), Difference(), progress=True)
-    shown = capsys.readouterr().err
-    assert "fake (model 1 of 2): 100%" in shown
-    assert "fake (model 2 of 2): 100%" in shown

@@ -15,8 +15,6 @@ from rmlab.scorers.base import Judge, Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-__all__ = ["check_tables", "file_name", "write_tables"]
-
 # Names that stay as they are: lower case, and no hyphens beside the two that stand for a slash.
 _PLAIN = re.compile(r"[a-z0-9_]+([.-][a-z0-9_]+)*(/[a-z0-9_]+([.-][a-z0-9_]+)*)*")
 # Names of devices on Windows, whatever stands behind the first dot.
@@ -46,7 +44,7 @@ def check_tables(
             table, sidecar = store.read_table(file), store.read_table(file + SIDECAR)
             if table is None or sidecar is None:
                 continue
-            stored_weights, weights = _weights(_run_in_sidecar(sidecar, name)), _weights(scorer.provenance())
+            stored_weights, weights = _read_weights(sidecar, name), _weights(scorer.provenance())
             if stored_weights is not None and stored_weights != weights:
                 raise DataError(
                     f"store: {store}/{file} holds the table of another model named {name!r}, with other weights. Give "
@@ -87,15 +85,14 @@ def _slug_with_hash(name: str) -> str:
     return f"{'x' if _RESERVED.match(readable.lower()) else ''}{readable}~{digest}"
 
 
-def _run_in_sidecar(content: bytes, name: str) -> object:
+def _read_weights(sidecar: bytes, name: str) -> object:
     try:
-        provenance = loads(content).get("provenance")
-    except (ValueError, AttributeError, RecursionError):
+        return _weights(loads(sidecar)["provenance"][name])
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    return provenance.get(name) if isinstance(provenance, dict) else None
 
 
-def _weights(provenance: object) -> object:
-    """What stands for the model's own weights in a provenance: of a policy and its reference, the policy's."""
+def _weights(provenance: Mapping[str, object]) -> object:
+    """The hash of a model's own weights in a provenance: of a policy and its reference, the policy's."""
     content = provenance.get("content") if isinstance(provenance, dict) else None
     return content[0] if isinstance(content, list) and content else content

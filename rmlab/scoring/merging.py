@@ -9,8 +9,6 @@ import pandas as pd
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-__all__ = ["merge"]
-
 RECORDS_PER_FILE = 100_000
 
 

@@ -12,9 +12,6 @@ from rmlab.tables import DataError
 Model = str | Path | PlainScorer | Scorer | Judge
 """A model by its name, or a scorer."""
 
-Options = Mapping[str, object]
-"""Keywords of the function that makes a named model: it checks their values."""
-
 Opened = Scorer | Judge
 
 
@@ -28,13 +25,13 @@ def open_pairwise(model: object, batch: int | None) -> Opened:
     return model if isinstance(model, Judge) and model.takes == "pair" else as_pair_scorer(model, batch)
 
 
-def make_single(model: str | Path, options: Options) -> object:
+def make_single(model: str | Path, **options: object) -> object:
     """The baseline of that name, or the model that `rmlab.classifier` makes."""
     classifier: Callable[..., Scorer] = scorers.classifier
     return baselines.ALL[str(model)] if str(model) in baselines.ALL else classifier(model, **options)
 
 
-def make_pairwise(model: str | Path, options: Options) -> object:
+def make_pairwise(model: str | Path, **options: object) -> object:
     """The model that `rmlab.pairwise` makes."""
     if str(model) in baselines.ALL:
         raise DataError(f"model: {str(model)!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
@@ -44,9 +41,9 @@ def make_pairwise(model: str | Path, options: Options) -> object:
 
 def name_scorers(
     model: Model | Sequence[Model],
-    make: Callable[[str | Path, Options], object],
+    make: Callable[..., object],
     open_model: Callable[[object], Opened],
-    options: Options,
+    options: Mapping[str, object],
     *,
     on_cluster: bool,
 ) -> dict[str, Opened]:
@@ -56,14 +53,17 @@ def name_scorers(
         raise DataError("model: the list is empty. Give at least one scorer, baseline name or model id.")
     if options and not any(isinstance(item, str | Path) and str(item) not in baselines.ALL for item in models):
         raise DataError(f"options {sorted(options)} are for models named by a string. Give them to the scorer itself.")
-    names = _split_names(options.get("name"), len(models))
+    name = options.get("name")
+    names = name if isinstance(name, list | tuple) else [name] * len(models)
+    if len(names) != len(models):
+        raise DataError(f"name: {len(names)} names for {len(models)} models. Give one for each, in their order.")
     named: dict[str, Opened] = {}
     for item, wanted_name in zip(models, names, strict=True):
         item_options = {**options, "name": wanted_name} if wanted_name is not None else options
         scorer = open_model(_make(item, make, item_options, on_cluster) if isinstance(item, str | Path) else item)
-        if isinstance(options.get("name"), list | tuple) and wanted_name not in (None, scorer.name):
+        if isinstance(name, list | tuple) and wanted_name not in (None, scorer.name):
             raise DataError(
-                f"name: {wanted_name!r} for {scorer.name!r}, which keeps its name: it is no model id or folder"
+                f"name: {wanted_name!r} for {scorer.name!r}, which is no model id or folder and keeps its name."
             )
         if scorer.name in named:
             raise DataError(f"model: two scorers are named {scorer.name!r}. Give one of them another name (name=...).")
@@ -72,9 +72,7 @@ def name_scorers(
     return named
 
 
-def _make(
-    item: str | Path, make: Callable[[str | Path, Options], object], options: Options, on_cluster: bool
-) -> object:
+def _make(item: str | Path, make: Callable[..., object], options: Mapping[str, object], on_cluster: bool) -> object:
     model, is_baseline = str(item), str(item) in baselines.ALL
     is_path = isinstance(item, Path) or any(mark in model for mark in "/\\") or model.startswith((".", "~"))
     if not is_baseline and not is_path and not Path(model).is_dir():
@@ -83,19 +81,11 @@ def _make(
             "folder, or a scorer"
         )
     if not on_cluster or is_baseline:
-        return make(item, options)
+        return make(item, **options)
     # The options for the device are for the workers: this machine may have none.
-    scorer = make(item, {name: value for name, value in options.items() if name not in ("device", "dtype")})
-    scorer.remake = partial(make, item, options)  # type: ignore[attr-defined]
+    scorer = make(item, **{name: value for name, value in options.items() if name not in ("device", "dtype")})
+    scorer.remake = partial(make, item, **options)  # type: ignore[attr-defined]
     return scorer
-
-
-def _split_names(name: object, n_models: int) -> Sequence[str | None]:
-    """The name to give each model, None for its own."""
-    names: Sequence[str | None] = name if isinstance(name, list | tuple) else [name] * n_models  # type: ignore[list-item]
-    if len(names) != n_models:
-        raise DataError(f"name: {len(names)} names for {n_models} models. Give one for each, in their order.")
-    return names
 
 
 def _warn_of_twins(named: Mapping[str, Opened]) -> None:
