@@ -23,7 +23,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7
 MARKERS = "osD^vPX*"
 LINES = ("-", "--", "-.", ":")
 WAY_OUT = 'Draw a table made with average="domains", which counts the domains that are there.'
-_PAD = 0.12  # inches between the labels and the edge of the figure
+_MARGIN = 0.012  # of the width of a figure, left free at both sides
 _NAMES_SHARE = 0.46  # of a figure's width: the names of its rows take no more
 _FIRST_WORD = 10  # letters that a shortened name keeps of its first word
 _LEGEND_LETTERS = 46  # that fit into a row of a legend, beside its marks
@@ -38,7 +38,9 @@ def _new_figure(size: tuple[float, float], squares: bool) -> "Figure":
     import matplotlib.pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return plt.figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD, compress=squares))
+    page = (_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08, rect=page, compress=squares)
+    return plt.figure(figsize=size, layout=layout)
 
 
 def new_panels(

@@ -161,7 +161,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, most: int = 40
     left_out = canvas.count_left_out(len(ranked) - len(rows), "further down not drawn")
     ax.set_xlabel("rank (1 is best)" + left_out, loc="right")
     ax.set_xlim(0.5, max(len(rows), rows["rank_high"].max()) + 0.5)
-    ax.locator_params(axis="x", integer=True, min_n_ticks=1)
+    ax.locator_params(axis="x", integer=True, min_n_ticks=2)
     canvas.margin_column(ax, "score", y, [f"{score:.3f}" for score in rows["value"]], 0.6)
     lettered = len(ranked) <= min(most, _LETTERED) if groups is None else groups
     if lettered and (rows["group"] != "").any():
