@@ -90,7 +90,9 @@ def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] | None = 
 
     def format_name(_: float, position: float) -> str:
         i = int(position or 0)  # none under the mouse
-        letters = int(_NAMES_SHARE * 72 * _column_width(ax) / (0.55 * _type_size(ax)))
+        spec = ax.get_subplotspec()
+        width = 72 * ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec is not None else 1)
+        letters = int(_NAMES_SHARE * width / (0.55 * _type_size(ax)))
         ending = endings[i] if endings is not None else ""
         step = 0.8 * _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
         return plain(shorten_names(names, letters)[i]) + ending if i % int(np.ceil(step)) == 0 else ""
@@ -110,13 +112,6 @@ def set_column_names(ax: "Axes", names: list[str], letters: int) -> None:
 
 def _type_size(ax: "Axes") -> float:
     return float(ax.yaxis.label.get_fontsize())
-
-
-def _column_width(ax: "Axes") -> float:
-    """Inches of the figure for a column of its panels."""
-    figure, spec = ax.get_figure(root=True), ax.get_subplotspec()
-    width = float(figure.get_size_inches()[0]) if figure is not None else 0.0
-    return width / (spec.get_gridspec().ncols if spec is not None else 1)
 
 
 def remove_frame(ax: "Axes") -> None:

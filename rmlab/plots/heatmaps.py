@@ -16,7 +16,6 @@ from rmlab.tables import STYLES, DataError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
-    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
     Colour = tuple[float, float, float]
@@ -232,10 +231,8 @@ def _check_square(matrix: pd.DataFrame) -> None:
     if not isinstance(matrix, pd.DataFrame):
         raise TypeError(f"matrix: {type(matrix).__name__} is not the DataFrame that rmlab.matrix(table) returns.")
     if list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
-        raise DataError(
-            f"matrix: rows {list(matrix.index[:4])} and columns {list(matrix.columns[:4])} are not {list(STYLES)}. "
-            "Make it with rmlab.matrix(table)."
-        )
+        rows, columns = list(matrix.index[:4]), list(matrix.columns[:4])
+        raise DataError(f"matrix: rows {rows} and columns {columns} are not the styles. Pass rmlab.matrix(table).")
     shares = matrix.to_numpy(float)
     outside = shares[(shares < 0) | (shares > 1)]
     if len(outside):
@@ -275,8 +272,11 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     >>> len(ax.get_yticklabels())
     9
     """
+    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
+    # Red to blue without the pale middle: a cell that is coloured is a clear difference, however small.
+    strong = colormaps["RdBu"](np.r_[0:0.36:128j, 0.64:1:128j])
     contests = stats.compare_all(contests) if canvas.is_items(contests) else contests
     square = differences(contests, alpha=alpha)
     canvas.refuse_blank(contests, "difference", "contests")
@@ -287,7 +287,7 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     size = (9.5, 8.5) if is_large else (0.42 * n_models + 3, 0.42 * n_models + 1.4)
     ax = canvas.new_axes(ax, size, squares=True)
     draw = partial(_draw_squares, ax, linewidth=0 if is_large else 0.5)
-    mesh = draw(clear, cmap=_strong_colours(), vmin=-largest, vmax=largest)
+    mesh = draw(clear, cmap=ListedColormap(strong), vmin=-largest, vmax=largest)
     draw(np.where(is_above & np.isnan(clear), 0.0, np.nan), cmap=ListedColormap([PALE]))
     if n_models <= _WITH_NUMBERS:
         texts = [["" if np.isnan(x) else f"{x:.3f}".replace("0.", ".", 1) for x in row] for row in clear]
@@ -334,10 +334,7 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     columns = ["model_a", "model_b", "difference", "p_holm"]
     contests = canvas.read_table(contests, stats.compare_all, columns, "contests")
     if contests.duplicated(["model_a", "model_b"]).any():
-        raise DataError(
-            "contests: a pair of models stands in several rows. Pass rmlab.stats.compare_all(table), or draw it with "
-            "plot_forest."
-        )
+        raise DataError("contests: a pair of models stands in several rows. Draw it with plot_forest.")
     swapped = {"model_a": "model_b", "model_b": "model_a"}
     both_ways = pd.concat([contests, contests.rename(columns=swapped).assign(difference=-contests["difference"])])
     models = both_ways["model_a"].unique()
@@ -348,15 +345,6 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     order = gaps.mean(axis=1).sort_values(ascending=False, kind="stable").index
     clear = gaps.where(p_holm < alpha).loc[order, order]
     return clear.rename_axis(index=None, columns=None)
-
-
-def _strong_colours() -> "ListedColormap":
-    """Red to blue without the pale middle: a cell that is coloured is a clear difference, however small."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    colours = colormaps["RdBu"]
-    return ListedColormap(np.vstack([colours(np.linspace(0, 0.36, 128)), colours(np.linspace(0.64, 1, 128))]))
 
 
 def _number_models(ax: "Axes", names: list[str]) -> None:

@@ -86,10 +86,7 @@ def plot_margins(
 def _group_margins(pairs: pd.DataFrame, by: str | None) -> dict[str, NDArray[np.float64]]:
     models = list(pairs["model"].unique())
     if len(models) != 1:
-        raise DataError(
-            f"pairs: {len(models)} models {models[:5]}; only the margins of one have one unit. Keep "
-            "pairs[pairs.model == ...]."
-        )
+        raise DataError(f"pairs: {len(models)} models {models[:5]}, whose margins have no common unit. Keep one.")
     if by is None and pairs["level"].notna().any():
         by = "level"
     if by is not None and by not in pairs.columns:
