@@ -104,10 +104,9 @@ class Chat(Respondent):
     def check_budget(self, questions: Sequence[Question]) -> None:
         """Raise DataError where the questions alone exceed the rest of the client's budget."""
         spent = self.client.spent
-        needs = {
-            "max_requests": (len(questions), spent.requests),
-            "max_tokens": (count_tokens(questions), spent.tokens),
-        }
+        needs = {"max_requests": (len(questions), spent.requests)}
+        if self.client.max_tokens is not None:
+            needs["max_tokens"] = (count_tokens(questions), spent.tokens)
         for name, (n_needed, n_spent) in needs.items():
             budget = getattr(self.client, name)
             if budget is not None and n_needed > budget - n_spent:
@@ -140,7 +139,8 @@ class Chat(Respondent):
                     f"url={self.client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), "
                     "which mode='logprob' reads; use mode='pairwise', or start the server with them"
                 )
-            self.token_rate.update(question, answer.value.prompt_tokens)
+            if self.client.max_tokens is not None:
+                self.token_rate.update(question, answer.value.prompt_tokens)
             yield question, answer.value
 
     def _requests(self, questions: Iterable[Question]) -> "Iterator[tuple[Question, Request]]":
@@ -168,8 +168,7 @@ def read_completion(completion: "Json") -> Answer:
 
 
 def _is_ascii(question: Question) -> bool:
-    text = "".join(part["content"] for part in question.messages)
-    return sum(map(str.isascii, text)) >= 0.95 * len(text)
+    return question.n_bytes <= 1.05 * sum(len(part["content"]) for part in question.messages)
 
 
 def _read_reply(_: Question, reply: "Reply") -> Answer:
