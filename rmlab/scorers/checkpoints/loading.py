@@ -112,8 +112,8 @@ def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str])
     A configuration that names fewer layers than there are would otherwise score through half a model, and a head's
     bias would be dropped. Remains of pretraining, and copies of used weights under another prefix, may stay.
     """
-    used = set(read)
-    unused = sorted(key for key in stored if key not in used and not _is_harmless(key, used))
+    read_keys = set(read)
+    unused = sorted(key for key in stored if key not in read_keys and not _is_harmless(key, read_keys))
     if unused:
         raise DataError(
             f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({_shorten(unused)}); its "
@@ -122,11 +122,11 @@ def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str])
         )
 
 
-def _is_harmless(key: str, used: set[str]) -> bool:
+def _is_harmless(key: str, read_keys: set[str]) -> bool:
     parts = key.split(".")
     is_layer = any(part.isdigit() for part in parts)
     is_pretraining = bool(_LANGUAGE.search(key)) and not is_layer
-    return bool(_BUFFERS.search(key)) or is_pretraining or any(".".join(parts[i:]) in used for i in range(1, 5))
+    return bool(_BUFFERS.search(key)) or is_pretraining or any(".".join(parts[i:]) in read_keys for i in range(1, 5))
 
 
 def _shorten(keys: list[str]) -> str:
