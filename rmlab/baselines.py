@@ -53,7 +53,7 @@ def _marks(prompt: Prompt, response: str) -> float:
     return features_of(response)["markdown"]
 
 
-def _nothing(prompt: Prompt, response: str) -> float:
+def _zero(prompt: Prompt, response: str) -> float:
     return 0.0
 
 
@@ -69,7 +69,7 @@ longest = Baseline("longest", _characters)
 shortest = Baseline("shortest", _brevity)
 most_markdown = Baseline("most_markdown", _marks)
 random = Baseline("random", partial(_draw, seed=0))
-constant = Baseline("constant", _nothing)
+constant = Baseline("constant", _zero)
 
 ALL = {baseline.name: baseline for baseline in (longest, shortest, most_markdown, random, constant)}
 NAMES = tuple(ALL)

@@ -52,8 +52,11 @@ def judge_files(tmp_path):
 
 def test_judgebench_reads_both_splits_and_clusters_by_question(judge_files):
     responses = rmlab.load("judgebench", path=judge_files)
-    rows = {row["pair_id"]: row for model in ("gpt-4o-2024-05-13", "claude-3-5-sonnet-20240620")
-            for row in judge_rows(model=model)}  # fmt: skip
+    rows = {
+        row["pair_id"]: row
+        for model in ("gpt-4o-2024-05-13", "claude-3-5-sonnet-20240620")
+        for row in judge_rows(model=model)
+    }
     assert len(responses) == 2 * len(rows)
     for _, answer in responses.iterrows():
         row = rows[answer["id"]]
@@ -157,16 +160,25 @@ def rmb_sets(n=24):
     sets = {}
     for place in (HELP, HARM):
         pairs = [
-            {"pair_uid": f"{place[:4]}{i}", "conversation_input": talk(i // 3), "chosen": answer("a", 5 + i % 7),
-             "reject": answer("b", 3 + i % 11), "category_path": f"Pairwise_set/{place}"}
+            {
+                "pair_uid": f"{place[:4]}{i}",
+                "conversation_input": talk(i // 3),
+                "chosen": answer("a", 5 + i % 7),
+                "reject": answer("b", 3 + i % 11),
+                "category_path": f"Pairwise_set/{place}",
+            }
             for i in range(n)
-        ]  # fmt: skip
+        ]
         lists = [
-            {"bon_uid": str(i), "conversation_input": talk(i), "bon_best": answer("a", 9),
-             "loser_list": [answer("b", 4 + (i * j) % 7) for j in range(1, 3 + i % 3)],
-             "category_path": f"BoN_set/{place}"}
+            {
+                "bon_uid": str(i),
+                "conversation_input": talk(i),
+                "bon_best": answer("a", 9),
+                "loser_list": [answer("b", 4 + (i * j) % 7) for j in range(1, 3 + i % 3)],
+                "category_path": f"BoN_set/{place}",
+            }
             for i in range(n // 3)
-        ]  # fmt: skip
+        ]
         sets |= {f"Pairwise_set/{place}.json": pairs, f"BoN_set/{place}.json": lists}
     return sets
 
@@ -230,10 +242,15 @@ def test_a_bad_row_of_rmb_is_named(tmp_path, changes, column):
 
 def test_rows_of_the_runner_of_rmb(tmp_path, caplog):
     rows = [
-        {"pair_uid": str(i), "category_path": f"Pairwise_set/{HELP}", "chosen_reward": 0.1 * i, "reject_reward": 0.45,
-         "is_correct": int(i > 4)}
+        {
+            "pair_uid": str(i),
+            "category_path": f"Pairwise_set/{HELP}",
+            "chosen_reward": 0.1 * i,
+            "reject_reward": 0.45,
+            "is_correct": int(i > 4),
+        }
         for i in range(12)
-    ]  # fmt: skip
+    ]
     scores = rmlab.read_scores(write(tmp_path / "my-rm.json", rows, lines=False))
     assert "question" in caplog.text
     assert scores["benchmark"].unique().tolist() == ["rmb"]

@@ -44,7 +44,7 @@ WRITERS = {
     "longest.mini.csv": lambda path, scores, mini: finished.write_tables(
         scores[scores["model"] == "longest"], Store(path.parent)
     ),
-}  # fmt: skip
+}
 
 
 def fail(*args, **options):

@@ -10,16 +10,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores
-from fakes import BothOrders, Streaming
+from fakes import Streaming
 from faulty_server import FaultyServer
 from markdown_it import MarkdownIt
 from test_text import LATEX, runs_no_formula, sends_nothing
 
 import rmlab
-from rmlab import cli, report, tables
+from rmlab import report, tables
 from rmlab.io import write_scores
 from rmlab.metrics import pairs
 from rmlab.text import format_csv
@@ -126,13 +125,6 @@ def cli_score(world):
     yield world.run("score", world.folder / f"absent{SHORT}", "a/b")
 
 
-def cli_prefer(world):
-    judge = BothOrders(PAYLOAD)
-    world.monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: judge)
-    yield world.run("prefer", "mini", "a/b", "-q")
-    yield world.run("prefer", "mini", "a/b", "-q", "-o", world.folder / f"{SHORT}.csv")
-
-
 def cli_report(world):
     write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
     yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
@@ -146,27 +138,6 @@ def cli_judge(world):
     asked.write_text('{"prompt": "p", "chosen": "a", "rejected": "b"}\n' * 2)
     with FaultyServer(lambda *_: (400, {}, {"error": PAYLOAD})) as server:
         yield world.run("judge", asked, "m", "--url", server.url, "--name", PAYLOAD, "-q", "-o", world.folder / "j.csv")
-
-
-def cli_usage(world):
-    """What typer says of wrong words, which it repeats; log lines, and errors that nobody foresaw."""
-    import logging
-
-    yield world.run(SHORT)
-    yield world.run("score", "mini", "longest", f"--{SHORT}")
-    yield world.run("explore", "x", "--port", SHORT)
-    yield world.run("score", "mini", "a/b", "--weight", SHORT)
-    handler = logging.StreamHandler(io.StringIO())
-    handler.setFormatter(cli.terminal.OneLine())
-    yield handler.format(logging.LogRecord("x", logging.WARNING, "", 0, "%s", (PAYLOAD,), None)) + "\n"
-
-    def surprise(*words, **options):
-        raise KeyError(PAYLOAD) from ValueError(PAYLOAD)
-
-    world.monkeypatch.setattr("rmlab.benchmarks.load", surprise)
-    told = world.run("score", "mini", "longest")
-    assert "Traceback" in told
-    yield told
 
 
 def progress_bar(world):
@@ -203,20 +174,21 @@ WRITERS = {
     },
     "terminal": {
         "score": cli_score,
-        "prefer": cli_prefer,
         "report": cli_report,
         "judge": cli_judge,
-        "usage": cli_usage,
         "progress": progress_bar,
     },
-}  # fmt: skip
+}
 
 
 MAY = {
-    "alt", "aria-label", "charset", "class", "colspan", "content", "data-v", "download", "href", "http-equiv", "id",
-    "aria-live", "dir", "data-benchmark", "data-said", "data-table", "data-title", "hidden",
-    "lang", "name", "rel", "role", "rowspan", "scope", "src", "style", "tabindex", "title", "type",
-}  # fmt: skip
+    *re.findall(
+        r"\S+",
+        "alt aria-label aria-live charset class colspan content data-benchmark data-said data-table data- "
+        "title data-v dir download hidden href http-equiv id lang name rel role rowspan scope src style "
+        "tabindex title type ",
+    )
+}
 
 
 class Page(HTMLParser):
@@ -328,27 +300,3 @@ def test_a_hostile_name_stays_a_name(kind, name, make_scores, tmp_path, main, mo
         CHECKS[kind](text)
     if kind not in ("svg", "terminal"):
         assert "alert(1)" in "".join(texts), "the name is shown, not dropped"
-
-
-def test_the_payload_would_be_found():
-    """Each check fails on a writer that escapes nothing."""
-    for bad in ('<td onclick="x">', "<img src=x>", "<script>alert(1)</script>", "\x1b[31m", "<b>\u202e</b>"):
-        with pytest.raises(AssertionError):
-            check_html(bad)
-    board = pd.DataFrame({"a": [1]})
-    for bad in (
-        "| a |\n| --- |\n| <b>x</b> |\n",
-        "| a |\n| --- |\n| x\\||y |\n| [a](b) |\n",
-        "| a |\n| - |\n| $x$ |\n",
-    ):
-        with pytest.raises(AssertionError):
-            check_markdown(bad)
-    for bad in ("a \\input{x} \\\\", "a & b \\\\\na \\\\", "50% \\\\"):
-        with pytest.raises(AssertionError):
-            check_latex(bad)
-    for bad in ("model\n=1+1\n", "model\n\x1b[31m\n", "model\n\u202ex\n", "-x\n1\n"):
-        with pytest.raises(AssertionError):
-            check_csv(bad)
-    check_csv(board.to_csv(index=False))
-    with pytest.raises(AssertionError):
-        check_terminal("a\rb")

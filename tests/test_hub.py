@@ -97,10 +97,15 @@ def server(tmp_path, monkeypatch):
 
 def rm_rows(subset, ids):
     return [
-        {"id": i, "subset": f"from {subset}", "prompt": f"{subset} {i}?", "chosen": [f"a{i}", f"a {i}", f"**a** {i}"],
-         "rejected": [f"b{i}", f"b {i}", f"**b** {i}"]}
+        {
+            "id": i,
+            "subset": f"from {subset}",
+            "prompt": f"{subset} {i}?",
+            "chosen": [f"a{i}", f"a {i}", f"**a** {i}"],
+            "rejected": [f"b{i}", f"b {i}", f"**b** {i}"],
+        }
         for i in ids
-    ]  # fmt: skip
+    ]
 
 
 def change_source(monkeypatch, name, **changes):
@@ -199,14 +204,6 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     responses = load("reward-bench")
     pd.testing.assert_frame_equal(responses, load("reward-bench", path=tmp_path / "file.parquet"))
     assert responses["response"].tolist() == ["Because.", "No."] * 2
-
-
-def test_changed_row_counts_are_refused(server, monkeypatch):
-    rows = small_rm_bench(monkeypatch)
-    rows["math"] = rows["math"][:1]
-    server.files = {"total_dataset.json": total(rows)}
-    with pytest.raises(DataError, match=r"'math': 1.*expected .*'math': 2"):
-        load("rm-bench")
 
 
 def test_load_pairs_from_the_hub(server):

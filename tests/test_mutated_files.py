@@ -13,10 +13,10 @@ import rmlab
 from rmlab.tables import DataError
 
 PLANTED = [
-    b"1" * 400, b"1e400", b"NaN", b"Infinity", b"1_0", b"0x1f", b"1+2j", b"[" * 3000, b'{"a":' * 3000, b'"\\ud83d"',
-    b"null", b"[]", b"{}", b'""', b"-0.0", b"2.5.1", b"1,5", b"\xff\xfe", b"\x00", b"\r", b'"', b"'", b";", b"\t",
-    b"[[1.5]]", b"\xed\xa0\x80", b"PAR1", b"\xef\xbb\xbf",
-]  # fmt: skip
+    *rb"""1e400|NaN|Infinity|1_0|0x1f|1+2j|"\ud83d"|null|[]|{}|""|-0.0|2.5.1|1,5|"|'|;|[[1.5]]|PAR1""".split(b"|"),
+    *b"\xff\xfe|\x00|\r|\t|\xed\xa0\x80|\xef\xbb\xbf".split(b"|"),
+    *[b"1" * 400, b"[" * 3000, b'{"a":' * 3000],
+]
 
 
 @pytest.fixture(scope="module")

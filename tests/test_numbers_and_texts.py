@@ -45,15 +45,6 @@ def test_what_is_no_number_is_no_score(value):
         tables.check_scores(scores(slot=value))
 
 
-def test_columns_of_dates_are_refused():
-    row = pd.DataFrame([ROW])
-    dates = pd.to_datetime(["2024-01-01"])
-    with pytest.raises(DataError, match="score is not a number"):
-        tables.check_scores(row.assign(score=dates))
-    with pytest.raises(DataError, match="margin is not a number"):
-        tables.check_pairs(row.assign(chosen_slot=0, rejected_slot=0, margin=dates).drop(columns="score"))
-
-
 @pytest.mark.parametrize("value", [7, "7", "7.0", 7.0, Decimal(7), np.int8(7)], ids=repr)
 def test_numbers_of_all_kinds_are_numbers(value):
     frame = tables.check_scores(scores(score=value, slot=value))

@@ -39,8 +39,11 @@ def test_side_by_side_data_with_a_winner(caplog):
     with caplog.at_level(logging.WARNING):
         found = rmlab.load_pairs(SIDES, winner="winner", columns=COLUMNS)
     assert found[["id", "label", "response"]].astype("str").to_numpy().tolist() == [
-        ["0", "chosen", "a"], ["0", "rejected", "v"], ["1", "chosen", "w"], ["1", "rejected", "b"],
-    ]  # fmt: skip
+        ["0", "chosen", "a"],
+        ["0", "rejected", "v"],
+        ["1", "chosen", "w"],
+        ["1", "rejected", "b"],
+    ]
     assert found.attrs["understood"]["without_winner"] == {"ties": 1, "unknown": {"empty": 1, "'C'": 1}}
     assert "of 5 rows 1 ties and 2 rows whose 'winner' is neither side" in caplog.text
 

@@ -129,18 +129,6 @@ def test_what_was_understood():
     }
 
 
-def test_columns_that_describe_a_prompt_stay(tmp_path):
-    frame = pd.DataFrame({"prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": [["c", "d"], ["e"]]})
-    frame = frame.assign(source=["web", None], family=["007", "x"], level=["one", "two"], tags=[["t"], []])
-    frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
-    for source in (frame, tmp_path / "x.jsonl"):
-        responses = load_pairs(source, name="mine")
-        assert responses["family"].tolist() == ["007"] * 3 + ["x"] * 2
-        assert responses["source"].isna().tolist() == [False] * 3 + [True] * 2
-        assert responses.columns[-2:].tolist() == responses.attrs["understood"]["extra"] == ["source", "family"]
-        assert responses.attrs["understood"]["ignored"] == ["level", "tags"]
-
-
 @pytest.mark.parametrize("name", ["subset", "domain"])
 def test_a_list_is_no_name_of_a_part(tmp_path, name):
     row = {"prompt": "1?", "chosen": "a", "rejected": "b", name: ["x", "y"]}
@@ -219,12 +207,6 @@ BAD = {
 def test_bad_rows_are_refused(row, message):
     with pytest.raises(DataError, match=message):
         load_pairs(pd.DataFrame([row]))
-
-
-def test_half_an_emoji_is_refused():
-    frame = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": [["c", "d \ud83d"]]})
-    with pytest.raises(DataError, match=r"frame: row 0: .* holds half of a surrogate pair"):
-        load_pairs(frame)
 
 
 def test_half_a_prompt_is_refused():

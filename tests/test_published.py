@@ -61,12 +61,3 @@ def test_a_table_that_is_no_leaderboard_is_refused():
         audit_leaderboard(board.assign(hard="n/a"))
     with pytest.raises(TypeError, match="not str"):
         audit_leaderboard("rm-bench")
-
-
-def test_unknown_names_get_a_suggestion():
-    with pytest.raises(DataError, match="did you mean 'rm-bench'"):
-        published("rm_bench")
-    with pytest.raises(DataError, match="did you mean 'paper'"):
-        published("rm-bench", "papers")
-    with pytest.raises(DataError, match="no column 'easy'"):
-        audit_leaderboard(published("rm-bench").drop(columns="easy"))

@@ -113,16 +113,6 @@ def test_what_cannot_be_done_safely_is_reported_with_its_reason(text, style, rea
         _check_kept(text, made.responses[made.responses["id"] == "0"])
 
 
-def test_equal_concise_versions_are_reported():
-    made = restyle_pairs(
-        pd.concat([pairs(LONG, LONG.replace("coat", "hat")), pairs().assign(id="good")], ignore_index=True)
-    )
-    assert made.report[["id", "label", "style", "reason"]].to_numpy().tolist() == [
-        ["0", "rejected", "concise", "the same text as a chosen answer"]
-    ]
-    assert set(made.responses["id"]) == {"good"}
-
-
 def test_bad_input_is_named():
     with pytest.raises(DataError, match="have styles already"):
         restyle_pairs(pairs(style="plain"))

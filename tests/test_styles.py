@@ -16,11 +16,13 @@ from rmlab.styles.prose import plain
 
 STYLES = ("concise", "plain", "markdown")
 FILES = ("chat", "code", "safety-refuse", "safety-response")
-PIECES = [
-    "*", "**", "_", "__", "`", "``", "```", "~~~", "\n", "\n\n", "    ", "\t", "- ", "+ ", "1. ", "2) ", "# ", "## ",
-    "> ", "|", "|-|-|", "---", "===", "[", "](", "]", ")", "(", "!", "<", "http://a", ">", "\\", "a", "b c", "Word. ",
-    "x=1", "$", "&amp;", "*a*", "[a](b)", "/*", "*/", '"t"', ":", "\r\n", "é", "שלום", "😀", "\U000f0001",
-]  # fmt: skip
+PIECES = re.split(
+    "¦",
+    "*¦**¦_¦__¦`¦``¦```¦~~~¦\n¦\n\n¦    ¦\t¦- ¦+ ¦1. ¦2) ¦# ¦## ¦"
+    "> ¦|¦|-|-|¦---¦===¦[¦](¦]¦)¦(¦!¦<¦http://a¦>¦\\¦a¦b c¦"
+    'Word. ¦x=1¦$¦&amp;¦*a*¦[a](b)¦/*¦*/¦"t"¦:¦\r\n¦é¦שלום¦😀¦'
+    "\U000f0001",
+)
 PLAIN_CODE = [
     "Use this:\n\n# Example usage:\nprint(add(2, 3))  # Output: 5",
     "import java.util.*;\nimport java.lang.*;\n\nclass Main {}",
@@ -62,16 +64,6 @@ def real_responses(folder):
 @pytest.fixture(scope="module")
 def real(shared_data):
     return real_responses(shared_data)
-
-
-@pytest.fixture(scope="module")
-def real_counts(real):
-    return features(real)
-
-
-@pytest.fixture(scope="module")
-def real_audit(real):
-    return audit(real)
 
 
 def marked(**counts):
@@ -241,8 +233,12 @@ def test_audit_names_each_defect_and_its_place():
     found = audit(frame).set_index("check")
     first = found.loc["same_text_across_styles"]
     assert (first["label"], first["style"], first["other"], first["n"], first["ids"]) == (
-        "chosen", "plain", "markdown", 1, ["0"],
-    )  # fmt: skip
+        "chosen",
+        "plain",
+        "markdown",
+        1,
+        ["0"],
+    )
     across = found.loc["chosen_equals_rejected"]
     assert (across["style"], across["other"], across["ids"], across["share"]) == ("markdown", "markdown", ["1"], 1 / 40)
     assert found.loc["markdown_in_plain", "ids"] == ["0"]
@@ -262,13 +258,6 @@ def test_audit_of_a_clean_table_is_empty_and_typed():
     assert audit(responses(rows[:0])).empty
 
 
-def test_audit_works_without_styles():
-    rows = [(str(i), label, None, label * (i + 1)) for i in range(9) for label in ("chosen", "rejected", "rejected")]
-    found = audit(responses(rows)).set_index("check")
-    assert found.loc["same_text_across_styles", "other"] == "slot 1"
-    assert found.loc["length_tells_label", "share"] == 0
-
-
 def test_audit_finds_no_length_effect_in_noise():
     rng = np.random.default_rng(0)
     hits = 0
@@ -278,27 +267,6 @@ def test_audit_finds_no_length_effect_in_noise():
         ]
         hits += (audit(responses(rows))["check"] == "length_tells_label").sum()
     assert hits <= 4  # at most 5 % of 20 on average; above 4 has probability 0.3 %
-
-
-def test_audit_finds_exactly_the_known_defects(real_audit):
-    found = real_audit
-    texts = found[found["check"] == "same_text_across_styles"]
-    assert set(zip(texts["subset"], texts["label"], texts["style"], texts["other"], texts["n"], strict=True)) == {
-        ("chat", "chosen", "plain", "markdown", 12),
-        ("code", "chosen", "concise", "plain", 13),
-        ("code", "rejected", "concise", "plain", 6),
-        ("safety-refuse", "rejected", "concise", "plain", 11),
-        ("safety-response", "chosen", "plain", "markdown", 24),
-    }
-    across = found[found["check"] == "chosen_equals_rejected"]
-    assert across[["subset", "style", "other"]].to_numpy().tolist() == [["math", "concise", "concise"]]
-    assert across["ids"].tolist() == [["2807"]]
-
-
-def test_plain_code_answers_of_the_real_files_have_no_false_headings_or_emphasis(real_counts):
-    counted = real_counts
-    code = counted[(counted["domain"] == "code") & (counted["style"] != "markdown")]
-    assert code[["headings", "bold", "italic", "tables", "code_blocks", "links"]].sum().sum() == 0
 
 
 def test_real_answers_in_prose_keep_words_and_code(real):

@@ -135,14 +135,14 @@ def _explain_numbers(
 ) -> Iterator[tuple[object, ...]]:
     """The columns from quantity to by_rule of a model's numbers; `computed` holds these by each rule of counting."""
     close = tolerance + 1e-9
-    own = computed[_OWN]
+    by_own_rule = computed[_OWN]
     rules = {q: [rule for rule in computed if abs(computed[rule][q] - printed[q]) <= close] for q in printed}
     n_explained = Counter(rule for fitting in rules.values() if _OWN not in fitting for rule in fitting)
     unexplained = [q for q in printed if not rules[q]]
     for quantity, number in printed.items():
-        value, fitting = own[quantity], rules[quantity]
-        with_prior_sets = _count_printed_prior_sets(printed, own) if quantity == "overall" else np.nan
-        swapped = [q for q in unexplained if abs(number - own[q]) <= close and abs(printed[q] - value) <= close]
+        value, fitting = by_own_rule[quantity], rules[quantity]
+        with_prior_sets = _count_printed_prior_sets(printed, by_own_rule) if quantity == "overall" else np.nan
+        swapped = [q for q in unexplained if abs(number - by_own_rule[q]) <= close and abs(printed[q] - value) <= close]
         by_rule = value
         if _OWN in fitting:
             words = "equal" if abs(value - number) <= 1e-9 else "rounding"
@@ -157,17 +157,17 @@ def _explain_numbers(
             words, by_rule = str(rule), computed[rule][quantity]
         elif swapped:
             words = " and ".join(str(q) for q in printed if q in (quantity, swapped[0])) + " are swapped"
-            by_rule = own[swapped[0]]
+            by_rule = by_own_rule[swapped[0]]
         else:
             words, by_rule = "", np.nan
         yield quantity, number, value, number - value, words, by_rule
 
 
-def _count_printed_prior_sets(printed: Mapping[Hashable, float], own: Mapping[Hashable, float]) -> float:
+def _count_printed_prior_sets(printed: Mapping[Hashable, float], computed: Mapping[Hashable, float]) -> float:
     """The overall score of RewardBench 1 with the prior sets as printed, where their items are not at hand."""
-    if "prior_sets" not in printed or not np.isnan(own["prior_sets"]):
+    if "prior_sets" not in printed or not np.isnan(computed["prior_sets"]):
         return np.nan
-    sections = [own[column] for column in known()["reward-bench"].columns if column != "prior_sets"]
+    sections = [computed[column] for column in known()["reward-bench"].columns if column != "prior_sets"]
     return (sum(sections) + 0.5 * printed["prior_sets"]) / 4.5
 
 
@@ -177,16 +177,16 @@ def _agree_by_number(
     """Share of the comparisons behind each model's numbers that end alike, and how many there are."""
     a, b = (pairs(table) if "score" in table else check_pairs(table) for table in (ours, theirs))
     b = b.assign(model=b["model"].replace(our_names))[[*PAIR_KEY, "outcome"]]
-    both = a.merge(b, on=PAIR_KEY, suffixes=("", "_theirs")).dropna(subset=["outcome", "outcome_theirs"])
-    both = both.assign(same=both["outcome"] == both["outcome_theirs"])
+    matched = a.merge(b, on=PAIR_KEY, suffixes=("", "_theirs")).dropna(subset=["outcome", "outcome_theirs"])
+    matched = matched.assign(agrees=matched["outcome"] == matched["outcome_theirs"])
     parts: dict[str, pd.DataFrame] = {}
     for quantity in _quantities(benchmark):
         subsets = {s for s, d in benchmark.subsets.items() if quantity in (s, d, benchmark.subset_names.get(s))}
         subsets |= set(benchmark.sections.get(quantity, ()))
         if subsets:
-            behind = both[both["subset"].isin(subsets)]
+            behind = matched[matched["subset"].isin(subsets)]
         else:
-            behind = both[both["level"] == quantity] if quantity in LEVELS else both
-        same = behind.groupby("model")["same"]
-        parts[quantity] = pd.DataFrame({"agreement": same.mean(), "n_pairs": same.size()})
+            behind = matched[matched["level"] == quantity] if quantity in LEVELS else matched
+        agrees = behind.groupby("model")["agrees"]
+        parts[quantity] = pd.DataFrame({"agreement": agrees.mean(), "n_pairs": agrees.size()})
     return pd.concat(parts, names=["quantity"])
