@@ -13,6 +13,7 @@ from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of, known
 from rmlab.io.native import sha256
 from rmlab.metrics.ties import TIES
+from rmlab.metrics.weights import Average
 from rmlab.plots import plot_best_of, plot_leaderboard, plot_subsets, plot_ties, tie_points
 from rmlab.records import __version__, write_file
 from rmlab.report import page
@@ -155,13 +156,16 @@ def _style_figures(file: str, table: pd.DataFrame, panels: list[str], bars: list
     # Tables may have millions of rows: models are left out only where some are, and the rows of the result are ordered.
     drawn = table if set(bars) == set(table["model"].unique()) else table[table["model"].isin(bars)]
     found = metrics.accuracy(drawn, by=["model", "level"])
+    average: Average = "domains" if found["accuracy"].isna().all() else "benchmark"
+    note = " Parts are missing: the mean of the domains that are there." if average == "domains" else ""
+    found = metrics.accuracy(drawn, by=["model", "level"], average=average)
     levels = pd.concat([found[found["model"] == model] for model in bars], ignore_index=True)
-    caption = "Easy, normal and hard: the longer the line, the more style decides."
+    caption = "Easy, normal and hard: the longer the line, the more style decides." + note
     yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
     few = pd.concat([table[table["model"] == model] for model in panels])
-    cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"])
-    caption = f"Style against substance: {_drawn(panels)}."
-    yield page.figure_html(plots.plot_matrices(few), cells, f"{file}-matrices", caption)
+    cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"], average=average)
+    caption = f"Style against substance: {_drawn(panels)}." + note
+    yield page.figure_html(plots.plot_matrices(few, average=average), cells, f"{file}-matrices", caption)
 
 
 def _footer(files: list[Path]) -> str:
