@@ -2,8 +2,8 @@
 
     python benchmarks/explore.py
 
-Every question is asked of the whole of what a click does: filter, matrices, list, open prompt. Beside it the plain way:
-boolean masks over the pairs table. Texts are synthetic, about 1,500 characters each (RM-Bench's are 1,400 on average).
+Every question is one of `view.select` and `view.frame`. Beside it the plain way: boolean masks over the pairs table.
+Texts are synthetic, about 1,500 characters each (RM-Bench's are 1,400 on average).
 Writes benchmarks/results/explore.csv: question, prompts, models, found, median_ms, worst_ms, plain_ms, ratio.
 """
 
@@ -17,7 +17,7 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.widgets import Selection, explore
-from rmlab.widgets.selection import match
+from rmlab.widgets.selection import check_selection, matching_prompts
 
 WORDS = ["the", "a", "model", "answer", "reward", "is", "not", "of", "under", "style", "longer", "because", "number",
          "seven", "Paris", "bold", "list", "which", "therefore", "explain", "river", "light", "matter", "often",
@@ -102,20 +102,20 @@ def main():
     paint = (time.perf_counter() - start) * 1000
     sizes = {"prompts": args.prompts, "models": args.models}
     rows = [{"question": "first paint", **sizes, "found": len(view.frame), "median_ms": paint, "worst_ms": paint}]
-    wanted = [m for m in view.index.models if m in {name for s in QUESTIONS.values() for name in s.models}]
+    wanted = [m for m in view.data.models if m in {name for s in QUESTIONS.values() for name in s.models}]
     pairs = metrics.pairs(scores[scores["model"].isin(wanted)])
     texts = responses.groupby(["domain", "id"], sort=False)
     spoken = {key: "\n".join([g["prompt"].iloc[0], *g["response"]]).lower() for key, g in texts}
     for name, selection in QUESTIONS.items():
 
         def click(repeat, selection=selection):
-            view.index._searched.clear()
             view.selection = Selection(("model 1",)) if repeat < 0 else selection
+            return len(view.frame)
 
         click(-1)
         median, worst = timed(click, args.repeats)
         plain, _ = timed(lambda repeat, s=selection: plainly(pairs, spoken, s), 3)
-        found = len(match(view.index, selection).prompts)
+        found = len(matching_prompts(view.data, check_selection(view.data, selection)))
         assert found == plainly(pairs, spoken, selection)
         rows.append(
             {"question": name, **sizes, "found": found, "median_ms": median, "worst_ms": worst, "plain_ms": plain}

@@ -1,11 +1,12 @@
-"""What a person sees: a real JupyterLab and the served page in Chromium. Screenshots go to `artefacts/`."""
+"""Twelve tasks in the explorer, the same in JupyterLab and in a report, in Chromium. Screenshots go to `artefacts/`."""
 
 import contextlib
+import csv
 import http.client
+import io
 import json
 import os
 import re
-import secrets
 import shutil
 import socket
 import subprocess
@@ -13,217 +14,201 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from rmlab import baselines
-from rmlab.benchmarks import load
-from rmlab.io import write_scores
-from rmlab.scoring import score
+import rmlab
+from rmlab import baselines, toy
 
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[1]
 SHOTS = ROOT / "artefacts"
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync "
-    "--no-first-run"
-)
 TOKEN = "only-for-this-test"
-SLOW = 180_000  # milliseconds that a kernel may take to start and finish on a busy machine
+SLOW = 60_000  # milliseconds that a kernel may take to start on a busy machine
+DOORS = ["notebook", "report"]
 
-HOSTILE = """\
-import pandas as pd
-import rmlab
-bad = [
-    "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>",
-    "[click](javascript:window.hurt=3) ![x](http://127.0.0.1:9/pixel.png) <svg onload='window.hurt = 4'></svg>",
-    "<style>* { display: none !important }</style><div style='position:fixed;inset:0;z-index:99999'>over</div>",
-    "</div></div></td></table><p><b><i>never closed <h1 $\\\\href{javascript:window.hurt=5}{x}$",
-    "".join(map(chr, range(32))) + " \\u202eright to left &#x202e;",
-    "A long sentence. " * 62_000,
-]
-labels = ["chosen"] * 3 + ["rejected"] * 3
-rows = [("b", "<img src=x onerror='window.hurt=6'>", str(k), label, slot % 3, bad[k], bad[slot])
-        for k in range(6) for slot, label in enumerate(labels)]
-responses = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
-responses["style"] = [("concise", "plain", "markdown")[slot] for slot in responses["slot"]]
-scores = rmlab.score(responses, rmlab.baselines.random).assign(model="<img src=x onerror='window.hurt=7'>")
+MATHS = r"""By \(x_i * y_i\) and $\frac{a_1}{b_1}$ we have
+\[
+\begin{aligned} s &= \sum_{i=1}^{n} x_i \\ &= \boxed{42} \end{aligned}
+\]
+at a price of $5 or $6."""
+LONG_LINE = "    some_very_long_identifier(" + ", ".join(f"argument_number_{k}" for k in range(12)) + ")"
+CODE = f"Use this:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n{LONG_LINE}\n    return 'y'\n```\n\nThat is all."
+HURT = r"""<script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'> </script><!-- <script>
+[click](javascript:window.hurt=3) <svg onload='window.hurt = 4'></svg> $\href{javascript:window.hurt=5}{x}$
+<style>* { display: none !important }</style><div style='position:fixed;inset:0;z-index:99999'>over</div></table>"""
+NAME = "<img src=x onerror='window.hurt=6'>"
+EXTRA = {"maths": MATHS, "code": CODE, "hurt": HURT, "words": "سؤال وجواب: 答案是十一分钟。"}
+
+CELLS = """
+import pandas as pd, rmlab
+from pathlib import Path
+tables = {path.stem: pd.read_pickle(path) for path in Path(".").glob("*.pkl")}
+first = rmlab.explore(tables["scores"], tables["texts"])
+second = rmlab.explore(tables["many_scores"], tables["many_texts"])
 """
 
 
 @pytest.fixture(scope="module")
+def world():
+    """Mini with four more prompts, three models; and 10,000 prompts of a benchmark of their own."""
+    mini = rmlab.load("mini")
+    shape = [(label, slot, style) for label in ("chosen", "rejected") for slot, style in enumerate(rmlab.tables.STYLES)]
+    rows = [
+        (
+            "mini",
+            "chat",
+            name,
+            label,
+            slot,
+            style,
+            f"About {name}: {text[:60]}",
+            text + ("" if label == "chosen" else " no"),
+        )
+        for name, text in EXTRA.items()
+        for label, slot, style in shape
+    ]
+    columns = ["benchmark", "domain", "id", "label", "slot", "style", "prompt", "response"]
+    extra = pd.DataFrame(rows, columns=columns).assign(subset="chat")
+    texts = rmlab.tables.check_responses(pd.concat([mini, extra], ignore_index=True))
+    models = [toy.scorer(texts, skill=1.0, style=s, name=name) for s, name in ((1.0, "owner/fond"), (0.0, NAME))]
+    many = pd.DataFrame({"id": [str(k // 2) for k in range(20_000)], "label": ["chosen", "rejected"] * 10_000})
+    many = many.assign(benchmark="many", domain="d", slot=0, prompt="Prompt " + many["id"], response=many["label"])
+    many_scores = rmlab.score(many, [baselines.random, baselines.longest], progress=False)
+    return {
+        "texts": texts,
+        "scores": rmlab.score(texts, [*models, "longest"], progress=False),
+        "many_texts": rmlab.tables.check_responses(many),
+        "many_scores": many_scores,
+    }
+
+
+@pytest.fixture(scope="module")
 def browser():
-    if not Path(CHROMIUM).exists():
-        pytest.skip("Chromium is not installed: apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     SHOTS.mkdir(exist_ok=True)
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         yield started
         started.close()
 
 
-@pytest.fixture
-def open_page(browser):
-    """Open an address at a width; at the end nothing may have gone wrong in the page, and nothing left the machine."""
-    opened = []
-
-    def make(address, *, width=1400, height=1000):
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.set_default_timeout(SLOW)
-        page.problems = []
-        page.on("console", lambda message: _is_ours(message) and page.problems.append(message.text))
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("request", lambda request: _local(request.url) or page.problems.append(f"left: {request.url}"))
-        opened.append(page)
-        page.goto(address)
-        return page
-
-    yield make
-    problems = [problem for page in opened for problem in page.problems]
-    for page in opened:
-        page.close()
-    assert problems == []
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    pytest.importorskip("jupyterlab")
-    folder = tmp_path_factory.mktemp("lab")
-    settings = folder / "settings" / "@jupyterlab"
-    _write(settings / "apputils-extension" / "notification.jupyterlab-settings", {"fetchNews": "false"})
-    # Otherwise JupyterLab takes cells that are out of sight off the page.
-    tracker = {"windowingMode": "none", "autoStartDefaultKernel": True}
-    _write(settings / "notebook-extension" / "tracker.jupyterlab-settings", tracker)
-    port = free_port()
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--allow-root"]
-    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={TOKEN}"]
-    env = {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
-    with serving(command, port, env, folder / "log.txt"):
-        yield port, folder
-
-
-class serving:
-    """A server process that listens before the block starts and is gone after it."""
-
-    def __init__(self, command, port, env, log):
-        self.command, self.port, self.env, self.log = command, port, env, log
-
-    def __enter__(self):
-        python = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        own = {"IPYTHONDIR": str(self.log.parent / "ipython"), "PYTHONPATH": python, "OMP_NUM_THREADS": "1"}
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                self.command, env=os.environ | own | self.env, cwd=self.log.parent, stdout=log, stderr=subprocess.STDOUT
-            )
-        end = time.monotonic() + SLOW / 1000
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                status(self.port, "/")
-                return self
-            except OSError:
-                time.sleep(0.1)
-        self.__exit__()
-        raise AssertionError(f"the server did not start: {self.log.read_text()[-2000:]}")
-
-    def __exit__(self, *problem):
-        self.process.terminate()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def status(port, path):
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-        connection.request("GET", path)
-        return connection.getresponse().status
-
-
-def fetch(port, method, path):
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SLOW / 1000)) as connection:
-        connection.request(method, path, headers={"Authorization": f"token {TOKEN}"})
-        return connection.getresponse().read()
-
-
-def free_port():
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return trial.getsockname()[1]
-
-
-def write_notebook(path, sources):
-    cells = [
-        {"cell_type": "code", "id": f"c{k}", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
-        for k, source in enumerate(sources)
-    ]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    _write(path, {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
-
-
-def _write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
-
-
-def _is_ours(message):
-    """Whether an error in the console may be of the page, and not of a server that is slow to end a kernel."""
-    return message.type == "error" and not ("status of 500" in message.text and "/api/" in message.location["url"])
-
-
-def _local(url):
-    return url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "about:"))
-
-
-def lesson():
-    """The code cells of the notebook, without the outputs that it keeps."""
-    content = json.loads((ROOT / "notebooks" / "10_explore.ipynb").read_text(encoding="utf-8"))
-    return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
-
-
-def run_notebook(open_page, lab, sources, **size):
-    """Write a notebook, open it in JupyterLab and run all of it; returns the page once the kernel has finished."""
-    port, folder = lab
-    for kernel in json.loads(fetch(port, "GET", "/api/kernels")):
-        fetch(port, "DELETE", f"/api/kernels/{kernel['id']}")
-    name = f"{secrets.token_hex(4)}.ipynb"
-    write_notebook(folder / name, sources)
-    page = open_page(f"http://127.0.0.1:{port}/doc/tree/{name}?token={TOKEN}&reset", **size)
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    # The kernel's name is shown before there is a kernel, and cells run without one are silently left out.
-    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(state="attached")
-    hide = page.locator(".jp-SideBar.jp-mod-left .lm-TabBar-tab.lm-mod-current")
-    if hide.count():
-        hide.click()
-    last = page.locator(".jp-CodeCell .jp-InputPrompt").last
-    for _ in range(3):  # on a busy machine JupyterLab may take the wish for the first cells only
-        run_all(page)
-        with contextlib.suppress(AssertionError):
-            expect(last).not_to_have_text("[ ]:", timeout=SLOW / 6)
-            break
-    expect(last).to_have_text(re.compile(r"\[\d+\]"), timeout=SLOW)
+def open_page(browser, address, *, offline):
+    """A page that reports every error and every request that leaves this machine."""
+    context = browser.new_context(
+        viewport={"width": 1400, "height": 1000}, offline=offline, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    page.problems = []
+    local = ("http://127.0.0.1", "ws://127.0.0.1", "file:", "data:", "blob:", "about:")
+    page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda request: request.url.startswith(local) or page.problems.append(request.url))
+    page.goto(address)
     return page
 
 
-def run_all(page):
-    """Choose Run All Cells until the first cell has been asked for: JupyterLab drops the wish while it still opens."""
-    first = page.locator(".jp-CodeCell .jp-InputPrompt").first
-    for _ in range(6):
+@pytest.fixture(scope="module")
+def pages(browser, world, tmp_path_factory):
+    """The two pages, opened at their first use: name to (page, explorer of mini, explorer of 10,000 prompts)."""
+    folder = tmp_path_factory.mktemp("pages")
+    with contextlib.ExitStack() as stack:
+        opened = {}
+
+        def get(door):
+            assert opened.get(door, ...) is not None, f"the {door} did not open for an earlier test"
+            if door not in opened:
+                opened[door] = None
+                opened[door] = (open_notebook if door == "notebook" else open_report)(browser, world, folder, stack)
+            page, first, second = opened[door]
+            page.set_viewport_size({"width": 1400, "height": 1000})
+            return page, first, second
+
+        yield get
+        problems = [problem for page, *_ in filter(None, opened.values()) for problem in page.problems]
+    assert problems == []
+
+
+def open_report(browser, world, folder, stack):
+    table = pd.concat([world["scores"], world["many_scores"]], ignore_index=True)
+    path = rmlab.write_report(table, folder / "r.html", responses=world["texts"], texts=True, title=HURT)
+    page = open_page(browser, f"{path.as_uri()}#b=mini", offline=True)
+    explorers = page.locator("section.explorer > .rmlab, section.explorer > div")
+    return page, explorers.nth(0), explorers.nth(1)
+
+
+def open_notebook(browser, world, folder, stack):
+    for name, table in world.items():
+        table.to_pickle(folder / f"{name}.pkl")
+    settings = folder / "settings" / "@jupyterlab"
+    write_json(settings / "apputils-extension" / "notification.jupyterlab-settings", {"fetchNews": "false"})
+    # Otherwise JupyterLab takes cells that are out of sight off the page.
+    tracker = {"windowingMode": "none", "autoStartDefaultKernel": True}
+    write_json(settings / "notebook-extension" / "tracker.jupyterlab-settings", tracker)
+    cells = [
+        {"cell_type": "code", "id": f"c{k}", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+        for k, source in enumerate([f"{CELLS}first", "second"])
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    write_json(folder / "a.ipynb", {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+    port = stack.enter_context(jupyterlab(folder))
+    page = open_page(browser, f"http://127.0.0.1:{port}/doc/tree/a.ipynb?token={TOKEN}&reset", offline=False)
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(state="attached", timeout=SLOW)
+    explorers = page.locator(".rmlab")
+    for _ in range(4):  # JupyterLab drops the wish, or the widgets, while it still opens
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         with contextlib.suppress(AssertionError):
-            expect(first).not_to_have_text("[ ]:", timeout=SLOW / 6)
-            return
-    raise AssertionError(f"no cell was run: {page.locator('.jp-Dialog, .jp-Notebook').all_inner_texts()}")
+            expect(explorers).to_have_count(2, timeout=25_000)
+            break
+    return page, explorers.nth(0), explorers.nth(1)
 
 
-def shot(page, part, name):
-    # The page scrolls inside a panel, so the part is brought to the top and the window is what is taken.
-    part.evaluate("e => e.scrollIntoView({block: 'start'})")
-    page.wait_for_timeout(300)
-    page.screenshot(path=SHOTS / f"{name}.png")
+@contextlib.contextmanager
+def jupyterlab(folder):
+    """A JupyterLab server on a free port."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        port = trial.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--allow-root"]
+    command += [
+        "--expose-app-in-browser",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={folder}",
+        f"--IdentityProvider.token={TOKEN}",
+    ]
+    environment = {
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    with (folder / "log.txt").open("w") as log:
+        server = subprocess.Popen(command, env=os.environ | environment, cwd=folder, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + SLOW / 1000
+        while time.monotonic() < end and server.poll() is None:
+            with (
+                contextlib.suppress(OSError),
+                contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as asked,
+            ):
+                asked.request("GET", "/")
+                break
+            time.sleep(0.1)
+        yield port
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def write_json(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def expect(part):
@@ -232,110 +217,130 @@ def expect(part):
     return expect(part)
 
 
-def wait_text(part, text):
-    expect(part).to_contain_text(text, timeout=SLOW)
-
-
-def test_the_notebook_in_jupyterlab(open_page, lab):
-    page = run_notebook(open_page, lab, lesson())
-    view = page.locator(".rmlab:not(.rmlab-play)").first
+def clear(view, model="owner/fond"):
+    """All filters away, one model, its worst prompt open, answers rendered."""
+    view.get_by_label("Model", exact=True).select_option(model)
+    view.get_by_label("Compare with").select_option("")
+    view.get_by_label("Order").select_option("worst")
+    if view.get_by_role("button", name="Clear filters").is_visible():
+        view.get_by_role("button", name="Clear filters").click()
+    view.get_by_role("button", name="Rendered", exact=True).click()
     view.evaluate("e => e.scrollIntoView({block: 'start'})")
-    wait_text(view, "SmolLM2-135M mean")
-
-    # The notebook left a cell and its losses behind; a person goes on from there.
-    view.get_by_label("Domain").select_option("all")
-    view.get_by_label("Outcome").select_option("all")
-    view.get_by_label("Compare with").select_option("none")
-    wait_text(view, "1–20 of 64")
-    view.get_by_label("Model", exact=True).select_option("longest")
-    wait_text(view.locator(".rmlab-side"), "longest")
-    wait_text(view.locator(".rmlab-code"), "models=('longest',)")
-
-    cell = view.locator(".rmlab-matrix button").nth(1)
-    cell.click()
-    wait_text(view.locator(".rmlab-code"), "cell=('concise', 'plain')")
-    assert cell.get_attribute("aria-pressed") == "true"
-    assert "chosen concise against rejected plain" in cell.get_attribute("aria-label")
-
-    view.get_by_label("Search").press_sequentially("Rome")
-    wait_text(view.locator(".rmlab-code"), "text='Rome'")
-    assert "rome" in view.locator(".rmlab-main").text_content().lower()
-    shot(page, view, "explore-light-1400")
-
-    view.get_by_role("button", name="Differences", exact=True).click()
-    view.locator(".rmlab-diff ins").nth(1).wait_for()
-    shot(page, view, "explore-differences-1400")
 
 
-def test_the_keyboard_reaches_everything(open_page, lab):
-    page = run_notebook(open_page, lab, lesson())
-    view = page.locator(".rmlab:not(.rmlab-play)").first
-    view.get_by_label("Domain").select_option("all")
-    wait_text(view.locator(".rmlab-code"), "outcome='loss'")
+def shown(world, **selection):
+    """What `View.frame` says of a selection."""
+    return rmlab.explore(world["scores"], world["texts"]).select(models=("owner/fond",)).select(**selection).frame
+
+
+def heading(view):
+    return view.locator(".rmlab-card-top h4").first
+
+
+def open_prompt(view, name):
+    view.get_by_label("Search").fill(f"About {name}")
+    expect(view.locator(".rmlab-option")).to_have_count(1)
+    expect(heading(view)).to_contain_text(f"id {name}")
+
+
+def photograph(page, view, name):
+    view.evaluate("e => e.scrollIntoView({block: 'start'})")
+    page.screenshot(path=SHOTS / f"{name}.png")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_1_the_worst_prompt(pages, world, door):
+    page, view, _ = pages(door)
+    clear(view)
+    frame = shown(world)
+    row = view.locator(".rmlab-option").first
+    expect(row).to_have_attribute("aria-selected", "true")
+    expect(row).to_contain_text(f"{frame['id'][0]} · {frame['lost'][0]} of 9 lost")
+    expect(heading(view)).to_contain_text(f"id {frame['id'][0]}")
+    expect(view.locator(".rmlab-body")).to_have_count(6)
+    expect(view.locator(".rmlab-pager")).to_contain_text("1 of 68")
+    photograph(page, view, f"{door}-light")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_2_two_models(pages, world, door):
+    _, view, _ = pages(door)
+    clear(view)
+    view.get_by_label("Compare with").select_option("longest")
+    view.get_by_label("Outcome").select_option("flip")
+    frame = shown(world, models=("owner/fond", "longest"), outcome="flip")
+    expect(view.locator(".rmlab-status")).to_contain_text(f"{len(frame)} prompts")
+    expect(view.locator(".rmlab-option").first).to_contain_text(f"{frame['id'][0]} · ")
+    expect(view.locator(".rmlab-option").first).to_contain_text(f"{frame['flips'][0]} flips")
+    expect(view.locator(".rmlab-matrix")).to_have_count(2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_3_a_cell(pages, world, door):
+    _, view, _ = pages(door)
+    clear(view)
+    for domain in ("", "math", "safety"):
+        view.get_by_label("Domain").select_option(domain)
+        table = world["scores"].query("model == 'owner/fond'")
+        matrix = rmlab.matrix(table if not domain else table[table["domain"] == domain])
+        expect(view.locator(".rmlab-matrix b")).to_have_text([f"{share:.2f}" for share in matrix.to_numpy().ravel()])
+    view.locator(".rmlab-matrix button").nth(1).click()
+    frame = shown(world, domain="safety", cell=("concise", "plain"))
+    expect(view.locator(".rmlab-status")).to_contain_text(f"{len(frame)} prompts")
+    expect(view.locator(".rmlab-matrix button").nth(1)).to_have_attribute("aria-pressed", "true")
+    view.get_by_label("Level").select_option("hard")
+    expect(view.locator(".rmlab-status")).to_contain_text(f"{frame['lost'].sum()} of {frame['n_pairs'].sum()}")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_4_a_word(pages, world, door):
+    _, view, _ = pages(door)
+    clear(view)
+    view.get_by_label("Search").press_sequentially("ROME", delay=20)
+    expect(view.locator(".rmlab-status")).to_contain_text(f"{len(shown(world, text='rome'))} prompt")
+    view.get_by_label("Search").fill("xylophone")
+    expect(view.locator(".rmlab-status")).to_contain_text("No prompt fits")
+    view.get_by_label("Search").fill("")
+    expect(view.locator(".rmlab-status")).to_contain_text("68 prompts")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_5_the_keyboard_alone(pages, door):
+    page, view, _ = pages(door)
+    clear(view)
     view.get_by_label("Search").focus()
     page.keyboard.press("Tab")
-    focused = "document.activeElement.closest('.rmlab-matrix') !== null"
-    assert page.evaluate(focused)
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowDown")
+    for key in ("ArrowRight", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(view.locator(".rmlab-matrix button").nth(4)).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Enter")
-    wait_text(view.locator(".rmlab-code"), "cell=")
-    assert page.evaluate(focused), "the focus stays where it was"
-    page.keyboard.press("Enter")
-    expect(view.locator(".rmlab-code")).not_to_contain_text("cell=", timeout=SLOW)
-    view.locator(".rmlab-list button").first.focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Space")
-    expect(view.locator(".rmlab-list button").nth(1)).to_have_attribute("aria-pressed", "true", timeout=SLOW)
+    expect(view.locator(".rmlab-matrix [aria-pressed=true]")).to_have_count(0)
+    view.locator(".rmlab-list").focus()
+    for key, place in (("ArrowDown", 2), ("n", 3), ("p", 2), ("End", 68), ("Home", 1)):
+        page.keyboard.press(key)
+        expect(view.locator(".rmlab-pager")).to_contain_text(f"{place} of 68")
+        chosen = view.locator(".rmlab-option[aria-selected=true]")
+        expect(chosen).to_have_attribute("aria-posinset", str(place))
+        assert view.locator(".rmlab-list").get_attribute("aria-activedescendant") == chosen.get_attribute("id")
     unnamed = view.locator("button, select, input, textarea").evaluate_all(
         "all => all.filter(e => !(e.innerText || e.ariaLabel || e.title || e.labels?.length)).map(e => e.outerHTML)"
     )
     assert unnamed == []
 
 
-def test_the_playground_in_jupyterlab(open_page, lab):
-    page = run_notebook(open_page, lab, lesson())
-    play = page.locator(".rmlab-play").first
-    play.evaluate("e => e.scrollIntoView({block: 'start'})")
-    wait_text(play, "Answer 1 restyled")
-    before = play.locator(".rmlab-scoreline").first.text_content()
-    play.get_by_label("Answer 1").fill("Because.")
-    expect(play.locator(".rmlab-scoreline").first).not_to_have_text(before, timeout=SLOW)
-    slider = play.locator(".widget-hslider").filter(has_text="Emoji").get_by_role("slider")
-    slider.focus()
-    slider.press("ArrowRight")
-    wait_text(play, "Reward against emoji")
-    play.get_by_role("button", name="Try on more prompts").click()
-    wait_text(play, "bold 3 + bullets 1 + emoji 1")
-    wait_text(play, "95 % interval")
-    scores = play.locator(".rmlab-scoreline").all_text_contents()
-    assert len(scores) >= 2
-    assert scores[0] != before
-    assert all(re.fullmatch(r"[-−+]?\d+\.\d+", score.strip()) for score in scores), scores
-    shot(page, play, "playground-light-1400")
-
-
-@pytest.mark.parametrize(("width", "theme"), [(800, "Light"), (1400, "Dark"), (800, "Dark")])
-def test_narrow_and_dark(open_page, lab, width, theme):
-    themes = lab[1] / "settings" / "@jupyterlab" / "apputils-extension" / "themes.jupyterlab-settings"
-    _write(themes, {"theme": f"JupyterLab {theme}"})
-    page = run_notebook(open_page, lab, lesson(), width=width)
-    view, play = page.locator(".rmlab:not(.rmlab-play)").first, page.locator(".rmlab-play").first
-    view.locator(".rmlab-body").first.wait_for()
-    play.locator(".rmlab-scoreline").first.wait_for()
-    for part, name in ((view, "explore"), (play, "playground")):
-        shot(page, part, f"{name}-{theme.lower()}-{width}")
-        assert part.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "nothing sticks out to the right"
-    ratio = view.locator(".rmlab-prompt, .rmlab-body, .rmlab-quiet, .rmlab-matrix button").evaluate_all(CONTRAST)
-    assert min(ratio) >= 3.5, "text stands out from what is behind it"
-
-
 # Contrast of each element's text with the first opaque colour behind it, translucent layers between included (WCAG).
 CONTRAST = """elements => elements.map(element => {
-  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const parse = text => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
   const layers = [];
   for (let e = element; e; e = e.parentElement) {
-    const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+    const [r, g, b, a] = parse(getComputedStyle(e).backgroundColor);
     layers.push([r, g, b, a]);
     if (a === 1) break;
   }
@@ -350,53 +355,193 @@ CONTRAST = """elements => elements.map(element => {
 })"""
 
 
-def test_hostile_answers_do_nothing(open_page, lab):
-    page = run_notebook(open_page, lab, [HOSTILE, "rmlab.explore(scores, responses)"])
-    view = page.locator(".rmlab").first
-    wait_text(view, "1–6 of 6")
-    rows = view.locator(".rmlab-list button")
-    for number in range(rows.count()):
-        rows.nth(number).click()
-        expect(rows.nth(number)).to_have_attribute("aria-pressed", "true", timeout=SLOW)
-        for show in ("Raw", "Differences", "Style", "Rendered"):
-            view.get_by_role("button", name=show, exact=True).click()
-            page.wait_for_timeout(250)
-            assert page.evaluate("window.hurt") is None
-    forbidden = "script, iframe, object, embed, svg, img, form, base, [onerror], [onload], [onclick], a[href]"
-    assert view.locator(".rmlab-text").locator(forbidden).count() == 0
-    for button in (
-        view.get_by_role("button", name="Raw", exact=True),
-        page.get_by_role("menuitem", name="Help", exact=True),
-    ):
-        box = button.bounding_box()
-        middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
-        on_top = "([x, y, e]) => e.contains(document.elementFromPoint(x, y))"
-        assert page.evaluate(on_top, [*middle, button.element_handle()]), "nothing covers the page"
-    shot(page, view, "hostile-1400")
+@pytest.mark.parametrize("door", DOORS)
+def test_6_in_the_dark(pages, door):
+    page, view, _ = pages(door)
+    clear(view)
+    open_prompt(view, "code")
+
+    def turn(theme):
+        if door == "report":
+            page.emulate_media(color_scheme=theme.lower())
+        else:
+            page.evaluate(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
+            page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'Light').lower()}'")
+            page.wait_for_timeout(500)  # the theme's sheet is still on its way
+
+    texts = ".rmlab-body, .rmlab-body pre span, .rmlab-quiet, .rmlab-matrix button, .rmlab-value, .rmlab-views button"
+    for theme in ("Dark", "Light"):
+        turn(theme)
+        ratios = view.locator(texts).evaluate_all(CONTRAST)
+        assert min(ratios) >= 3.5, "text stands out from what is behind it"
+        if theme == "Dark":
+            photograph(page, view, f"{door}-dark")
+            red, green, blue = map(int, re.findall(r"\d+", view.locator(".rmlab-option").first.evaluate(
+                "e => getComputedStyle(e).color"))[:3])  # fmt: skip
+            assert min(red, green, blue) > 150, "light letters on a dark page"
 
 
-def test_the_served_page(open_page, tmp_path):
-    pytest.importorskip("voila")
-    psutil = pytest.importorskip("psutil")  # comes with ipykernel
-    responses = load("mini")
-    write_scores(score(responses, [baselines.longest, baselines.most_markdown]), tmp_path / "scores.csv")
-    port = free_port()
-    code = f"from rmlab.widgets import serve; serve({str(tmp_path)!r}, port={port}, token={TOKEN!r})"
-    log = tmp_path / "log.txt"
-    with serving([sys.executable, "-c", code], port, {}, log) as server:
-        for path in ("/", "/voila/static/", "/api/kernels"):
-            assert status(port, path) in (302, 403, 404), f"{path} is open without the token"
-        said = log.read_text()
-        assert said.startswith(f"The explorer is at http://127.0.0.1:{port}/?token={TOKEN}\nStop it with Ctrl+C.\n")
-        page = open_page(f"http://127.0.0.1:{port}/?token={TOKEN}&domain=math&models=most_markdown", width=1200)
-        view = page.locator(".rmlab").first
-        view.wait_for()
-        wait_text(view, "1–16 of 16")
-        view.locator(".rmlab-matrix button").nth(1).click()
-        wait_text(view.locator(".rmlab-code"), "cell=concise&cell=plain")
-        shot(page, view, "page-1200")
-        kernels = psutil.Process(server.process.pid).children()
-        assert kernels
-        page.goto("about:blank")
-        assert not psutil.wait_procs(kernels, timeout=SLOW / 1000)[1], "a page that is left ends its kernel"
-        assert log.read_text() == said, "the server warns of nothing"
+@pytest.mark.parametrize("door", DOORS)
+def test_7_a_narrow_page(pages, door):
+    page, view, _ = pages(door)
+    clear(view)
+    page.set_viewport_size({"width": 420 if door == "report" else 560, "height": 900})
+    view.get_by_label("Compare with").select_option("longest")
+    expect(view.locator(".rmlab-matrix")).to_have_count(2)
+    assert view.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "nothing sticks out to the right"
+    assert door == "notebook" or page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    view.locator(".rmlab-option").nth(2).click()
+    inside = "e => { const r = e.getBoundingClientRect(); return r.top >= -5 && r.top < innerHeight * 0.6 }"
+    page.wait_for_function(inside, arg=view.locator(".rmlab-main").element_handle())
+    photograph(page, view, f"{door}-narrow")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_8_ten_thousand_prompts(pages, door):
+    page, first, view = pages(door)
+    if door == "report":
+        page.evaluate("location.hash = 'b=many'")
+    expect(view.locator(".rmlab-status")).to_contain_text("10,000 prompts")
+    assert view.locator(".rmlab-option").count() < 60, "only the rows in sight are in the page"
+    view.locator(".rmlab-list").focus()
+    page.keyboard.press("End")
+    expect(view.locator(".rmlab-pager")).to_contain_text("10,000 of 10,000")
+    click = """select => new Promise(done => {
+      const start = performance.now();
+      select.value = "longest";
+      select.dispatchEvent(new Event("change"));
+      requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
+    })"""
+    spans = [view.get_by_label("Compare with").evaluate(click) for _ in range(3)]
+    assert min(spans) < 500, spans  # a tenth of that on a machine of one's own
+    view.get_by_label("Search").fill("9999")
+    expect(view.locator(".rmlab-status")).to_contain_text("1 prompt:")
+    if door == "report":
+        page.evaluate("location.hash = 'b=mini'")
+        expect(first.locator(".rmlab-status")).to_contain_text("68 prompts")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_9_maths_code_and_hostile_texts(pages, door):
+    page, view, _ = pages(door)
+    clear(view)
+    open_prompt(view, "maths")
+    body = view.locator(".rmlab-body")
+    expect(body.nth(0).locator("math")).to_have_count(3)
+    fraction = body.nth(2).locator("mfrac").first
+    height = "e => e.getBoundingClientRect().height"
+    assert fraction.evaluate(height) > 1.3 * fraction.locator("mi").first.evaluate(height)
+    assert "at a price of $5 or $6." in body.first.inner_text()
+    photograph(page, view, f"{door}-maths")
+    view.get_by_role("button", name="Raw", exact=True).click()
+    expect(body.first).to_contain_text(r"By \(x_i * y_i\) and $\frac{a_1}{b_1}$")
+    view.get_by_role("button", name="Rendered", exact=True).click()
+    open_prompt(view, "code")
+    for k in (1, 2):
+        assert "def f(x):\n    y = x * 2  # twice\n" in body.nth(k).inner_text()
+        assert body.nth(k).locator("pre").evaluate("e => e.scrollWidth > e.clientWidth"), "a long line scrolls"
+        assert body.nth(k).evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    colours = "e => new Set([...e.querySelectorAll('span')].map(s => getComputedStyle(s).color)).size"
+    assert body.nth(2).locator("pre").evaluate(colours) >= 4
+    open_prompt(view, "words")
+    assert body.first.evaluate("e => getComputedStyle(e).direction") == "rtl"
+    open_prompt(view, "hurt")
+    for show in ("Raw", "Differences", "Style", "Rendered"):
+        view.get_by_role("button", name=show, exact=True).click()
+    view.get_by_label("Compare with").select_option(NAME)
+    forbidden = "script, iframe, svg, img, form, [onerror], [onload], a[href], math [href]"
+    assert view.locator(forbidden).count() == 0
+    assert page.evaluate("window.hurt") is None
+    view.get_by_role("button", name="Raw", exact=True).scroll_into_view_if_needed()
+    box = view.get_by_role("button", name="Raw", exact=True).bounding_box()
+    on_top = page.evaluate("([x, y]) => document.elementFromPoint(x, y).textContent", [box["x"] + 9, box["y"] + 9])
+    assert on_top == "Raw", "nothing covers the page"
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_10_a_copied_link_leads_back(pages, browser, world, door):
+    page, view, _ = pages(door)
+    clear(view)
+    view.get_by_label("Domain").select_option("math")
+    view.get_by_label("Outcome").select_option("loss")
+    view.get_by_role("textbox", name="lowest margin").or_(view.get_by_label("lowest margin")).first.fill("-3.5")
+    view.get_by_label("Search").fill("a")
+    view.get_by_role("button", name=re.compile("^Copy (link|code)")).click()
+    expect(view.locator(".rmlab-buttons")).to_contain_text("copied")
+    text = page.evaluate("navigator.clipboard.readText()")
+    expected = shown(world, domain="math", outcome="loss", margin=(-3.5, None), text="a")
+    if door == "notebook":
+        again = eval(text, {"rmlab": rmlab, "scores": world["scores"], "responses": world["texts"]})
+        pd.testing.assert_frame_equal(again.frame, expected)
+    else:
+        other = open_page(browser, text, offline=True)
+        rmlab_view = other.locator("section.explorer:not([hidden]) .rmlab")
+        expect(rmlab_view.locator(".rmlab-status")).to_contain_text(f"{len(expected)} prompts")
+        assert rmlab_view.get_by_label("Outcome").input_value() == "loss"
+        assert heading(rmlab_view).inner_text() == heading(view).inner_text()
+        other.context.close()
+    view.get_by_label("lowest margin").fill("")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_11_what_is_shown_can_be_saved_with_notes(pages, world, door):
+    page, view, _ = pages(door)
+    clear(view)
+    view.get_by_label("Domain").select_option("code")
+    expect(view.locator(".rmlab-status")).to_contain_text("12 prompts")
+    view.get_by_label("Annotation").fill("=1+1, doubtful")
+    frame = shown(world, domain="code")
+    with page.expect_download() as caught:
+        view.get_by_role("button", name="Download CSV").click()
+    table = pd.read_csv(caught.value.path(), dtype={"id": str})
+    assert table["id"].tolist() == frame["id"].tolist()
+    assert table["margin"].tolist() == pytest.approx(frame["margin"].tolist(), abs=1e-6)
+    assert table["annotation"][0] == "'=1+1, doubtful", "a spreadsheet runs no formula"
+    view.get_by_role("button", name="Copy CSV").click()
+    expect(view.locator(".rmlab-buttons")).to_contain_text("12 prompts copied")
+    copied = list(csv.reader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
+    assert len(copied) == 13
+    with page.expect_download() as caught:
+        view.get_by_role("button", name="Download annotations").click()
+    assert len(pd.read_csv(caught.value.path())) == 1
+    view.get_by_label("Annotation").fill("")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_12_offline_and_on_paper(pages, door):
+    page, view, _ = pages(door)
+    clear(view)
+    assert page.problems == [], "nothing was asked of another machine"
+    page.emulate_media(media="print")
+    expect(view.locator(".rmlab-bar").first).to_be_hidden()
+    assert view.locator(".rmlab-body").first.evaluate("e => e.scrollHeight <= e.clientHeight + 1"), "no text is cut"
+    if door == "report":
+        page.set_viewport_size({"width": 1039, "height": 700})  # A4 across, within its margins
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+    page.emulate_media(media="screen")
+
+
+def test_numbers_of_a_leaderboard_lead_to_their_prompts(pages, world):
+    page, view, _ = pages("report")
+    table = rmlab.pairs(world["scores"].query("model == 'owner/fond'"))
+    for column, rows in (("math", table[table["domain"] == "math"]), ("hard", table[table["level"] == "hard"])):
+        link = (
+            page.locator("table.sortable").first.locator("tr", has_text="owner/fond").locator(f"a[href*='={column}']")
+        )
+        number = link.inner_text()
+        link.click()
+        lost = int((rows["outcome"] == "loss").sum())
+        expect(view.locator(".rmlab-status")).to_contain_text(f"{lost:,} of {len(rows):,} comparisons lost")
+        assert column != "math" or number == f"{(rows['outcome'] == 'win').mean():.3f}"
+    filtering = page.locator("input.filter").first
+    filtering.fill("longe")
+    assert page.locator("table.sortable").first.locator("tbody tr:not([hidden]) td.model").all_inner_texts() == [
+        "longest"
+    ]
+    filtering.fill("")
+    page.locator("table.sortable").first.get_by_role("button", name="hard", exact=True).click()
+    column = page.locator("table.sortable").first.locator("thead th").all_inner_texts()
+    place = [text.strip(" ▲▼") for text in column].index("hard")
+    values = page.locator("table.sortable").first.locator(f"tbody td:nth-child({place + 1})").all_inner_texts()
+    assert values == sorted(values, reverse=True)

@@ -233,7 +233,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("torch", "score"), ("voila", "lab"), ("httpx", "judge"), ("tritonclient", "triton")]
+    ("name", "extra"), [("torch", "score"), ("nh3", "lab"), ("httpx", "judge"), ("tritonclient", "triton")]
 )
 def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra, tmp_path):
     address = ["--url", "http://127.0.0.1:9", "-q"]
@@ -241,9 +241,9 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
         "score": ["score", "mini", str(tmp_path), "-q"],
         "judge": ["judge", "mini", "a/b", *address],
         "triton": ["score", "mini", "a/b", "--kind", "triton", *address],
-        "lab": ["explore", str(rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv"))],
+        "lab": ["explore", "--no-open", rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv")],
     }[extra]
-    code = BLOCKED.format(name=name, words=words)
+    code = BLOCKED.format(name=name, words=list(map(str, words)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"pip install -e '.[{extra}]' in the clone" in done.stderr.splitlines()[-1], done.stderr

@@ -1,12 +1,9 @@
 """What the shell shows of demo, help, doctor and explorer: whole lines, in words that fit the mistake."""
 
-import json
-import sys
-
 import pytest
 
+import rmlab
 from rmlab import baselines
-from rmlab.widgets import page
 
 
 def test_the_demo_fits_a_terminal(main, tmp_path):
@@ -24,7 +21,7 @@ def test_no_summary_of_a_command_is_cut(main, monkeypatch):
     code, out, _ = main("--help")
     assert code == 0
     assert "..." not in out.split("Commands:")[1]
-    assert "explore  Serve the explorer as a page on this machine." in out
+    assert "explore  Write the explorer as one HTML file and open it." in out
 
 
 @pytest.mark.parametrize("name", sorted(baselines.ALL))
@@ -42,9 +39,9 @@ def test_the_doctor_of_a_baseline_suggests_no_download(main, name):
     [
         (
             ["explore", "{here}/nowhere/scores.csv"],
-            "{here}/nowhere/scores.csv: no such file or folder ({here} is there)",
+            "{here}/nowhere/scores.csv: no result files there",
         ),
-        (["explore", "{here}"], "{here}: no score file"),
+        (["explore", "{here}"], "{here}: no result files there"),
         (["score", "{here}", "longest"], "{here}: a folder"),
         (["score", "{here}/nowhere", "longest"], "{here}/nowhere: no such file"),
         (["doctor", "{here}/nowhere"], "{here}/nowhere': no such folder"),
@@ -56,9 +53,13 @@ def test_a_wrong_path_is_said_to_be_what_it_is(main, tmp_path, words, message):
     assert message.format(here=tmp_path) in err
 
 
-def test_the_page_has_a_title_and_runs_this_python(tmp_path):
-    file = page.write_notebook(tmp_path, tmp_path / "my scores", None)
-    metadata = json.loads(file.read_text())["metadata"]
-    assert metadata["title"] == "my scores: rmlab explorer"
-    kernel = json.loads((tmp_path / "kernels" / metadata["kernelspec"]["name"] / "kernel.json").read_text())
-    assert kernel["argv"][0] == sys.executable
+def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    rmlab.write_scores(rmlab.score(rmlab.load("mini"), "longest"), tmp_path / "scores.csv")
+    code, out, _ = main("explore", tmp_path / "scores.csv", "-o", tmp_path / "e.html")
+    assert (code, out) == (0, "")
+    assert opened == [(tmp_path / "e.html").as_uri()]
+    assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
+    assert main("explore", tmp_path / "scores.csv", "-o", tmp_path / "e.html", "--no-open")[0] == 0
+    assert len(opened) == 1

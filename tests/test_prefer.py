@@ -103,7 +103,6 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
 
 def test_a_store_keeps_scores_and_comparisons_apart(tmp_path):
     from rmlab.report import write_report
-    from rmlab.widgets.page import read
 
     frame = load("mini")
     pairs = prefer(frame, Judge("owner/name"), store=tmp_path / "store")
@@ -113,7 +112,6 @@ def test_a_store_keeps_scores_and_comparisons_apart(tmp_path):
     scores = score(frame, "longest", store=tmp_path / "store")
     pd.testing.assert_frame_equal(read_scores(tmp_path / "store"), scores)
     pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), pairs)
-    pd.testing.assert_frame_equal(read(tmp_path / "store")[0], scores)
     text = write_report(tmp_path / "store", tmp_path / "report.html").read_text(encoding="utf-8")
     assert "owner/name" in text
     assert "longest" in text

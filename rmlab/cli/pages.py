@@ -75,21 +75,30 @@ def write_html_report(
 
 
 def explore_scores(
-    scores: Annotated[Path, typer.Argument(help="Score file, or a folder of them such as a store.")],
+    scores: Annotated[list[str], typer.Argument(help="Files, globs or folders of scores and pairs of one benchmark.")],
     responses: Annotated[Path | None, typer.Option(help="The benchmark's files; else loaded by name.")] = None,
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8866,
-    host: Annotated[str, typer.Option(help="Address to listen on; this machine only unless changed.")] = "127.0.0.1",
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("explorer.html"),
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Serve the explorer as a page on this machine.
-
-    Its address holds a token, without which nobody sees the page. Stop it with Ctrl+C.
+    """Write the explorer as one HTML file and open it.
 
     \b
     Examples:
       rmlab explore scores
-      rmlab explore scores.csv --responses data/rm-bench --port 9000
+      rmlab explore scores.csv --responses data/rm-bench -o rm-bench.html --no-open
     """
-    from rmlab.widgets import serve
+    import webbrowser
 
-    serve(scores, responses=responses, port=port, host=host, open_browser=open_browser)
+    from rmlab.benchmarks import load
+    from rmlab.report.page import write_explorer
+    from rmlab.report.results import read_results
+    from rmlab.tables import DataError
+
+    tables = read_results(scores).tables
+    if len(tables) > 1:
+        raise DataError(f"scores: results of {len(tables)} benchmarks {list(tables)}. Give the files of one.")
+    ((benchmark, table),) = tables.items()
+    file = write_explorer(table, load(benchmark, path=responses), out, title=f"{benchmark}: rmlab explorer")
+    say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
+    if open_browser:
+        webbrowser.open(file.resolve().as_uri())

@@ -1,32 +1,27 @@
-"""Results of several benchmarks as one HTML file."""
+"""A report on any number of models and several benchmarks as one HTML file."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from urllib.parse import quote
 
 import pandas as pd
 
 from rmlab import metrics, plots
 from rmlab.baselines import is_baseline
-from rmlab.benchmarks import benchmark_of, known
-from rmlab.io.native import sha256
+from rmlab.benchmarks import benchmark_of
 from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
-from rmlab.plots import plot_best_of, plot_leaderboard, plot_subsets, plot_ties, tie_points
-from rmlab.records import __version__, write_file
 from rmlab.report import page
-from rmlab.report.browsing import browsing, has_styles
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.report.results import Paths, Results, read_results
-from rmlab.tables import DataError
-from rmlab.text import escape_html, visible
+from rmlab.report.results import Paths, Results, provenance_rows, read_results
+from rmlab.report.tables import CAPTION
+from rmlab.tables import LEVELS, DataError
+from rmlab.text import visible
+from rmlab.widgets.comparisons import Comparisons
 
-__all__ = ["write_report"]
-
-_PANELS = 6  # models drawn one by one: the best
-_BARS = 30  # models in the figure of easy, normal, hard
+_MOST_PANELS = 6  # models with a figure of their own: the best
+_MOST_BARS = 30  # models in the figure of easy, normal, hard
 _LEVELS = (
     "easy: the chosen answer has the fancier style, so that style helps; normal: both have the same style; hard: the "
     "rejected answer has the fancier one. From plain to fancy: concise, plain, markdown."
@@ -43,133 +38,194 @@ def write_report(
     title: str = "Reward models",
     seed: int = 0,
 ) -> Path:
-    """Write one HTML file with a section for each benchmark in `source`, and return its path.
+    """Write one HTML file with a section for each benchmark.
 
-    `source`: a folder, a glob or a list of result files (any that `read_scores` or `read_pairs` understands), or a
-    table of scores or pairs. Each section has the leaderboard with intervals, groups and baselines, sorted by a click
-    and filtered by name, and the benchmark's figures (matrices and levels; subsets, best-of-n curves and Ties) with
-    their numbers to download. A number of the leaderboard, or a cell of a model's matrix, leads to the prompts that it
-    counts, and these to the scores and outcomes of their answers; the address in the browser says what is shown, so it
-    can be passed on. How the models were scored is told where the files have their provenance.
-    `responses` adds the baselines that need the texts, for the benchmarks that it holds. With `texts` prompts, answers
-    and notes are in the page, too, up to `text_limit` MiB a benchmark: beyond it those of a random sample of the
-    prompts, and the page says how many. Without it the page holds no text of the benchmark.
-    The file needs no network and nothing beside it, runs no script but its own, and all names from files are escaped.
-    The same input gives the same bytes. Raises DataError where nothing can be read, naming the file, and for `texts`
-    without `responses`.
+    A section has the leaderboard with intervals, groups and baselines, sorted by a click and filtered by name, and the
+    benchmark's figures with their numbers to download. A number of the leaderboard leads to the explorer of the prompts
+    that it counts. The address in the browser says what is shown, so it can be passed on. The file needs no network and
+    runs no script but its own; the same input gives the same bytes.
+
+    Parameters
+    ----------
+    source : path, sequence of paths or DataFrame
+        A folder, a glob or a list of result files (any that `read_scores` or `read_pairs` understands), or a table of
+        scores or pairs.
+    out : path
+        The file to write, ending in .html or .htm.
+    responses : DataFrame, optional
+        The texts of benchmarks in `source`: they add the baselines that read them.
+    texts : bool
+        Whether prompts, answers and notes of `responses` are in the page.
+    text_limit : float
+        MiB of text of a benchmark in the page; beyond it those of a random sample of the prompts, and the page says how
+        many.
+    title : str
+        Heading of the page.
+    seed : int
+        Seed of the random baseline and of the sample of prompts.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    DataError
+        Where nothing can be read, for another suffix of `out`, and for `texts` without `responses`.
+
+    Notes
+    -----
+    Where no model has all domains of a benchmark, the section falls back to those that are there, each domain alike,
+    and says so in its title. Where the scores of all models are too large for a page, their prompts are left out.
     """
+    if Path(out).suffix.lower() not in (".html", ".htm"):
+        raise DataError(f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board).")
     if texts and responses is None:
-        raise DataError("texts: there are no texts; pass responses=rmlab.load(...), the benchmark that was scored")
+        raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
     if not text_limit > 0:
-        raise DataError(f"text_limit: {text_limit!r}; give the MiB of text that a benchmark may take, more than 0")
+        raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
     results = read_results(source)
-    limit = text_limit if texts else 0.0
-    sections = [_section(name, results, _texts(responses, name), limit, seed) for name in list(results.tables)]
-    return write_file(Path(out).expanduser(), page.page(title, sections, _footer(results.files)))
+    sections, explorers = [], []
+    for name in list(results.tables):
+        has_texts = responses is not None and (responses["benchmark"] == name).any()
+        benchmark_texts = responses[responses["benchmark"] == name] if responses is not None and has_texts else None
+        section, explorer = _section(name, results, benchmark_texts, text_limit if texts else 0.0, seed)
+        sections.append(section)
+        explorers += [explorer] if explorer is not None else []
+    return page.write_page(out, title, sections, explorers, results.files)
 
 
-def _texts(responses: pd.DataFrame | None, benchmark: str) -> pd.DataFrame | None:
-    if responses is None or benchmark not in set(responses["benchmark"]):
-        return None
-    return responses[responses["benchmark"] == benchmark]
-
-
-def _section(name: str, results: Results, responses: pd.DataFrame | None, limit: float, seed: int) -> tuple[str, str]:
-    # Taken out: a table of millions of rows is not kept beside the one with baselines.
-    whole = with_baselines(results.tables.pop(name), responses, seed=seed)
-    board = leaderboard(whole, common=True, seed=seed)
-    models = int((board["kind"] == "model").sum())
-    said = "1 model" if models == 1 else f"{models} models"
+def _section(
+    name: str, results: Results, responses: pd.DataFrame | None, text_limit: float, seed: int
+) -> tuple[dict[str, object], page.Explorer | None]:
+    # Taken out: a table of millions of rows is not held beside the one with baselines.
+    table = with_baselines(results.tables.pop(name), responses, seed=seed)
+    board, average = _ranked(table, seed)
+    title = page.benchmark_title(name)
+    warning = ""
+    if average == "domains":
+        present = ", ".join(visible(domain) for domain in dict.fromkeys(table["domain"]))
+        title, warning = (
+            f"{title}: {present} only",
+            f"Parts are missing ({_reason(table)}): the score averages {present}.",
+        )
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    # Before the prompts, whose lists stay until the page is written.
-    figures = list(_figures(name, file, whole, board))
-    found = browsing(whole, responses, texts=limit > 0, limit=limit, seed=seed)
-    parts = [
-        f"<p>{said}, {int(board['n_prompts'].max()):,} prompts. {page.download(board, f'{file}-leaderboard')} "
-        f'<a class="prompts" href="#b={escape_html(quote(visible(name)))}">Look at the prompts</a></p>',
-        page.board_html(board, name, found.columns),
-        _explained(name, whole),
-        page.provenance_html(results.provenance.get(name, {})),
-        *figures,
-        page.browse_html(name, _title(name), found),
-    ]
-    return _title(name), "".join(parts)
+    n_models = int((board["kind"] == "model").sum())
+    data = Comparisons(table, responses)
+    explorer = (
+        None if page.is_too_large(data) else page.explorer_data(data, text_limit=text_limit, average=average, seed=seed)
+    )
+    if explorer is None:
+        warning = f"{warning} The prompts of {n_models:,} models are left out of this page.".strip()
+    hub = benchmark_of(table).hub
+    section: dict[str, object] = {
+        "title": title,
+        "counts": f"{n_models:,} model{'' if n_models == 1 else 's'}, {int(board['n_prompts'].max()):,} prompts.",
+        "download": page.download_data(board, f"{file}-leaderboard"),
+        "prompts": visible(name) if explorer else "",
+        "warning": warning,
+        "board": page.board_rows(board, _links(data) if explorer else {}, name),
+        "caption": CAPTION,
+        "explanation": _explanation(data),
+        "source": hub
+        and {"link": f"https://huggingface.co/datasets/{hub.repo}", "repo": hub.repo, "revision": hub.revision[:12]},
+        "provenance": provenance_rows(results.provenance.get(name, {})),
+        "figures": list(_figures(file, table, board, average)),
+    }
+    return section, explorer
 
 
-def _explained(name: str, table: pd.DataFrame) -> str:
-    """What the columns are, and where the benchmark is."""
-    one = benchmark_of(table)
-    parts = [_LEVELS] if has_styles(table) else []
-    if one.sections:
-        parts += [f"{column}: {', '.join(subsets)}." for column, subsets in one.sections.items()]
-    at = page.hub_link(one.hub.repo, "datasets/") if one.hub is not None else ""
-    source = f" Data: {at} at {escape_html(one.hub.revision[:12])}." if one.hub is not None and at else ""
-    return f'<p class="note">{escape_html(" ".join(parts))}{source}</p>' if parts or source else ""
-
-
-def _title(name: str) -> str:
-    return known()[name].title if name in known() else name
-
-
-def _figures(name: str, file: str, whole: pd.DataFrame, board: pd.DataFrame) -> Iterator[str]:
+def _ranked(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
+    """The leaderboard, of the domains that are there where no model has all of them."""
+    board = leaderboard(table, common=True, seed=seed)
     if board["overall"].notna().any():
-        drawn = plot_leaderboard(board)
-        caption = f"{_title(name)}: overall score with its 95 % interval."
-        yield page.figure_html(
-            drawn, board[["model", "kind", "overall", "low", "high", "group"]], f"{file}-overall", caption
-        )
-    best = [m for m in board["model"] if not is_baseline(m)][:_PANELS]
-    blind = [m for m in board["model"] if is_baseline(m)][:1]
-    if benchmark_of(whole).needs == "scores":
-        yield from _best_of_figures(file, whole[whole["model"].isin([*best, *blind])])
-    elif has_styles(whole):
-        shown = [*[m for m in board["model"] if not is_baseline(m)][:_BARS], *filter(is_baseline, board["model"])]
-        yield from _style_figures(file, whole, [*best, *blind], shown)
+        return board, "benchmark"
+    fallback = leaderboard(table, common=True, seed=seed, average="domains")
+    return (fallback, "domains") if fallback["overall"].notna().any() else (board, "benchmark")
 
 
-def _drawn(models: Iterable[str]) -> str:
-    """Which models a figure shows, in words."""
-    blind = [is_baseline(model) for model in models]
-    own = len(blind) - sum(blind)
-    best = "the model" if own == 1 else f"the best {own} models" if own == _PANELS else f"{own} models"
-    return " and ".join([*([best] if own else []), *(["a baseline"] if any(blind) else [])])
+def _reason(table: pd.DataFrame) -> str:
+    return str(metrics.summary(table, common=True)["reason"].iloc[0])
 
 
-def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[str]:
-    found = metrics.estimates(scores)
-    subsets = found[found["quantity"] == "subset"]
-    caption = f"Subset by subset: {_drawn(scores['model'].unique())}; dotted: random scores."
-    yield page.figure_html(plot_subsets(subsets), subsets, f"{file}-subsets", caption)
-    tied = scores["domain"] == TIES
-    curve = metrics.best_of_curve(scores[~tied]) if not tied.all() else None
+def _links(data: Comparisons) -> dict[str, dict[str, str]]:
+    """Column of the leaderboard to what its number counts, as fields of the explorer's selection."""
+    benchmark = data.benchmark
+    domains = {visible(domain): {"domain": visible(domain)} for domain in data.prompts["domain"].unique()}
+    subsets = {
+        benchmark.subset_names.get(name, name): {"subset": visible(name)} for name in data.prompts["subset"].unique()
+    }
+    sections = {name: {"subset": name} for name in benchmark.sections}
+    levels = {level: {"level": level} for level in LEVELS} if (data.cell >= 0).all() else {}
+    return {"overall": {}, **subsets, **domains, **sections, **levels}
+
+
+def _explanation(data: Comparisons) -> str:
+    sections = [f"{name}: {', '.join(subsets)}." for name, subsets in data.benchmark.sections.items()]
+    return " ".join([*([_LEVELS] if (data.cell >= 0).all() else []), *sections])
+
+
+def _figures(file: str, table: pd.DataFrame, board: pd.DataFrame, average: Average) -> Iterator[dict[str, object]]:
+    if board["overall"].isna().all():
+        return
+    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
+    caption = "Overall score with its 95 % interval."
+    yield page.figure_data(plots.plot_leaderboard(board), numbers, f"{file}-overall", caption)
+    models = [model for model in board["model"] if not is_baseline(model)]
+    baselines = [model for model in board["model"] if is_baseline(model)]
+    panels = [*models[:_MOST_PANELS], *baselines[:1]]
+    if benchmark_of(table).needs == "scores":
+        yield from _best_of_figures(file, table[table["model"].isin(panels)])
+    elif (table["style" if "style" in table else "chosen_style"]).notna().all():
+        yield from _style_figures(file, table, panels, [*models[:_MOST_BARS], *baselines], average)
+
+
+def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
+    numbers = metrics.estimates(scores)
+    subsets = numbers[numbers["quantity"] == "subset"]
+    caption = f"Subset by subset: {_described(list(scores['model'].unique()))}; dotted: random scores."
+    yield page.figure_data(plots.plot_subsets(subsets), subsets, f"{file}-subsets", caption)
+    is_tie = scores["domain"] == TIES
+    curve = None if is_tie.all() else metrics.best_of_curve(scores[~is_tie])
     if curve is not None:
-        yield page.figure_html(
-            plot_best_of(curve), curve, f"{file}-best-of", "The right answer among n; dotted: chance."
-        )
-    if tied.any():
+        caption = "The right answer among n; dotted: chance."
+        yield page.figure_data(plots.plot_best_of(curve), curve, f"{file}-best-of", caption)
+    if is_tie.any():
         detail = metrics.ties_detail(scores)
         caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
-        yield page.figure_html(plot_ties(detail), tie_points(detail), f"{file}-ties", caption)
+        yield page.figure_data(plots.plot_ties(detail), plots.tie_points(detail), f"{file}-ties", caption)
 
 
-def _style_figures(file: str, table: pd.DataFrame, panels: list[str], bars: list[str]) -> Iterator[str]:
-    # Tables may have millions of rows: models are left out only where some are, and the rows of the result are ordered.
-    drawn = table if set(bars) == set(table["model"].unique()) else table[table["model"].isin(bars)]
-    found = metrics.accuracy(drawn, by=["model", "level"])
-    average: Average = "domains" if found["accuracy"].isna().all() else "benchmark"
-    note = " Parts are missing: the mean of the domains that are there." if average == "domains" else ""
-    found = metrics.accuracy(drawn, by=["model", "level"], average=average)
-    levels = pd.concat([found[found["model"] == model] for model in bars], ignore_index=True)
-    caption = "Easy, normal and hard: the longer the line, the more style decides." + note
-    yield page.figure_html(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
-    few = pd.concat([table[table["model"] == model] for model in panels])
-    cells = metrics.accuracy(few, by=["model", "chosen_style", "rejected_style"], average=average)
-    caption = f"Style against substance: {_drawn(panels)}." + note
-    yield page.figure_html(plots.plot_matrices(few, average=average), cells, f"{file}-matrices", caption)
+def _style_figures(
+    file: str, table: pd.DataFrame, panels: Sequence[str], bars: Sequence[str], average: Average
+) -> Iterator[dict[str, object]]:
+    of_bars = _of_models(table, bars)
+    levels = metrics.accuracy(of_bars, by=["model", "level"], average=average)
+    caption = "Easy, normal and hard: the longer the line, the more style decides."
+    yield page.figure_data(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
+    of_panels = _of_models(table, panels)
+    cells = metrics.accuracy(of_panels, by=["model", "chosen_style", "rejected_style"], average=average)
+    caption = f"Style against substance: {_described(panels)}."
+    yield page.figure_data(plots.plot_matrices(of_panels, average=average), cells, f"{file}-matrices", caption)
 
 
-def _footer(files: list[Path]) -> str:
-    rows = "".join(f"<li>{escape_html(path.name)} <code>{sha256(path)}</code></li>" for path in files)
-    read = "1 file" if len(files) == 1 else f"{len(files)} files"
-    listed = f"<details><summary>{read} read (SHA-256)</summary><ul>{rows}</ul></details>" if files else ""
-    return f'<p class="note">Made by rmlab {__version__}.</p>{listed}'
+def _of_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
+    """The rows of some models, in the order of these."""
+    rows = table[table["model"].isin(models)]
+    order = rows["model"].map({model: place for place, model in enumerate(models)})
+    return rows.iloc[order.argsort(kind="stable")]
+
+
+def _described(models: Sequence[str]) -> str:
+    """Which models a figure shows, in words."""
+    n_models = sum(not is_baseline(model) for model in models)
+    best = (
+        "the model"
+        if n_models == 1
+        else f"the best {n_models} models"
+        if n_models == _MOST_PANELS
+        else f"{n_models} models"
+    )
+    parts = ([best] if n_models else []) + (["a baseline"] if len(models) > n_models else [])
+    return " and ".join(parts)

@@ -1,191 +1,179 @@
-"""One HTML page that opens offline: no address outside itself, figures inline, everything that is not ours escaped."""
+"""One HTML page that opens offline: no address outside itself, figures inline, texts and names escaped."""
 
 import base64
 import hashlib
 import io
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import quote, urlencode
 
+import numpy as np
 import pandas as pd
 
-from rmlab.report import formats
-from rmlab.report.browsing import Browsing, embedded
+from rmlab.benchmarks.registry import known
+from rmlab.io.native import sha256
+from rmlab.metrics.weights import Average
+from rmlab.records import __version__, write_file
+from rmlab.report import tables
 from rmlab.report.figures import whole_figure
-from rmlab.report.results import versions_of
-from rmlab.scorers.base import Provenance
-from rmlab.text import escape_html, format_csv, visible
+from rmlab.text import format_csv, visible
+from rmlab.widgets.comparisons import Comparisons
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["board_html", "browse_html", "download", "figure_html", "hub_link", "page", "provenance_html"]
-
-_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
-_HUB = "https://huggingface.co/"
-_ABOUT = (
-    "model",
-    "reference",
-    "revision",
-    "dtype",
-    "device",
-    "convention",
-    "template",
-    "head",
-    "mode",
-    "form",
-    "started",
-)
-_LONGEST = 60  # letters of a value in the table of provenance
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
+_MIB = 2**20
+_MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
 
 
-def page(title: str, sections: list[tuple[str, str]], footer: str) -> str:
-    """The whole page. `sections`: heading (plain text) and body (HTML of this module's making)."""
-    style, script = (files("rmlab.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = "; ".join(
-        ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{allowed}'",
-         "base-uri 'none'", "form-action 'none'"]
-    )  # fmt: skip
-    links = "".join(f'<a href="#s{i}">{escape_html(name)}</a>' for i, (name, _) in enumerate(sections))
-    parts = [
-        f'<section id="s{i}"><h2>{escape_html(name)}</h2>{body}</section>' for i, (name, body) in enumerate(sections)
-    ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
-        f"<title>{escape_html(title)}</title><style>{style}</style></head><body>\n"
-        f"<h1>{escape_html(title)}</h1><nav>{links}</nav>\n" + "\n".join(parts) + f"\n{_BROWSE}\n"
-        f"<footer>{footer}</footer>\n<script>{script}</script></body></html>\n"
+class Explorer(TypedDict):
+    """The explorer of one benchmark in a page; `note` says which texts are there."""
+
+    benchmark: str
+    title: str
+    note: str
+    data: str
+
+
+def write_page(
+    out: str | PathLike[str],
+    title: str,
+    sections: Sequence[Mapping[str, object]],
+    explorers: Sequence[Explorer],
+    sources: Sequence[Path] = (),
+) -> Path:
+    """Write the page, its only script allowed by its hash."""
+    from jinja2 import Environment, PackageLoader
+
+    scripts = [("rmlab.widgets", "explorer.js"), ("rmlab.report", "page.js")]
+    styles = [("rmlab.report", "page.css"), ("rmlab.widgets", "explorer.css")]
+    script, style = (
+        "".join(files(package).joinpath(name).read_text("utf-8") for package, name in parts)
+        for parts in (scripts, styles)
     )
-
-
-_FIELDS = (
-    ("b", "benchmark"), ("model", "model"), ("other", "beside it"), ("column", "number"), ("chosen", "chosen style"),
-    ("rejected", "rejected style"), ("outcome", "outcome"),
-)  # fmt: skip
-_SELECTS = "".join(f'<label>{said}<select name="{name}"></select></label>' for name, said in _FIELDS)
-_BROWSE = (
-    '<section id="browse" hidden><h2>The prompts behind a number</h2><p class="note" id="said"></p>'
-    f'<form id="filters">{_SELECTS}<label>search<input name="q" type="search"></label></form><div id="matrix"></div>'
-    '<p id="count" aria-live="polite"></p><div class="split"><div><div id="list" class="scroll"></div>'
-    '<button type="button" id="more" hidden>more</button></div><article id="detail"></article></div></section>'
-)
-
-
-def browse_html(name: str, title: str, found: Browsing) -> str:
-    """The data of one benchmark for the part of the page that shows its prompts."""
-    return (
-        f'<script type="application/json" data-benchmark="{escape_html(name)}" data-title="{escape_html(title)}" '
-        f'data-said="{escape_html(found.said)}">{embedded(found.data)}</script>'
+    template = Environment(loader=PackageLoader("rmlab.report", "."), autoescape=True).get_template("page.html")
+    html = template.render(
+        title=visible(title),
+        sections=sections,
+        explorers=explorers,
+        style=style,
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        files=[{"name": visible(path.name), "digest": sha256(path)} for path in sources],
+        version=__version__,
     )
+    return write_file(Path(out).expanduser(), html)
 
 
-def board_html(board: pd.DataFrame, benchmark: str = "", linked: Collection[str] = ()) -> str:
-    """A leaderboard as a table that is sorted by a click on its head and filtered by name.
+def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | PathLike[str], *, title: str) -> Path:
+    """Write a page with nothing but the explorer of scores or pairs and all their texts."""
+    return write_page(out, title, [], [explorer_data(Comparisons(table, responses), text_limit=np.inf)])
 
-    Cells sort by their exact value; a number in one of the columns `linked` leads to the prompts of `benchmark` that it
-    counts.
+
+def explorer_data(data: Comparisons, *, text_limit: float, average: Average = "benchmark", seed: int = 0) -> Explorer:
+    """The explorer's data as lines of JSON: all columns, then a line for each prompt with its texts.
+
+    `text_limit`: MiB of texts; beyond it those of a random sample of prompts, of each domain as many as its share.
     """
-    cells = formats.shown(board)
-    scores, chance = set(formats.score_columns(board)), formats.chance_of(board)
-    heads = "".join(
-        f'<th scope="col"{_class(c)}><button type="button">{escape_html(formats.heading(c))}</button></th>'
-        for c in cells.columns
-    )
-    rows = []
-    for place in range(len(board)):
-        row = []
-        for column in cells.columns:
-            exact = board[column].iloc[place]
-            style = f' style="{formats.shade(exact, chance)}"' if column in scores else ""
-            value = "" if pd.isna(exact) else escape_html(str(exact))
-            text = escape_html(str(cells[column].iloc[place]))
-            if column == "model":
-                text = hub_link(str(exact)) or text
-            elif visible(column) in linked and text:
-                text = _to_prompts(text, benchmark, str(board["model"].iloc[place]), column)
-            row.append(f'<td{_class(column)}{style} data-v="{value}">{text}</td>')
-        blind = ' class="baseline"' if board["kind"].iloc[place] == "baseline" else ""
-        rows.append(f"<tr{blind}>{''.join(row)}</tr>")
-    table = f"board-{hashlib.sha256(benchmark.encode()).hexdigest()[:8]}"
-    return (
-        '<p class="filtering"><label>Show models with '
-        f'<input class="filter" type="search" data-table="{table}"></label>'
-        '</p><div class="wide" tabindex="0" role="region" aria-label="leaderboard">'
-        f'<table class="sortable" id="{table}">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="note">{escape_html(formats.CAPTION)}</p>'
+    numbers, note = _sample_prompts(data, text_limit, seed)
+    chosen = set(numbers.tolist())
+    lines = [data.payload(average=average, as_text=True)]
+    lines += [data.texts(number) if number in chosen else {} for number in range(len(data.prompts))]
+    name = str(data.prompts["benchmark"].iloc[0])
+    return Explorer(
+        benchmark=visible(name),
+        title=f"{benchmark_title(name)}: the prompts behind a number",
+        note=note,
+        data="\n".join(_to_json(line) for line in lines),
     )
 
 
-def hub_link(model: str, kind: str = "") -> str:
-    """A model (or, with kind "datasets/", a data set) as a link to its page on the hub; nothing for another name."""
-    if not _ON_HUB.fullmatch(model):
-        return ""
-    return f'<a href="{_HUB}{kind}{quote(model)}" rel="noopener noreferrer">{escape_html(model)}</a>'
+def is_too_large(data: Comparisons) -> bool:
+    """Whether the numbers of all models would make a page that no browser opens."""
+    return data.outcome.size + 4 * (0 if data.score is None else data.score.size) > _MOST_NUMBERS
 
 
-def provenance_html(about: Mapping[str, Provenance]) -> str:
-    """How the models were scored, one row each: what their provenance says of revision, template, number type, date."""
-    if not about:
-        return '<p class="note">Nothing is known about how the models were scored: no provenance beside the files.</p>'
-    known = [name for name in _ABOUT if any(_value(one, name) for one in about.values())]
-    heads = "".join(f'<th scope="col" class="left">{escape_html(name)}</th>' for name in ["name", *known, "versions"])
-    rows = "".join(
-        f'<tr><th scope="row" class="left">{escape_html(name)}</th>'
-        + "".join(f'<td class="left">{escape_html(_value(one, column))}</td>' for column in [*known, "versions"])
-        + "</tr>"
-        for name, one in about.items()
-    )
-    return (
-        '<details><summary>How the models were scored</summary><div class="scroll"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-    )
+def board_rows(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> dict[str, object]:
+    """A leaderboard for the template: cells sort by their exact value, numbers lead to the prompts that they count."""
+    texts = tables.printed_leaderboard(board)
+    scores, chance = set(tables.score_columns(board)), tables.chance_of(board)
+    kinds = {"model": "model", "group": "group"}
+    columns = []
+    for name in texts.columns:
+        kind = kinds.get(name, "")
+        values = ["" if pd.isna(value) else visible(value) for value in board[name]]
+        styles = [tables.shade(value, chance) for value in board[name]] if name in scores else [""] * len(board)
+        columns.append(
+            [
+                {"kind": kind, "text": visible(text), "value": value, "style": style}
+                for text, value, style in zip(texts[name], values, styles, strict=True)
+            ]
+        )
+        for cell, model in zip(columns[-1], board["model"], strict=True):
+            if name == "model" and _HUB_NAME.fullmatch(model):
+                cell |= {"link": f"https://huggingface.co/{quote(model)}", "hub": "yes"}
+            elif name in links and cell["text"]:
+                cell["link"] = "#" + urlencode({"b": visible(benchmark), "models": visible(model), **links[name]})
+    baseline = (board["kind"] == "baseline").tolist()
+    rows = [
+        {"cells": cells, "baseline": blind} for cells, blind in zip(zip(*columns, strict=True), baseline, strict=True)
+    ]
+    return {
+        "columns": [{"kind": kinds.get(name, ""), "title": visible(tables.heading(name))} for name in texts.columns],
+        "rows": rows,
+    }
 
 
-def figure_html(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> str:
-    """A figure (or that of an Axes) as an inline PNG, with caption and numbers to download; closes the figure."""
+def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> dict[str, object]:
+    """A figure (or that of an Axes) as PNG, with caption and numbers to download; closes the figure."""
     import matplotlib.pyplot as plt
 
-    whole = whole_figure(figure)
-    buffer = io.BytesIO()
+    whole, buffer = whole_figure(figure), io.BytesIO()
     whole.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
     plt.close(whole)
     image = base64.b64encode(buffer.getvalue()).decode()
-    return (
-        f'<figure><img alt="{escape_html(caption)}" src="data:image/png;base64,{image}">'
-        f"<figcaption>{escape_html(caption)} {download(table, name)}</figcaption></figure>"
-    )
+    return {"image": image, "caption": visible(caption), "download": download_data(table, name)}
 
 
-def download(table: pd.DataFrame, name: str) -> str:
-    """A link that saves a table as CSV, from the page itself."""
+def download_data(table: pd.DataFrame, name: str) -> dict[str, str]:
+    """A table as CSV, to be saved from the page itself."""
     text = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
-    data = base64.b64encode(text.encode()).decode()
-    file = escape_html(name)
-    return f'<a download="{file}.csv" href="data:text/csv;base64,{data}">Numbers (CSV)</a>'
+    return {"name": visible(name), "data": base64.b64encode(text.encode()).decode()}
 
 
-def _to_prompts(text: str, benchmark: str, model: str, column: str) -> str:
-    at = urlencode({"b": visible(benchmark), "model": visible(model), "column": visible(column)})
-    return f'<a href="#{escape_html(at)}">{text}</a>'
+def benchmark_title(name: str) -> str:
+    """A benchmark's name in print; of data of one's own the name itself."""
+    return visible(known()[name].title if name in known() else name)
 
 
-def _value(about: Provenance, name: str) -> str:
-    """One entry of a provenance as text; versions as "name version"."""
-    if name == "versions":
-        found = versions_of(about)
-        return ", ".join(f"{package} {version}" for package, version in found.items())
-    value = about.get(name)
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+def _to_json(value: object) -> str:
+    """JSON as it may stand in a script element: plain ASCII without an end tag or a comment."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_UNSAFE)
 
 
-def _class(column: str) -> str:
-    return {"model": ' class="model"', "group": ' class="left group"'}.get(column, "")
+def _sample_prompts(data: Comparisons, limit: float, seed: int) -> tuple[np.ndarray, str]:
+    """The prompts whose texts are in the page, and a sentence that says how many they are."""
+    if data.responses is None or not limit:
+        return np.array([], int), "Without texts: scores and outcomes only."
+    size = np.array([len(text) for text in data.searchable]) / _MIB
+    n_prompts = len(size)
+    if size.sum() <= limit:
+        return np.arange(n_prompts), f"With the texts of all {n_prompts:,} prompts ({size.sum():.1f} MiB)."
+    order = np.random.default_rng(seed).permutation(n_prompts)
+    domain = data.prompts["domain"].iloc[order]
+    # A prompt's place within its domain, as a share of the domain, so that each prefix has its part of all domains.
+    place = domain.groupby(domain).cumcount() / domain.groupby(domain).transform("size")
+    order = order[np.argsort(place.to_numpy(), kind="stable")]
+    sample = order[np.cumsum(size[order]) <= limit]
+    note = (
+        f"With the texts of {len(sample):,} of {n_prompts:,} prompts ({size[sample].sum():.1f} of {size.sum():.1f} MiB)"
+    )
+    return sample, f"{note}, drawn at random, as many of each domain as its share."

@@ -1,6 +1,6 @@
-"""Files of scores and pairs as tables of one benchmark each, with what their provenance says of the models."""
+"""Files of scores and pairs as tables of one benchmark each, with the provenance of their models."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from os import PathLike
 from pathlib import Path
@@ -13,10 +13,24 @@ from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
 from rmlab.tables import DataError, check_pairs, check_scores
-
-__all__ = ["Paths", "Results", "read_results", "versions_of"]
+from rmlab.text import visible
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+_PROVENANCE = (
+    "model",
+    "reference",
+    "revision",
+    "dtype",
+    "device",
+    "convention",
+    "template",
+    "head",
+    "mode",
+    "form",
+    "started",
+)
+_LONGEST = 60  # letters of a value in the table of provenance
 
 
 class Results(NamedTuple):
@@ -29,48 +43,59 @@ class Results(NamedTuple):
 
 def read_results(source: Paths | pd.DataFrame) -> Results:
     """All results in `source`: a folder, a glob, a list of files, or a table of scores or pairs."""
-    files = [] if isinstance(source, pd.DataFrame) else _files(source)
-    frames = [_checked(source)] if isinstance(source, pd.DataFrame) else [_read(path) for path in files]
-    about: dict[str, dict[str, Provenance]] = {}
+    paths = [] if isinstance(source, pd.DataFrame) else _result_files(source)
+    frames = [_check_table(source)] if isinstance(source, pd.DataFrame) else [_read_table(path) for path in paths]
+    parts: dict[str, list[pd.DataFrame]] = {}
+    provenance: dict[str, dict[str, Provenance]] = {}
     for frame in frames:
-        known = frame.attrs.get("provenance", {})
-        for name, model in frame[["benchmark", "model"]].drop_duplicates().itertuples(index=False):
-            about.setdefault(str(name), {}).update({model: known[model]} if model in known else {})
-    return Results(_by_benchmark(frames), files, about)
+        by_model = frame.attrs.get("provenance", {})
+        for name, part in frame.groupby("benchmark", sort=False):
+            parts.setdefault(str(name), []).append(part)
+            models = {model: by_model[model] for model in part["model"].unique() if model in by_model}
+            provenance.setdefault(str(name), {}).update(models)
+    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, provenance)
 
 
-def _checked(table: pd.DataFrame) -> pd.DataFrame:
+def provenance_rows(provenance: Mapping[str, Provenance]) -> dict[str, list[list[str]] | list[str]]:
+    """How the models were scored, as columns and rows of texts: revision, template, number type, date, versions."""
+    columns = [name for name in _PROVENANCE if any(_format_value(entry.get(name)) for entry in provenance.values())]
+    rows = [
+        [visible(model), *(_format_value(entry.get(name)) for name in columns), _format_versions(entry)]
+        for model, entry in provenance.items()
+    ]
+    return {"columns": ["name", *columns, "versions"], "rows": rows}
+
+
+def _check_table(table: pd.DataFrame) -> pd.DataFrame:
     checked = check_scores(table, allow_missing=True) if "score" in table.columns else check_pairs(table)
-    own = checked.copy(deep=False)
-    own.attrs = dict(table.attrs)
-    return own
+    checked.attrs = dict(table.attrs)
+    return checked
 
 
-def _files(source: Paths) -> list[Path]:
+def _result_files(source: Paths) -> list[Path]:
     if not isinstance(source, str | PathLike):
-        return [path for one in source for path in _files(one)]
+        return [path for entry in source for path in _result_files(entry)]
     path = Path(source).expanduser()
     if path.is_file():
         return [path]
-    folder = path.is_dir()
-    candidates = path.rglob("*") if folder else map(Path, glob(str(path), recursive=True))
-    files = sorted(candidate for candidate in candidates if _is_result(candidate))
-    if not files:
+    candidates = path.rglob("*") if path.is_dir() else map(Path, glob(str(path), recursive=True))
+    paths = sorted(candidate for candidate in candidates if _is_result(candidate))
+    if not paths:
         hint = (
-            "it looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end"
-            if folder and any(path.glob("*/*.records"))
-            else f"expected {', '.join(SUFFIXES)}, such as rmlab score ... -o writes"
+            "It looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end."
+            if path.is_dir() and any(path.glob("*/*.records"))
+            else f"Expected {', '.join(SUFFIXES)}, such as rmlab score ... -o writes."
         )
-        raise DataError(f"{path}: no result files there; {hint}")
-    return files
+        raise DataError(f"{path}: no result files there. {hint}")
+    return paths
 
 
 def _is_result(path: Path) -> bool:
-    named = path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.name.endswith(SIDECAR)
-    return named and path.is_file() and not any(path.parent.glob("*.records"))
+    is_table = path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.name.endswith(SIDECAR)
+    return is_table and path.is_file() and not any(path.parent.glob("*.records"))
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_table(path: Path) -> pd.DataFrame:
     try:
         return io.read_scores(path, allow_missing=True)
     except DataError as error:
@@ -80,27 +105,22 @@ def _read(path: Path) -> pd.DataFrame:
             raise error from None
 
 
-def _by_benchmark(frames: list[pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    found: dict[str, list[pd.DataFrame]] = {}
-    for frame in frames:
-        names = frame["benchmark"].unique()
-        for name in names:
-            part = frame if len(names) == 1 else frame[frame["benchmark"] == name]
-            found.setdefault(str(name), []).append(part)
-    return {name: _one_table(parts) for name, parts in found.items()}
-
-
-def _one_table(parts: list[pd.DataFrame]) -> pd.DataFrame:
+def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    has_scores = ["score" in part.columns for part in parts]
+    if not all(has_scores) and any(has_scores):
+        parts = [metrics.pairs(part) if scored else part for part, scored in zip(parts, has_scores, strict=True)]
     for part in parts:
         part.attrs = {}
-    scored = ["score" in part.columns for part in parts]
-    if not all(scored) and any(scored):
-        parts = [metrics.pairs(part) if has else part for part, has in zip(parts, scored, strict=True)]
-    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0].reset_index(drop=True)
+    return pd.concat(parts, ignore_index=True)
 
 
-def versions_of(about: Provenance) -> dict[str, str]:
-    """The packages that a provenance names, and their versions."""
-    found = about.get("versions")
-    named = {str(package): str(version) for package, version in found.items()} if isinstance(found, dict) else {}
-    return named | ({"rmlab": str(about["rmlab"])} if "rmlab" in about else {})
+def _format_versions(entry: Provenance) -> str:
+    versions = entry.get("versions")
+    named = dict(versions) if isinstance(versions, dict) else {}
+    named |= {"rmlab": entry["rmlab"]} if "rmlab" in entry else {}
+    return _format_value([f"{package} {version}" for package, version in named.items()], len(str(named)))
+
+
+def _format_value(value: object, longest: int = _LONGEST) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return visible(text if len(text) <= longest else f"{text[: longest - 1]}…")
