@@ -169,7 +169,7 @@ def test_page_and_kernel_share_one_selection(view, tiny, scores, responses):
     asked = explore(scores, responses, scorer=tiny)
     asked.widget.send = lambda message, buffers=None: replies.append(message)
     for kind, content in (("texts", {"prompt": 0}), ("search", {"text": "Rome"}), ("tokens", {"answer": 0})):
-        asked._answer(asked.widget, {"id": kind, "kind": kind, **content}, [])
+        asked.answer_page(asked.widget, {"id": kind, "kind": kind, **content}, [])
     assert [reply["id"] for reply in replies] == ["texts", "search", "tokens"]
     assert len(replies[0]["answer"]["answers"]) == 6
     assert set(replies[2]["answer"]["method"]) == {"token"}
@@ -179,7 +179,7 @@ def test_page_and_kernel_share_one_selection(view, tiny, scores, responses):
 
     broken_view = explore(scores, responses, scorer=broken)
     broken_view.widget.send = lambda message, buffers=None: replies.append(message)
-    broken_view._answer(broken_view.widget, {"id": "x", "kind": "tokens", "answer": 0}, [])
+    broken_view.answer_page(broken_view.widget, {"id": "x", "kind": "tokens", "answer": 0}, [])
     assert replies[-1]["error"] == "RuntimeError: no memory"
 
 

@@ -48,7 +48,7 @@ HOSTILE_FORMULAS = [
 ]
 HOSTILE += [form.replace("X", formula) for formula in HOSTILE_FORMULAS for form in ("$X$", "\\(X\\)", "\\[\nX\n\\]")]
 HOSTILE += [f"[x]({formula}) ![${formula}$](y)" for formula in HOSTILE_FORMULAS[:7]]
-MATHS = {tag for tag in markup._TAGS if tag.startswith("m")}
+MATHS = {tag for tag in markup.TAGS if tag.startswith("m")}
 
 
 class Checker(HTMLParser):
@@ -59,9 +59,9 @@ class Checker(HTMLParser):
         self.text = ""
 
     def handle_starttag(self, tag, attrs):
-        assert tag in markup._TAGS, tag
+        assert tag in markup.TAGS, tag
         for name, value in attrs:
-            assert name in {"title", "class"} or name in markup._ATTRIBUTES.get(tag, ()), (tag, name)
+            assert name in {"title", "class"} or name in markup.ATTRIBUTES.get(tag, ()), (tag, name)
             assert name not in ("style", "href", "src", "xmlns")
             assert not name.startswith("on")
             assert name != "class" or re.fullmatch(r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value), value

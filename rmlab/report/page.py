@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
-_MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
+MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
 
 
 class Explorer(TypedDict):
@@ -98,7 +98,7 @@ def explorer_data(data: Comparisons, *, text_limit: float, average: Average = "b
 
 def is_too_large(data: Comparisons) -> bool:
     """Whether the numbers of all models would make a page that no browser opens."""
-    return data.outcome.size + 4 * (0 if data.score is None else data.score.size) > _MOST_NUMBERS
+    return data.outcome.size + 4 * (0 if data.score is None else data.score.size) > MOST_NUMBERS
 
 
 def board_rows(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> dict[str, object]:

@@ -157,7 +157,7 @@ class View:
         widget = _widget_class()(
             data=self.data.payload() | {"hasTokens": self._scorer is not None}, selection=_as_state(self._selection)
         )
-        widget.on_msg(self._answer)
+        widget.on_msg(self.answer_page)
         widget.observe(self._selected_on_page, "selection")
         return widget
 
@@ -165,7 +165,7 @@ class View:
         self._selection = check_selection(self.data, Selection(**change["new"]))  # type: ignore[arg-type]
         self.__dict__.pop("_matches", None)
 
-    def _answer(self, widget: "AnyWidget", message: dict[str, object], buffers: list[bytes]) -> None:
+    def answer_page(self, widget: "AnyWidget", message: dict[str, object], buffers: list[bytes]) -> None:
         """Answer a question of the page; an error is shown there, since nobody reads a callback's traceback."""
         answers: dict[str, Callable[[], object]] = {
             "texts": lambda: self.data.texts(int(str(message["prompt"]))),

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 LIMIT = 20_000
 """Characters of one text that are shown."""
 
-_TAGS = {
+TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "span"),
     *("ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td"),
     *("math", "mi", "mn", "mo", "mtext", "mspace", "mrow", "mstyle", "mfrac", "msup", "msub", "msubsup", "mover"),
     *("munder", "munderover", "msqrt", "mroot", "mtable", "mtr", "mtd", "mpadded", "mphantom", "menclose"),
 }
 # MathML without links, styles, classes, colours and enclosed HTML.
-_ATTRIBUTES = {
+ATTRIBUTES = {
     tag: set(names.split())
     for tag, names in {
         "span": "title",
@@ -117,8 +117,8 @@ def _clean(html: str) -> str:
     spans = {*STANDARD_TYPES.values(), "rmlab-link", "rmlab-image", "rmlab-math", "rmlab-display"}
     cleaned = nh3.clean(
         html,
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
+        tags=TAGS,
+        attributes=ATTRIBUTES,
         allowed_classes={"span": spans, "p": {"rmlab-written"}},
         attribute_filter=lambda tag, name, value: (
             value if name in _TEXT_ATTRIBUTES or _VALUE.fullmatch(value) else None
