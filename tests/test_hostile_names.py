@@ -129,30 +129,6 @@ def cli_judge(world):
         yield world.run("judge", asked, "m", "--url", server.url, "--name", PAYLOAD, "-q", "-o", world.folder / "j.csv")
 
 
-<<<<<<< HEAD
-=======
-def cli_usage(world):
-    """What typer says of wrong words, which it repeats; log lines, and errors that nobody foresaw."""
-    import logging
-
-    yield world.run(SHORT)
-    yield world.run("score", "mini", "longest", f"--{SHORT}")
-    yield world.run("explore", "x", "--out", SHORT)
-    yield world.run("score", "mini", "a/b", "--weight", SHORT)
-    handler = logging.StreamHandler(io.StringIO())
-    handler.setFormatter(cli.terminal.OneLine())
-    yield handler.format(logging.LogRecord("x", logging.WARNING, "", 0, "%s", (PAYLOAD,), None)) + "\n"
-
-    def surprise(*words, **options):
-        raise KeyError(PAYLOAD) from ValueError(PAYLOAD)
-
-    world.monkeypatch.setattr("rmlab.benchmarks.load", surprise)
-    told = world.run("score", "mini", "longest")
-    assert "Traceback" in told
-    yield told
-
-
->>>>>>> 210f79c (One explorer: a plain module of JavaScript for Jupyter, reports and the page of rmlab explore; Voila goes)
 def progress_bar(world):
     import sys
 
@@ -195,7 +171,6 @@ WRITERS = {
 
 
 MAY = {
-<<<<<<< HEAD
     *re.findall(
         r"\S+",
         "alt aria-label aria-live charset class colspan content data-benchmark data-said data-table data- "
@@ -203,12 +178,6 @@ MAY = {
         "tabindex title type ",
     )
 }
-=======
-    "alt", "aria-label", "charset", "class", "colspan", "content", "data-v", "download", "href", "http-equiv", "id",
-    "data-benchmark", "hidden",
-    "lang", "name", "rel", "role", "rowspan", "scope", "src", "style", "tabindex", "title", "type",
-}  # fmt: skip
->>>>>>> 210f79c (One explorer: a plain module of JavaScript for Jupyter, reports and the page of rmlab explore; Voila goes)
 
 
 class Page(HTMLParser):
