@@ -82,8 +82,6 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     _refuse(frame, ~is_text, "responses", "response", "a non-empty string")
     is_prompt = np.array([isinstance(prompt, str) or is_conversation(prompt) for prompt in frame["prompt"]], bool)
     _refuse(frame, ~is_prompt, "responses", "prompt", "a string or a list of messages with 'role' and 'content'")
-    for column in ("prompt", "response"):
-        _refuse_broken_text(frame, "responses", column)
     return frame
 
 
@@ -163,10 +161,8 @@ def check_match(scores: pd.DataFrame, responses: pd.DataFrame) -> None:
     unmatched = ~keys[0].isin(keys[1])
     if unmatched.any():
         key = _values(scores, KEY, int(unmatched.argmax()))
-        raise DataError(
-            f"scores: {unmatched.sum()} of {len(scores)} rows have no text in responses, first {key}. "
-            "Pass the responses that were scored."
-        )
+        message = f"scores: {unmatched.sum()} of {len(scores)} rows have no text in responses, first {key}."
+        raise DataError(f"{message} Pass the responses that were scored.")
 
 
 def level(chosen_style: pd.Series | pd.Categorical, rejected_style: pd.Series | pd.Categorical) -> pd.Categorical:
@@ -296,9 +292,7 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         present = ", ".join(map(str, list(frame.columns)[:20]))
-        raise DataError(
-            f"{table}: missing columns {missing}; present: {present}. Such a table comes from {_SOURCE[table]}."
-        )
+        raise DataError(f"{table}: missing columns {missing}; present: {present}. It comes from {_SOURCE[table]}.")
 
 
 def is_conversation(prompt: object) -> bool:
@@ -331,10 +325,8 @@ def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     """Raise DataError where rows repeat a key."""
     repeated = frame.duplicated(key).to_numpy()
     if repeated.any():
-        raise DataError(
-            f"{table}: {int(repeated.sum())} rows repeat a key, first {_values(frame, key, int(repeated.argmax()))}. "
-            f"The columns {key} must be unique: number several answers in their slots, rename a model, drop copies."
-        )
+        first = _values(frame, key, int(repeated.argmax()))
+        raise DataError(f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies.")
 
 
 def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -351,11 +343,16 @@ def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         if (column in CLOSED or column in _STRINGS) and frame[column].dtype == object:
             is_scalar = frame[column].map(pd.api.types.is_scalar).to_numpy(bool)
             _refuse(frame, ~is_scalar, table, column, "a text or a number")
-        if column in CLOSED:
-            typed[column] = _to_categorical(frame, column, table)
+        if column not in CLOSED and frame[column].dtype == object:  # columns of strings hold UTF-8 only
+            _refuse(frame, frame[column].map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
+        if column in CLOSED and (column == "label" or frame[column].dtype != CLOSED[column]):
+            dtype = CLOSED[column]
+            codes = dtype.categories.get_indexer(pd.Index(frame[column]))
+            is_wrong = (codes < 0) & ((column == "label") | frame[column].notna().to_numpy())
+            _refuse(frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}")
+            typed[column] = pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
         elif column in _STRINGS:
             _refuse(frame, frame[column].isna().to_numpy(), table, column, "given")
-            _refuse_broken_text(frame, table, column)
             typed[column] = frame[column].astype("str")
         elif column.endswith("slot"):
             slots = _numbers(frame, column, table)
@@ -368,16 +365,6 @@ def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     return frame
 
 
-def _to_categorical(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
-    values, dtype = frame[column], CLOSED[column]
-    if values.dtype == dtype and column != "label":
-        return values
-    codes = dtype.categories.get_indexer(pd.Index(values))
-    is_missing = values.isna().to_numpy() & (column != "label")
-    _refuse(frame, (codes < 0) & ~is_missing, table, column, f"one of {', '.join(dtype.categories)}")
-    return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
-
-
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64]:
     """A column as floats, NaN where missing; a value that is no number is refused."""
     values = frame[column]
@@ -387,11 +374,6 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
         is_number = values.notna() | texts.isna() | (texts.str.lower() == "nan")
         _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
     return np.asarray(values.astype("float64"), np.float64)
-
-
-def _refuse_broken_text(frame: pd.DataFrame, table: str, column: str) -> None:
-    if frame[column].dtype == object:  # columns of strings hold UTF-8 only
-        _refuse(frame, frame[column].map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
 
 
 def _refuse(

@@ -282,8 +282,13 @@ def _cluster_sums(
     share = (np.abs(item_weight) * blocks.n) @ in_cluster
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.nan_to_num(share / share.sum(axis=1, keepdims=True))
-    stratum, stratum_of_pool = _strata(blocks, weight.shape[1], n_clusters)
-    n_strata = int(stratum_of_pool.max(initial=-1)) + 1
+    # Pools that share a cluster are connected, and form a stratum.
+    same_cluster = np.diff(blocks.cluster) == 0
+    links = (np.ones(same_cluster.sum()), (blocks.pool[:-1][same_cluster], blocks.pool[1:][same_cluster]))
+    graph = sparse.coo_array(links, shape=(weight.shape[1], weight.shape[1]))
+    n_strata, stratum_of_pool = sparse.csgraph.connected_components(graph, directed=False)
+    stratum = np.zeros(n_clusters, np.intp)
+    stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
     in_stratum = indicator(stratum, n_strata)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Bell and McCaffrey (2002), working independence: 1 / (sum h^2 + sum over pairs of
@@ -293,7 +298,7 @@ def _cluster_sums(
         df = 1 / (h**2 @ in_stratum + (q @ in_stratum) ** 2 - q**2 @ in_stratum)
     # A negative weight turns the bounds over.
     ends = np.sort([weight * pool_bounds[:, 0], weight * pool_bounds[:, 1]], axis=0)
-    limits = ends @ indicator(stratum_of_pool, n_strata).toarray()
+    limits = ends @ indicator(stratum_of_pool.astype(np.intp), n_strata).toarray()
     sums = ClusterSums(
         influence=(item_weight * residual * factor) @ in_cluster,
         contribution=(item_weight * blocks.total) @ in_cluster,
@@ -303,17 +308,6 @@ def _cluster_sums(
         width=float((limits[1] - limits[0]).sum(axis=-1).max(initial=0.0)),
     )
     return sums, limits
-
-
-def _strata(blocks: _Blocks, n_pools: int, n_clusters: int) -> tuple[IntArray, IntArray]:
-    """Stratum of each cluster and of each pool: pools that share a cluster are connected."""
-    same_cluster = np.diff(blocks.cluster) == 0
-    links = (np.ones(same_cluster.sum()), (blocks.pool[:-1][same_cluster], blocks.pool[1:][same_cluster]))
-    graph = sparse.coo_array(links, shape=(n_pools, n_pools))
-    stratum_of_pool = sparse.csgraph.connected_components(graph, directed=False)[1]
-    stratum = np.zeros(n_clusters, np.intp)
-    stratum[blocks.cluster] = stratum_of_pool[blocks.pool]
-    return stratum, stratum_of_pool.astype(np.intp)
 
 
 def _interval(

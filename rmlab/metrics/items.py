@@ -106,10 +106,10 @@ class Items:
         if lacks.any():
             worst = int(lacks.sum(axis=1).argmax())
             key = self.frame[[c for c in ITEM if c in self.frame]].iloc[int(lacks[worst].argmax())].to_dict()
-            raise DataError(
-                f"table: {self.models[worst]!r} lacks {lacks[worst].sum()} of {len(self.frame)} items that others "
-                f"have, first {key}. Pass common=True to use the {int((~lacks.any(axis=0)).sum())} that all have."
+            message = (
+                f"table: {self.models[worst]!r} lacks {lacks[worst].sum()} of {len(self.frame)} items, first {key}."
             )
+            raise DataError(f"{message} Pass common=True to use the {(~lacks.any(axis=0)).sum()} that all models have.")
 
 
 def pairs(scores: pd.DataFrame) -> pd.DataFrame:
@@ -134,15 +134,20 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
         If a prompt of a model has answers of one label only.
     """
     scores = tables.check_scores(scores, allow_missing=True)
-    chosen, rejected = _cross_answers(scores)
+    prompt, _ = group_codes(scores, ["model", *PROMPT])
+    n_rejected, is_chosen = count_labels(scores, prompt)[1], (scores["label"] == "chosen").to_numpy()
+    # Each chosen answer as often as its prompt has rejected ones, beside these, in the order of the scores.
+    chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
+    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]
+    first_rejected, repeats = (np.cumsum(n_rejected) - n_rejected)[prompt[chosen]], n_rejected[prompt[chosen]]
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    chosen, rejected = np.repeat(chosen, repeats), rejected[np.repeat(first_rejected, repeats) + offset]
     score = scores["score"].to_numpy()
     with np.errstate(over="ignore"):  # finite scores may lie further apart than a float reaches: refused below
         margin = score[chosen] - score[rejected]
     if np.isinf(margin).any():
         row = scores.iloc[chosen[int(np.isinf(margin).argmax())]][["model", *PROMPT]].to_dict()
-        raise DataError(
-            f"scores: margins are beyond 1.8e308, first {row}. Divide all scores of the model by one number."
-        )
+        raise DataError(f"scores: margins are beyond 1.8e308, first {row}. Divide the model's scores by one number.")
     styles = [scores["style"].array[rows] for rows in (chosen, rejected)]
     slots = [scores["slot"].to_numpy()[rows] for rows in (chosen, rejected)]
     extra = tables.prompt_columns(scores, tables.SCORES) if len(scores.columns) > len(tables.SCORES) else []
@@ -154,19 +159,6 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     return tables.copy_provenance(scores, frame)
 
 
-def _cross_answers(scores: pd.DataFrame) -> tuple[IntArray, IntArray]:
-    """Rows (chosen, rejected) of every chosen x rejected answer within a prompt, in the order of the scores."""
-    prompt, _ = group_codes(scores, ["model", *PROMPT])
-    n_rejected = count_labels(scores, prompt)[1]
-    is_chosen = (scores["label"] == "chosen").to_numpy()
-    chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
-    rejected = rejected[np.argsort(prompt[rejected], kind="stable")]
-    start = (np.cumsum(n_rejected) - n_rejected)[prompt[chosen]]
-    repeats = n_rejected[prompt[chosen]]
-    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    return np.repeat(chosen, repeats), rejected[np.repeat(start, repeats) + offset]
-
-
 def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntArray]:
     """Chosen and rejected answers of each prompt; DataError where a prompt has answers of one label only."""
     is_chosen, n_prompts = (scores["label"] == "chosen").to_numpy(), int(prompt.max(initial=-1)) + 1
@@ -174,10 +166,7 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
     one_sided = (n_chosen == 0) | (n_rejected == 0)
     if one_sided.any():
         row = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]].iloc[0].to_dict()
-        raise DataError(
-            f"scores: {int(one_sided.sum())} prompts have answers of one label only, first {row}. "
-            "Score a chosen and a rejected answer of each prompt."
-        )
+        raise DataError(f"scores: {one_sided.sum()} prompts have answers of one label only, first {row}. Score both.")
     return n_chosen, n_rejected
 
 
@@ -274,6 +263,11 @@ def build_items(
     defining = list(dict.fromkeys([*(c for c in ("domain", *_DESCRIBED) if c in frame), *by]))
     cell, cell_rows = group_codes(frame, defining)
     cells = frame[defining].iloc[cell_rows].reset_index(drop=True)
+    style_code: IntArray = np.full(len(cells), NO_STYLE)
+    if "chosen_style" in cells:
+        styles = [pd.Categorical(cells[f"{label}_style"], dtype=tables.STYLE).codes for label in tables.LABELS]
+        level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
+        style_code = np.where(np.minimum(*styles) < 0, NO_STYLE + 1 + level, 3 * styles[0] + styles[1]).astype(np.intp)
     return Items(
         models=rows["model"].iloc[model_rows].tolist(),
         frame=frame,
@@ -282,7 +276,7 @@ def build_items(
         prompt=group_codes(frame, [c for c in PROMPT if c in frame])[0],
         cluster=group_codes(frame, cluster)[0],
         cell=cell,
-        cells=cells.assign(style_code=_style_codes(cells)),
+        cells=cells.assign(style_code=style_code),
         bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
     )
 
@@ -302,14 +296,3 @@ def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequenc
     for argument, name in [*(("by", name) for name in by), *(("cluster", name) for name in cluster)]:
         if name not in rows.columns:
             raise DataError(f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}.")
-
-
-def _style_codes(cells: pd.DataFrame) -> IntArray:
-    """Code of each cell's pair of styles: 3 * chosen + rejected, or NO_STYLE, or NO_STYLE + 1 + level."""
-    if "chosen_style" not in cells:
-        return np.full(len(cells), NO_STYLE, np.intp)
-    chosen, rejected = (
-        pd.Categorical(cells[c], dtype=tables.STYLE).codes.astype(np.intp) for c in ("chosen_style", "rejected_style")
-    )
-    level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
-    return np.where((chosen < 0) | (rejected < 0), NO_STYLE + 1 + level, 3 * chosen + rejected).astype(np.intp)

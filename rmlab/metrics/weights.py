@@ -100,13 +100,6 @@ class Prepared:
     items: Items
     parts: Parts
 
-    def require_same(self) -> None:
-        """Raise DataError where some models lack items that others have.
-
-        Items that weigh nothing for a model, such as prior sets that it was not run on, may be absent.
-        """
-        self.items.require_same((self.parts.weight != 0)[:, self.parts.of_cell[self.items.cell]])
-
     def weights(self) -> Weights:
         """Every number, named by quantity (overall, section, domain, subset, level, cell) and name."""
         benchmark, items, parts = self.benchmark, self.items, self.parts
@@ -160,6 +153,7 @@ def prepare(
     by: Sequence[str] = (),
     cluster: str | Sequence[str] | None = None,
     require_complete: bool = True,
+    min_models: int = 0,
 ) -> Prepared:
     """Items and parts of scores or pairs of one benchmark.
 
@@ -182,6 +176,9 @@ def prepare(
     require_complete : bool
         Whether prompts must have all their items, and the overall score every part of the benchmark. If not, a table of
         one domain (or subset), such as `pairs[pairs.domain == "chat"]`, is that domain by itself.
+    min_models : int
+        How many models a comparison needs, each with all items; items that weigh nothing for a model, such as prior
+        sets that it was not run on, may be absent. 0: no comparison.
 
     Returns
     -------
@@ -196,11 +193,12 @@ def prepare(
     items = items.common() if common else items
     parts = benchmark.parts(items, average, options)
     if not require_complete and average == "benchmark" and len(parts.names) > 1:
-        for column in ("subset", "domain"):
-            values = items.cells[column].unique()
-            if len(values) == 1:
-                parts = replace(domain_parts(items, "domains"), label=f"{values[0]} alone")
-                break
+        alone = [values[0] for c in ("subset", "domain") if len(values := items.cells[c].unique()) == 1]
+        parts = replace(domain_parts(items, "domains"), label=f"{alone[0]} alone") if alone else parts
+    if len(items.models) < min_models:
+        raise DataError(f"table: only the model {items.models}; a comparison needs 2. Add another with pd.concat.")
+    if min_models:
+        items.require_same((parts.weight != 0)[:, parts.of_cell[items.cell]])
     return Prepared(benchmark, items, parts)
 
 
@@ -250,10 +248,8 @@ def domain_parts(items: Items, average: Average) -> Parts:
         return weighted_parts(items, domains, dict.fromkeys(domains, 1.0), label="domains")
     without = [domain for domain in domains if domain not in average]
     if without:
-        raise DataError(
-            f"average: no weight for domain {without[0]!r}; {tables.nearest(without[0], list(average))}. "
-            "Give every domain a weight (0 leaves it out), or use average='domains'."
-        )
+        allowed = tables.nearest(without[0], list(average))
+        raise DataError(f"average: no weight for domain {without[0]!r}; {allowed}. Weigh every domain, if only with 0.")
     if not (min(average.values()) >= 0 and 0 < sum(average.values()) < np.inf):
         raise ValueError(f"average: weights {dict(average)}; none may be negative, and not all zero")
     return weighted_parts(items, domains, average, label="given weights")

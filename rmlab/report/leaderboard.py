@@ -57,8 +57,7 @@ def leaderboard(
         For several benchmarks in one table, and for models scored on different items unless `common`.
     """
     entries = with_baselines(_check_table(table), responses, seed=seed)
-    prepared = prepare(entries, average, ties, common, options, cluster=cluster)
-    prepared.require_same()
+    prepared = prepare(entries, average, ties, common, options, cluster=cluster, min_models=1)
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
     is_blind = np.array([is_baseline(name) for name in overall.models])
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")

@@ -1,17 +1,16 @@
 """Two models on a benchmark: differences with one test and its interval, equivalence, agreement, and flips."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.accuracies import group_weights
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, Items, as_pairs, comparison_items
-from rmlab.metrics.weights import Average, Prepared, Weights, overall_weights, prepare
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items
+from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import ITEM, DataError, IntArray
 
@@ -71,9 +70,8 @@ def compare(
     """
     columns = [] if by is None else [by] if isinstance(by, str) else list(by)
     selected = select_models(table, a, b)
-    prepared = prepare_models(
-        table if common else selected, average, ties, common, options, by=columns, cluster=cluster
-    )
+    table = table if common else selected
+    prepared = prepare(table, average, ties, common, options, by=columns, cluster=cluster, min_models=2)
     weights, models = group_weights(prepared, columns), prepared.items.models
     frame = _compare_pairs(prepared.items, weights, ([models.index(a)], [models.index(b)]), confidence)
     for place, column in enumerate(columns):
@@ -108,7 +106,7 @@ def compare_all(
         the pairs of models, for pairs with a content-blind baseline over all pairs; two models share a letter in `rank`
         exactly where it is not below 1 - confidence.
     """
-    prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
+    prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
     items = prepared.items
     first, second = np.triu_indices(len(items.models), 1)
     frame = _compare_pairs(items, overall_weights(items, prepared.parts), (first, second), confidence)
@@ -202,25 +200,6 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     return merged.loc[merged["outcome_a"] != merged["outcome_b"], order].reset_index(drop=True)
 
 
-def prepare_models(
-    table: pd.DataFrame,
-    average: Average,
-    ties: str | None,
-    common: bool,
-    options: Mapping[str, str],
-    *,
-    by: Sequence[str] = (),
-    cluster: str | None = None,
-) -> Prepared:
-    """`prepare` for tables of several models, which must have been scored on the same items."""
-    prepared = prepare(table, average, ties, common, options, by=by, cluster=cluster)
-    models = prepared.items.models
-    if len(models) < 2:
-        raise DataError(f"table: only the model {models}; a comparison needs 2. Add another with pd.concat.")
-    prepared.require_same()
-    return prepared
-
-
 def select_models(table: pd.DataFrame, a: str, b: str | None) -> pd.DataFrame:
     """The rows of the models `a` and `b`; DataError where they are the same or not in the table."""
     tables.require_columns(table, ["model"], "pairs")
@@ -249,7 +228,12 @@ def _compare_pairs(
     for number, mean in enumerate(weights.means):
         difference = differences(result, first, second, number=number, confidence=confidence)
         counted = np.concatenate([items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
-        agreement, n_pairs = _count_agreement(items.outcome[:, counted], first, second)
+        outcome = items.outcome[:, counted]
+        # Counts by matrix products; single precision counts exactly up to 16 million items.
+        flags = [(outcome > MISSING).astype(np.float32), *((outcome == o).astype(np.float32) for o in (LOSS, TIE, WIN))]
+        n_pairs, *n_alike = ((flag @ flag.T)[first, second] for flag in flags)
+        with np.errstate(invalid="ignore"):
+            agreement = (np.sum(n_alike, axis=0) / n_pairs).astype(np.float64)
         value, n_ties, n_prompts = (column[:, number] for column in (result.value, result.n_ties, result.n_prompts))
         columns = {
             "model_a": np.array(result.models, object)[first],
@@ -264,23 +248,12 @@ def _compare_pairs(
             "p_holm": difference.p,
             "agreement": agreement,
             "n_prompts": np.minimum(n_prompts[first], n_prompts[second]),
-            "n_pairs": n_pairs,
+            "n_pairs": n_pairs.astype(np.intp),
             "n_ties_a": n_ties[first],
             "n_ties_b": n_ties[second],
-            "missing": len(counted) - n_pairs,
+            "missing": len(counted) - n_pairs.astype(np.intp),
             "average": result.label,
             "reason": difference.reason,
         }
         frames.append(pd.DataFrame(columns).astype(dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")))
     return pd.concat(frames, ignore_index=True)
-
-
-def _count_agreement(outcome: NDArray[np.int8], first: IntArray, second: IntArray) -> tuple[FloatArray, IntArray]:
-    """Share of items with the same outcome, and number of items that two models answered, by matrix products."""
-    answered = (outcome > MISSING).astype(np.float32)  # single precision counts exactly up to 16 million items
-    n_answered = answered @ answered.T
-    hits = [(outcome == code).astype(np.float32) for code in (LOSS, TIE, WIN)]
-    n_alike = np.sum([hit @ hit.T for hit in hits], axis=0)
-    with np.errstate(invalid="ignore"):
-        agreement = (n_alike / n_answered)[first, second].astype(np.float64)
-    return agreement, n_answered[first, second].astype(np.intp)

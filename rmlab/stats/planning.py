@@ -12,8 +12,8 @@ from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
 from rmlab.metrics.items import FloatArray
-from rmlab.metrics.weights import Average, overall_weights
-from rmlab.stats.comparing import add_hint, prepare_models, select_models
+from rmlab.metrics.weights import Average, overall_weights, prepare
+from rmlab.stats.comparing import add_hint, select_models
 from rmlab.stats.difference import differences
 from rmlab.tables import IntArray
 
@@ -63,7 +63,7 @@ def power(
     _check_shares(power=power, alpha=alpha)
     tables.check_option("adjust", adjust, ("none", "holm"))
     select_models(table, a, b)
-    prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
+    prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
     names = prepared.items.models
     result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), contrasts=[0])
     second = np.array([place for place, name in enumerate(names) if name != a and b in (None, name)])

@@ -7,8 +7,8 @@ from scipy.stats import rankdata
 
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.weights import Average, overall_weights
-from rmlab.stats.comparing import add_hint, prepare_models
+from rmlab.metrics.weights import Average, overall_weights, prepare
+from rmlab.stats.comparing import add_hint
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
 
@@ -48,7 +48,7 @@ def rank(
     ----------
     Holm (1979); Mogstad, Romano, Shaikh and Wilhelm (2024) for sets of ranks; Piepho (2004) for letters.
     """
-    prepared = prepare_models(table, average, ties, common, options, cluster=cluster)
+    prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
     result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), confidence, contrasts=[0])
     uncertainty = {name: getattr(result, name)[:, 0] for name in ("se", "low", "high")}
     counts = {name: getattr(result, name)[:, 0] for name in ("n_prompts", "n_ties", "missing")}
