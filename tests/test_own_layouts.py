@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -76,12 +77,21 @@ def test_texts_and_scores_of_one_file_have_the_same_ids(tmp_path, layout, suffix
     assert scores["model"].unique().tolist() == ["mine"]
 
 
-def test_from_a_file_to_a_report_in_one_command(tmp_path, main):
-    rows = {name: values * 10 for name, values in LAYOUTS["score_chosen"].items()}
-    path = write(rows, tmp_path / "mine.csv")
-    code, _, err = main("report", path, "-o", tmp_path / "report.html")
+@pytest.mark.parametrize("names", [("score_chosen", "score_rejected"), ("good", "bad")])
+def test_from_a_file_to_a_report_and_an_explorer_in_one_command(tmp_path, main, names):
+    rng = np.random.default_rng(0)
+    prompts = [f"What is {n} plus {n}?" for n in range(60)]
+    rows = {"prompt": prompts, "chosen": [f"{2 * n}" for n in range(60)], "rejected": ["One, as everybody knows."] * 60}
+    path = write(rows | {names[0]: rng.normal(size=60), names[1]: rng.normal(2, 1, 60)}, tmp_path / "mine.csv")
+    columns = [] if names[0] == "score_chosen" else ["--column", "chosen_score=good", "--column", "rejected_score=bad"]
+    code, _, err = main("report", path, "-o", tmp_path / "report.html", *columns)
     assert code == 0, err
-    assert "mine" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "mine scores" in page
+    assert "shorter than the rejected one" in page
+    code, _, err = main("explore", path, "-o", tmp_path / "explorer.html", "--no-open", *columns)
+    assert code == 0, err
+    assert "What is 7 plus 7?" in (tmp_path / "explorer.html").read_text(encoding="utf-8")
 
 
 def test_ties_and_empty_winners_keep_the_ids_of_the_others(tmp_path):

@@ -231,7 +231,7 @@ def test_the_same_input_gives_the_same_bytes(page, results, tmp_path, mini):
 
 
 def test_results_come_from_folders_globs_lists_and_tables(results, scores):
-    tables, files, _ = read_results(results)
+    tables, files, *_ = read_results(results)
     assert list(tables) == ["reward-bench-2", "mini", "reward-bench"]
     assert len(files) == 3
     assert list(read_results(str(results / "*.csv"))[0]) == ["mini", "reward-bench"]

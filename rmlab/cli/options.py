@@ -26,6 +26,14 @@ def option(help_text: str, *flags: str, default: object = None, **limits: Any) -
     return field(default=default, metadata={"option": typer.Option(*flags, help=help_text, **limits)})
 
 
+def split_columns(column: list[str] | None) -> dict[str, str | list[str]] | None:
+    """chosen=better, rejected=worse_1, rejected=worse_2 as a mapping: a repeated name has several columns."""
+    sources: dict[str, list[str]] = {}
+    for name, source in _split_pairs(column, "--column", "chosen=better"):
+        sources.setdefault(name, []).append(source)
+    return {name: columns[0] if len(columns) == 1 else columns for name, columns in sources.items()} or None
+
+
 @dataclass(frozen=True)
 class TextOptions:
     """Where the texts are."""
@@ -42,11 +50,7 @@ class TextOptions:
 
         file = Path(benchmark)
         if self.path is None and (file.is_file() or file.suffix.lower() in SUFFIXES):
-            sources: dict[str, list[str]] = {}
-            for name, source in _split_pairs(self.column, "--column", "chosen=better"):
-                sources.setdefault(name, []).append(source)
-            columns = {name: columns[0] if len(columns) == 1 else columns for name, columns in sources.items()}
-            return load_pairs(benchmark, columns=columns or None, winner=self.winner)
+            return load_pairs(benchmark, columns=split_columns(self.column), winner=self.winner)
         if self.column or self.winner:
             raise typer.BadParameter("is for a file of pairs", param_hint="--column, --winner")
         if benchmark not in known() and file.is_dir():

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from rmlab.cli.options import TextOptions, with_shared_options
+from rmlab.cli.options import TextOptions, split_columns, with_shared_options
 from rmlab.cli.terminal import say, say_aligned
+
+_COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
 
 def run_demo(
@@ -46,6 +48,7 @@ def write_html_report(
     ] = False,
     text_limit: Annotated[float, typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts.")] = 20.0,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
+    column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
 ) -> None:
     """Write one HTML file that opens offline.
 
@@ -70,7 +73,15 @@ def write_html_report(
     for frame in frames:
         frame.attrs = {}
     responses = pd.concat(frames, ignore_index=True) if frames else None
-    file = write_report(results, out, responses=responses, texts=include_texts, text_limit=text_limit, title=title)
+    file = write_report(
+        results,
+        out,
+        responses=responses,
+        texts=include_texts,
+        text_limit=text_limit,
+        title=title,
+        columns=split_columns(column),
+    )
     say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
 
 
@@ -79,6 +90,7 @@ def explore_scores(
     responses: Annotated[Path | None, typer.Option(help="The benchmark's files; else loaded by name.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("explorer.html"),
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
 ) -> None:
     """Write the explorer as one HTML file and open it.
 
@@ -94,11 +106,13 @@ def explore_scores(
     from rmlab.report.results import read_results
     from rmlab.tables import DataError
 
-    tables = read_results(scores).tables
-    if len(tables) > 1:
-        raise DataError(f"scores: results of {len(tables)} benchmarks {list(tables)}. Give the files of one.")
-    ((benchmark, table),) = tables.items()
-    file = write_explorer(table, load(benchmark, path=responses), out, title=f"{benchmark}: rmlab explorer")
+    results = read_results(scores, split_columns(column))
+    if len(results.tables) > 1:
+        raise DataError(f"scores: results of {len(results.tables)} benchmarks {[*results.tables]}. Give those of one.")
+    ((benchmark, table),) = results.tables.items()
+    texts = results.texts.get(benchmark) if responses is None else None
+    texts = load(benchmark, path=responses) if texts is None else texts
+    file = write_explorer(table, texts, out, title=f"{benchmark}: rmlab explorer")
     say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
     if open_browser:
         webbrowser.open(file.resolve().as_uri())

@@ -10,11 +10,14 @@ import pandas as pd
 from rmlab import metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
+from rmlab.benchmarks.own_pairs import Columns
+from rmlab.bias import style_differences
 from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.report import page
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.results import Paths, Results, provenance_rows, read_results
+from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.report.tables import CAPTION
 from rmlab.tables import LEVELS, DataError
 from rmlab.text import visible
@@ -37,13 +40,14 @@ def write_report(
     text_limit: float = 20.0,
     title: str = "Reward models",
     seed: int = 0,
+    columns: Columns | None = None,
 ) -> Path:
     """Write one HTML file with a section for each benchmark.
 
-    A section has the leaderboard with intervals, groups and baselines, sorted by a click and filtered by name, and the
-    benchmark's figures with their numbers to download. A number of the leaderboard leads to the explorer of the prompts
-    that it counts. The address in the browser says what is shown, so it can be passed on. The file needs no network and
-    runs no script but its own; the same input gives the same bytes.
+    A section begins with its findings as sentences. It has the leaderboard with intervals, groups and baselines, sorted
+    by a click and filtered by name, and the benchmark's figures with their numbers to download. A number of the
+    leaderboard leads to the explorer of the prompts that it counts. The address in the browser says what is shown, so
+    it can be passed on. The file needs no network and runs no script but its own; the same input gives the same bytes.
 
     Parameters
     ----------
@@ -63,6 +67,8 @@ def write_report(
         Heading of the page.
     seed : int
         Seed of the random baseline and of the sample of prompts.
+    columns : mapping, optional
+        Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score": "good"}.
 
     Returns
     -------
@@ -81,11 +87,13 @@ def write_report(
     """
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise DataError(f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board).")
+    results = read_results(source, columns)
+    if responses is None and results.texts:
+        responses = pd.concat(results.texts.values(), ignore_index=True)
     if texts and responses is None:
         raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
     if not text_limit > 0:
         raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
-    results = read_results(source)
     sections, explorers = [], []
     for name in list(results.tables):
         has_texts = responses is not None and (responses["benchmark"] == name).any()
@@ -111,6 +119,9 @@ def _section(
             f"Parts are missing ({_reason(table)}): the score averages {present}.",
         )
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    has_styles = table["style" if "style" in table else "chosen_style"].notna().any()
+    is_paired = benchmark_of(table).needs == "pairs"
+    described = table if has_styles or responses is None or not is_paired else style_differences(table, responses)
     n_models = int((board["kind"] == "model").sum())
     data = Comparisons(table, responses)
     explorer = (
@@ -125,15 +136,37 @@ def _section(
         "download": page.download_data(board, f"{file}-leaderboard"),
         "prompts": visible(name) if explorer else "",
         "warning": warning,
+        "findings": [visible(text) for text in _findings(described, board)],
         "board": page.board_rows(board, _links(data) if explorer else {}, name),
         "caption": CAPTION,
         "explanation": _explanation(data),
         "source": hub
         and {"link": f"https://huggingface.co/datasets/{hub.repo}", "repo": hub.repo, "revision": hub.revision[:12]},
         "provenance": provenance_rows(results.provenance.get(name, {})),
-        "figures": list(_figures(file, table, board, average)),
+        "figures": [*_figures(file, table, board, average), *_length_figures(file, described, board)],
     }
     return section, explorer
+
+
+def _findings(table: pd.DataFrame, board: pd.DataFrame) -> Iterator[str]:
+    models = board[board["kind"] == "model"]
+    yield from describe_models(table, models["model"].head(MODELS))
+    yield from may_be_first(models)
+
+
+def _length_figures(file: str, pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Accuracy by the length of unlabelled answers, of the best models."""
+    if "length" not in pairs:
+        return
+    best = pairs[pairs["model"].isin(board["model"].head(_MOST_PANELS))]
+    table = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
+    if table.empty:
+        return
+    caption = (
+        "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
+        "prompts, so that a difference between them is not the effect of length alone."
+    )
+    yield page.figure_data(plots.plot_forest(table), table, f"{file}-length", caption)
 
 
 def _ranked(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from rmlab import io, metrics
+from rmlab.benchmarks.own_pairs import Columns, load_pairs, load_scores
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
@@ -34,17 +35,26 @@ _LONGEST = 60  # letters of a value in the table of provenance
 
 
 class Results(NamedTuple):
-    """Scores (pairs, where a file has no scores) by benchmark, files read, and provenance by benchmark and model."""
+    """Scores (pairs, where a file has no scores) by benchmark, files read, and provenance by benchmark and model.
+
+    `texts`: responses by benchmark, where a file of pairs of one's own holds them beside its scores.
+    """
 
     tables: dict[str, pd.DataFrame]
     files: list[Path]
     provenance: dict[str, dict[str, Provenance]]
+    texts: dict[str, pd.DataFrame]
 
 
-def read_results(source: Paths | pd.DataFrame) -> Results:
-    """All results in `source`: a folder, a glob, a list of files, or a table of scores or pairs."""
+def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -> Results:
+    """All results in `source`: a folder, a glob, a list of files, or a table of scores or pairs.
+
+    `columns`: our names to those of files of pairs, as in `rmlab.load_pairs`.
+    """
     paths = [] if isinstance(source, pd.DataFrame) else _result_files(source)
-    frames = [_check_table(source)] if isinstance(source, pd.DataFrame) else [_read_table(path) for path in paths]
+    frames = (
+        [_check_table(source)] if isinstance(source, pd.DataFrame) else [_read_table(path, columns) for path in paths]
+    )
     parts: dict[str, list[pd.DataFrame]] = {}
     provenance: dict[str, dict[str, Provenance]] = {}
     for frame in frames:
@@ -53,7 +63,9 @@ def read_results(source: Paths | pd.DataFrame) -> Results:
             parts.setdefault(str(name), []).append(part)
             models = {model: by_model[model] for model in part["model"].unique() if model in by_model}
             provenance.setdefault(str(name), {}).update(models)
-    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, provenance)
+    texts = {path.stem: _read_texts(path, columns) for path in paths if path.stem in parts}
+    tables = {name: _join_tables(frames) for name, frames in parts.items()}
+    return Results(tables, paths, provenance, {name: frame for name, frame in texts.items() if frame is not None})
 
 
 def provenance_rows(provenance: Mapping[str, Provenance]) -> dict[str, list[list[str]] | list[str]]:
@@ -95,7 +107,10 @@ def _is_result(path: Path) -> bool:
     return is_table and path.is_file() and not any(path.parent.glob("*.records"))
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
+    if columns:
+        scores = load_scores(path, path.stem, columns).assign(model=path.stem)
+        return check_scores(scores, allow_missing=True)
     try:
         return io.read_scores(path, allow_missing=True)
     except DataError as error:
@@ -103,6 +118,14 @@ def _read_table(path: Path) -> pd.DataFrame:
             return io.read_pairs(path)
         except DataError:
             raise error from None
+
+
+def _read_texts(path: Path, columns: Columns | None) -> pd.DataFrame | None:
+    """The texts of a file of pairs; None for a file without texts."""
+    try:
+        return load_pairs(path, columns=columns)
+    except DataError:
+        return None
 
 
 def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:

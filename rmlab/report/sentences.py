@@ -1,7 +1,7 @@
 """Findings as sentences: numbers with n and interval, none whose interval holds its null value."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -9,11 +9,10 @@ from scipy import stats as distributions
 
 from rmlab.bias import style_gap
 from rmlab.metrics import estimates, summary
-from rmlab.metrics.items import as_pairs
 from rmlab.stats import rank
 from rmlab.tables import DataError
 
-_MODELS = 5  # models with sentences of their own, the best by overall score
+MODELS = 5  # models with sentences of their own, the best by overall score
 _NAMES = 8  # names in one sentence
 _MAX_DECIMALS = 6
 _ALPHA = 0.05
@@ -50,16 +49,20 @@ def sentences(table: pd.DataFrame) -> list[str]:
     """
     if {"difference", "model_a", "model_b", "p"} <= {*table.columns}:
         return [_compare_sentence(row) for _, row in table.iterrows() if not math.isnan(row["difference"])]
-    pairs = as_pairs(table)
-    if pairs.empty:
-        raise DataError("table: no rows. Pass scores, pairs or the result of rmlab.compare.")
-    overall = summary(pairs).sort_values("overall", ascending=False, kind="stable", na_position="last")
-    best = overall["model"].head(_MODELS).tolist()
-    numbers = estimates(pairs[pairs["model"].isin(best)])
-    findings: list[str] = []
-    for model in best:
-        findings += _model_sentences(model, numbers[numbers["model"] == model], pairs[pairs["model"] == model])
-    return [*findings, *_tied_models(pairs, overall), *_left_over(pairs)]
+    if not {"score", "outcome", "margin"} & {*table.columns}:
+        raise DataError("table: no scores, pairs or result of rmlab.compare. Pass one of them.")
+    overall = summary(table).sort_values("overall", ascending=False, kind="stable", na_position="last")
+    ranked = overall.dropna(subset=["overall"])["model"]
+    ranks = rank(table[table["model"].isin(ranked)]) if len(ranked) > 1 else pd.DataFrame(columns=["model", "rank_low"])
+    return [*describe_models(table, overall["model"].head(MODELS)), *may_be_first(ranks), *_left_over(overall)]
+
+
+def describe_models(table: pd.DataFrame, models: Iterable[str]) -> Iterator[str]:
+    """Overall score, weakest domain and cost of style of each model, as far as their intervals tell them."""
+    table = table[table["model"].isin([*models])]
+    numbers = estimates(table)
+    for model in models:
+        yield from _model_sentences(model, numbers[numbers["model"] == model], table[table["model"] == model])
 
 
 def format_interval(value: float, low: float, high: float, null: float = 0.0, decimals: int = 3) -> str:
@@ -100,7 +103,7 @@ def _compare_sentence(row: pd.Series) -> str:
     return f"{first} leads {second}{where} by {numbers}."
 
 
-def _model_sentences(model: str, numbers: pd.DataFrame, pairs: pd.DataFrame) -> Iterator[str]:
+def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
     overall = numbers[numbers["quantity"] == "overall"].iloc[0]
     if math.isnan(overall["value"]):
         yield f"{model} has no overall score: {overall['reason']}."
@@ -108,10 +111,10 @@ def _model_sentences(model: str, numbers: pd.DataFrame, pairs: pd.DataFrame) -> 
         interval = format_interval(overall["value"], overall["low"], overall["high"], overall["chance"])
         yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts; chance is {overall['chance']:.2f})."
     yield from _weakest_domain(model, numbers[numbers["quantity"].isin(["domain", "section"])])
-    if pairs["level"].notna().any():
-        yield from _style_cost(model, pairs)
-    elif "length" in pairs:
-        yield from _length_cost(model, pairs)
+    if "level" in [*numbers["quantity"]]:
+        yield from _style_cost(model, table)
+    elif "length" in table:
+        yield from _length_cost(model, table)
 
 
 def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
@@ -131,8 +134,8 @@ def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
         yield f"{model} is weakest in {weakest['name']}: {interval}, {weakest['n_prompts']:,} prompts)."
 
 
-def _style_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
-    gap = style_gap(pairs).iloc[0]
+def _style_cost(model: str, table: pd.DataFrame) -> Iterator[str]:
+    gap = style_gap(table).iloc[0]
     if gap["low"] > 0 or gap["high"] < 0:
         side = "fancier" if gap["gap"] > 0 else "plainer"
         interval = format_interval(gap["gap"], gap["low"], gap["high"])
@@ -163,19 +166,17 @@ def _length_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _tied_models(pairs: pd.DataFrame, overall: pd.DataFrame) -> Iterator[str]:
-    if overall["overall"].notna().sum() < 2:
-        return
-    ranks = rank(pairs[pairs["model"].isin(overall.dropna(subset=["overall"])["model"])])
-    first = ranks[ranks["rank_low"] == 1]["model"].tolist()
+def may_be_first(ranks: pd.DataFrame) -> Iterator[str]:
+    """The models that no test tells from the best, if there are several."""
+    first = ranks.loc[ranks["rank_low"] == 1, "model"].tolist()
     if len(first) > 1:
         names = ", ".join(first[:_NAMES]) + (f" and {len(first) - _NAMES} more" if len(first) > _NAMES else "")
         yield f"{len(first)} of {len(ranks)} models may be first, as no test tells them from the best: {names}."
 
 
-def _left_over(pairs: pd.DataFrame) -> Iterator[str]:
-    n_ties, n_missing = int((pairs["outcome"] == "tie").sum()), int(pairs["outcome"].isna().sum())
+def _left_over(overall: pd.DataFrame) -> Iterator[str]:
+    n_ties, n_missing = int(overall["n_ties"].sum()), int(overall["missing"].sum())
     if n_ties:
-        yield f"{n_ties:,} of {len(pairs):,} comparisons are ties."
+        yield f"{n_ties:,} comparisons of {len(overall)} models are ties."
     if n_missing:
-        yield f"{n_missing:,} of {len(pairs):,} comparisons have no outcome."
+        yield f"{n_missing:,} comparisons of {len(overall)} models have no outcome."
