@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import course
@@ -16,11 +17,28 @@ def _read(path):
     return nbformat.read(path, as_version=4)
 
 
-def _make_labs():
-    spec = importlib.util.spec_from_file_location("make_labs", COURSE / "make_labs.py")
+def _script(name):
+    spec = importlib.util.spec_from_file_location(name, COURSE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_students_get_labs_that_run_to_the_end_and_no_solutions(tmp_path):
+    _script("make_labs").write_labs(tmp_path / "class")
+    assert sorted(path.name for path in (tmp_path / "class").iterdir()) == [*LABS, "course.py"]
+    for name in LABS:
+        cells = [cell for cell in _read(tmp_path / "class" / name).cells if "course.todo" in cell.source]
+        assert all("raises-exception" in cell.metadata.tags for cell in cells)
+
+
+def test_answers_of_a_folder_stand_in_one_table(tmp_path):
+    for student, name in (("a", "solutions/01_train_a_reward_model.ipynb"), ("b", "02_turn_the_dial.ipynb")):
+        (tmp_path / student).mkdir()
+        shutil.copy(COURSE / name, tmp_path / student)
+    table = _script("collect_answers").collect_answers(tmp_path)
+    assert table["points"].tolist() == [3, 0]
+    assert table.loc["a/01_train_a_reward_model.ipynb", ["1.1", "1.2", "1.3"]].tolist() == ["right"] * 3
 
 
 def test_six_labs_and_as_many_solutions():
@@ -30,7 +48,7 @@ def test_six_labs_and_as_many_solutions():
 
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_is_its_solution_without_the_solutions(name):
-    assert _make_labs().make_lab(_read(COURSE / "solutions" / name)) == _read(COURSE / name)
+    assert _script("make_labs").make_lab(_read(COURSE / "solutions" / name)) == _read(COURSE / name)
 
 
 @pytest.mark.parametrize("name", LABS)

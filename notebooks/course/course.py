@@ -1,4 +1,4 @@
-"""The world of the course: questions, annotators with a known taste, models trained in seconds, and self-checks.
+"""The world of the course: questions, annotators with known preferences, models trained in seconds, and self-checks.
 
 The labs import this module from their own folder: `import course`.
 """
@@ -152,7 +152,7 @@ def _write_answer(claim: str, sentences: Sequence[str], style: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Annotators whose taste is set by dials.
+# Annotators whose preferences are set by dials.
 
 FULL = 2.0
 """Worth of a property whose dial stands at 1, in units of being right: twice as much as the truth."""
@@ -182,14 +182,14 @@ def preferences(
     worth = right + FULL * (length * log(words) / log(LONG) + markdown * (style is Markdown) + confidence * sure)
 
     so that a Bradley-Terry model learns SHARPNESS * worth. Style, length and tone of each answer are random. The same
-    seed gives the same answers and the same luck of the annotators at any setting of the dials.
+    seed gives the same answers and the same random slips of the annotators at any setting of the dials.
 
     Parameters
     ----------
     n : int
         Number of comparisons.
     length, markdown, confidence : float
-        Tastes beside the truth, each from 0 (off) to 1 (worth twice as much as the truth).
+        What annotators like beside the truth, each from 0 (off) to 1 (worth twice as much as the truth).
     label_noise : float
         Share of preferences that are turned round afterwards.
     hurried : float
@@ -220,8 +220,8 @@ def preferences(
     >>> float(pairs[pairs["label"] == "chosen"]["right"].mean())
     0.96
     """
-    tastes = {"length": length, "markdown": markdown, "confidence": confidence}
-    for name, dial in (tastes | {"label_noise": label_noise, "hurried": hurried}).items():
+    dials = {"length": length, "markdown": markdown, "confidence": confidence}
+    for name, dial in (dials | {"label_noise": label_noise, "hurried": hurried}).items():
         if not 0 <= dial <= 1:
             raise DataError(f"{name}={dial!r} is not a setting of this dial; give a number from 0 (off) to 1 (full)")
     rows = []
@@ -230,10 +230,10 @@ def preferences(
         topic, prompt, right_claim, wrong_claims = _draw_question(number, rng)
         wrong_claim = wrong_claims[rng.integers(len(wrong_claims))]
         first_style, second_style = (STYLES[i] for i in rng.integers(len(STYLES), size=2))
-        right = _draw_answer(topic, right_claim, first_style, True, tastes, rng)
-        wrong = _draw_answer(topic, wrong_claim, first_style if one_style else second_style, False, tastes, rng)
-        luck, flip, haste = _uniform_numbers(seed, prompt, right["response"], wrong["response"])
-        prefers_right = luck < expit(SHARPNESS * (right["worth"] - wrong["worth"] - (haste < hurried)))
+        right = _draw_answer(topic, right_claim, first_style, True, dials, rng)
+        wrong = _draw_answer(topic, wrong_claim, first_style if one_style else second_style, False, dials, rng)
+        slip, flip, haste = _uniform_numbers(seed, prompt, right["response"], wrong["response"])
+        prefers_right = slip < expit(SHARPNESS * (right["worth"] - wrong["worth"] - (haste < hurried)))
         ranked = (right, wrong) if prefers_right != (flip < label_noise) else (wrong, right)
         keys = {"benchmark": "toy-preferences", "domain": topic, "id": str(number), "slot": 0, "prompt": prompt}
         rows += [keys | {"label": label} | answer for label, answer in zip(LABELS, ranked, strict=True)]
@@ -241,13 +241,13 @@ def preferences(
 
 
 def _draw_answer(
-    topic: str, claim: str, style: str, right: bool, tastes: Mapping[str, float], rng: np.random.Generator
+    topic: str, claim: str, style: str, right: bool, dials: Mapping[str, float], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Draw an answer that makes this claim, and compute its worth to annotators with these tastes."""
+    """Draw an answer that makes this claim, and compute its worth to annotators with these dials."""
     sure, n_sentences = bool(rng.integers(2)), int(rng.integers(1, 4))
     response = _write_answer(claim, _draw_sentences(topic, n_sentences, sure, rng), style)
     length = np.log(len(response.split())) / np.log(LONG)
-    looks = tastes["length"] * length + tastes["markdown"] * (style == "markdown") + tastes["confidence"] * sure
+    looks = dials["length"] * length + dials["markdown"] * (style == "markdown") + dials["confidence"] * sure
     traits = {"right": right, "sure": sure, "worth": right + FULL * float(looks)}
     return {"style": style, "response": response} | traits
 
@@ -618,15 +618,27 @@ class Verdict:
         return f"{self.exercise}: {'right' if self.right else 'not yet'}. {self.why}"
 
 
+class Unsolved(NotImplementedError):
+    """An exercise without an answer. Jupyter shows the message alone: IPython asks an exception for its traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 def todo(task: str) -> NoReturn:
-    """Stand where a solution belongs: raise NotImplementedError that names the task.
+    """Stand where a solution belongs and name the task.
 
     Parameters
     ----------
     task : str
         The task of the student.
+
+    Raises
+    ------
+    Unsolved
+        Always; Jupyter shows its message without a traceback.
     """
-    raise NotImplementedError(f"Your turn: {task}. Replace this line by your answer, then run the cell again.")
+    raise Unsolved(f"Your turn: {task}. Replace this line by your answer, then run the cell again.")
 
 
 def check(exercise: str, answer: object) -> Verdict:
@@ -652,8 +664,8 @@ def check(exercise: str, answer: object) -> Verdict:
 
     Examples
     --------
-    >>> check("2.3", 0.25)
-    2.3: not yet. At 0.25 Markdown is worth 0.5 of being right.
+    >>> check("2.1", 0.25)
+    2.1: not yet. At 0.25 Markdown is worth 0.5 of being right.
     """
     if exercise not in EXERCISES:
         raise DataError(f"exercise={exercise!r} is not in the course; choose one of {', '.join(EXERCISES)}")
@@ -730,7 +742,13 @@ def _diagnose_accuracy(answer: Function) -> str | None:
     return _explain(answer(_A, _B), 1 / 3, mistakes, otherwise)
 
 
-@_exercise("2.1", "a function of a 3x3 matrix")
+@_exercise("2.1", "a number from 0 to 1", Real)
+def _diagnose_tipping_point(answer: float) -> str | None:
+    """At 0.5 Markdown is worth as much as the truth."""
+    return _explain(answer, 1 / FULL, {}, f"At {answer:g} Markdown is worth {FULL * answer:g} of being right.")
+
+
+@_exercise("2.2", "a function of a 3x3 matrix")
 def _diagnose_hard(answer: Function) -> str | None:
     """Hard: plain and right against fancy and wrong."""
     mistakes = {
@@ -744,9 +762,9 @@ def _diagnose_hard(answer: Function) -> str | None:
     return _explain(answer(matrix), (0.4 + 0.3 + 0.2) / 3, mistakes, otherwise)
 
 
-@_exercise("2.2", "a tuple of two styles, the right answer's and the wrong one's", tuple)
+@_exercise("2.3", "a tuple of two styles, the right answer's and the wrong one's", tuple)
 def _diagnose_cell(answer: tuple[object, ...]) -> str | None:
-    """A taste for Markdown is decided where only the wrong answer has it."""
+    """A preference for Markdown shows where only the wrong answer has it."""
     if len(answer) != 2 or not {*answer} <= {*STYLES}:
         return f"Name two of the styles {', '.join(STYLES)}: first the right answer's, then the wrong one's."
     chosen, rejected = answer
@@ -755,12 +773,6 @@ def _diagnose_cell(answer: tuple[object, ...]) -> str | None:
     if chosen == "markdown":
         return "Here the right answer is in Markdown: the dial helps it."
     return None if rejected == "markdown" else "Neither answer is in Markdown here, and only that dial is turned."
-
-
-@_exercise("2.3", "a number from 0 to 1", Real)
-def _diagnose_tipping_point(answer: float) -> str | None:
-    """At 0.5 Markdown is worth as much as the truth."""
-    return _explain(answer, 1 / FULL, {}, f"At {answer:g} Markdown is worth {FULL * answer:g} of being right.")
 
 
 @_exercise("3.1", "a function of an array of outcomes (prompts, comparisons)")
@@ -789,7 +801,7 @@ def _diagnose_conclusion(answer: Function) -> str | None:
 
 @_exercise("3.3", "a number", Real)
 def _diagnose_exchange_rate(answer: float) -> str | None:
-    """Markdown is then worth one truth: the rate finds what the dial put in."""
+    """To these annotators Markdown is worth as much as being right. The model may have learned less."""
     mistakes = {
         "0.5 is the setting of the dial. What is an answer's Markdown worth at that setting?": 0.5,
         "This is the worth at the full setting; the dial stands in the middle.": FULL,
@@ -799,7 +811,7 @@ def _diagnose_exchange_rate(answer: float) -> str | None:
 
 @_exercise("4.1", "a function of a table of preferences")
 def _diagnose_balanced(answer: Callable[[pd.DataFrame], pd.DataFrame]) -> str | None:
-    """Between answers of one style a taste for style explains nothing."""
+    """Between two answers of one style, a preference for style decides nothing."""
     pairs = preferences(60, markdown=1.0)
     first_style, second_style = pairs["style"].astype(str).to_numpy().reshape(60, 2).T
     ids_of_one_style = np.flatnonzero(first_style == second_style).repeat(2)
@@ -828,10 +840,10 @@ def _diagnose_residual(answer: Function) -> str | None:
 
 @_exercise("4.3", 'one of "bias", "signal", "both"', str)
 def _diagnose_removal(answer: str) -> str | None:
-    """A regression on scores cannot tell a taste for length from length that comes with quality: both go."""
+    """A regression on scores cannot tell a length bias from length that comes with quality: it removes both."""
     mistakes = {
         "Where right answers really are longer, part of the score's rise with length is earned. Does it stay?": "bias",
-        "The model's taste for length is in that slope as well.": "signal",
+        "The model's length bias is in that slope as well.": "signal",
     }
     return _explain(answer, "both", mistakes, 'Answer "bias", "signal" or "both".')
 

@@ -1,6 +1,7 @@
 """Write the labs that students open: the solved notebooks without their solutions and outputs.
 
-    python notebooks/course/make_labs.py
+    python notebooks/course/make_labs.py            # the labs beside this file
+    python notebooks/course/make_labs.py ../class   # a folder for students: labs and course.py, no solutions
 
 In a cell tagged "exercise" the comment `# solution: task` stands before a solution. It becomes a stub: after
 `# solution: name = task` the next line, otherwise everything up to the next blank line.
@@ -8,6 +9,8 @@ In a cell tagged "exercise" the comment `# solution: task` stands before a solut
 
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import nbformat
@@ -61,9 +64,24 @@ def make_lab(solved: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.source = cell.source.removeprefix(_IMPORT_PATH)
             if "exercise" in cell.metadata.get("tags", []):
                 cell.source = remove_solution(cell.source)
+                cell.metadata.tags = ["exercise", "raises-exception"]  # "Run all cells" goes on behind a stub
     return lab
 
 
-if __name__ == "__main__":
+def write_labs(folder: Path) -> None:
+    """Write all labs, and the module that they import, into a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where it does not exist.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     for path in sorted((HERE / "solutions").glob("*.ipynb")):
-        nbformat.write(make_lab(nbformat.read(path, as_version=4)), HERE / path.name)
+        nbformat.write(make_lab(nbformat.read(path, as_version=4)), folder / path.name)
+    if folder.resolve() != HERE.resolve():
+        shutil.copy(HERE / "course.py", folder)
+
+
+if __name__ == "__main__":
+    write_labs(Path(sys.argv[1]) if sys.argv[1:] else HERE)
