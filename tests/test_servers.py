@@ -1,10 +1,8 @@
-"""Thousands of requests to a server that fails: each answered once or reported, and no key where it may be read."""
+"""A thousand requests to a server that fails: each answered once or reported, and no key where it may be read."""
 
 import asyncio
 import gc
 import gzip
-import io
-import logging
 import pickle
 import shutil
 import socket
@@ -64,26 +62,21 @@ def ask(server, path="/", **options):
     return answer
 
 
-def test_two_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
+def test_a_thousand_requests_to_a_faulty_server_are_answered_once_or_reported():
     with FaultyServer(double, faults=ALL_FAULTS) as server:
-        answers = list(stream(client(server, retries=3), 2000))
+        hasty = client(server, retries=3)
+        answers = list(stream(hasty, 1000))
         assert server.most_open <= 32
-    assert sorted(index for index, _ in answers) == list(range(2000))
+    assert sorted(index for index, _ in answers) == list(range(1000))
     for index, answer in answers:
         assert answer.reason or answer.value == [2 * (index * 3 + j) for j in range(3)], "never a wrong row"
         assert (answer.value is None) == bool(answer.reason)
         assert 1 <= answer.tries <= 4
-    assert 0 < sum(bool(answer.reason) for _, answer in answers) < 100, "each of four tries fails one time in three"
-    assert {seen.fault for seen in server.log} == {*ALL_FAULTS, ""}
-
-
-def test_with_more_tries_all_are_answered():
-    with FaultyServer(double, faults={"429": 0.2, "500": 0.2, "cut": 0.1}) as server:
-        patient = client(server, retries=12)
-        values = {index: answer.value for index, answer in stream(patient, 300)}
-    assert values == {i: [2 * (i * 3 + j) for j in range(3)] for i in range(300)}
-    assert (patient.spent.answered, patient.spent.failed, patient.spent.open) == (300, 0, 0)
-    assert patient.spent.requests == len(server.log) > 300
+    n_failed = sum(bool(answer.reason) for _, answer in answers)
+    assert 0 < n_failed < 50, "each of four tries fails one time in three"
+    assert (hasty.spent.answered, hasty.spent.failed, hasty.spent.open) == (1000 - n_failed, n_failed, 0)
+    assert hasty.spent.requests == len(server.log)
+    assert {request.fault for request in server.log} == {*ALL_FAULTS, ""}
 
 
 def test_requests_are_drawn_no_faster_than_answers_are_taken():
@@ -121,26 +114,31 @@ def test_a_rate_is_kept_over_all_tries_and_the_time_that_a_server_asks_for_is_gi
 
 
 @pytest.mark.parametrize(
-    ("outcome", "tries", "words"),
+    ("outcome", "tries", "named"),
     [
-        ((400, {}, {"error": "use use_activation"}), 1, ("400", "use_activation")),
-        ((302, {"location": "https://elsewhere.example/x?y=1"}, {}), 1, ("https://elsewhere.example/x,",)),
-        ((503, {}, b"starting"), 3, ("503", "starting")),
-        ((429, {"retry-after": "86400"}, b""), 1, ("429", "86400")),
-        ((429, {"retry-after": "nan"}, b""), 3, ("429",)),
-        ((200, {}, b"<html>proxy</html>"), 3, ("<html>proxy",)),
-        ((200, {}, {"data": []}), 3, ("0 values for 1 numbers",)),
-        ((200, {}, b"[" * 100_000), 3, ("[[[",)),
+        ((400, {}, {"error": "use use_activation"}), 1, "use_activation"),
+        ((302, {"location": "https://elsewhere.example/x?y=1"}, {}), 1, "https://elsewhere.example/x,"),
+        ((429, {"retry-after": "86400"}, b""), 1, "86400"),
+        ((429, {"retry-after": "nan"}, b""), 3, "429"),
+        ((200, {}, b"<html>proxy</html>"), 3, "<html>proxy"),
+        ((200, {}, b"[" * 100_000), 3, "[[["),
     ],
 )
-def test_a_failure_says_what_the_server_said(outcome, tries, words):
+def test_a_failure_names_what_the_server_said(outcome, tries, named):
     with FaultyServer(lambda *_: outcome) as server:
         ((_, answer),) = stream(client(server, retries=2), 1, 1)
         assert answer.value is None
         assert answer.tries == tries == len(server.log)
         with pytest.raises(DataError) as caught:
             client(server, retries=0).ask("/double", {"numbers": [1]}, lambda reply: read_doubled(1, reply))
-    assert all(word in answer.reason and word in str(caught.value) for word in words)
+    assert named in answer.reason
+    assert named in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_tried_again():
+    ((_, answer),) = stream(Client("http://127.0.0.1:9", retries=1, backoff=0.001), 1)
+    assert answer.reason.startswith("the connection failed")
+    assert answer.tries == 2
 
 
 def test_after_many_failures_in_a_row_the_rest_is_not_sent():
@@ -204,17 +202,13 @@ def test_errors_of_the_caller_are_the_callers():
     def broken(key, reply):
         raise OSError("the caller's own")
 
-    with FaultyServer(double) as server:
-        with pytest.raises(OSError, match="the caller's own"):
-            list(client(server).stream(requests(3), broken))
-        with pytest.raises(ZeroDivisionError):
-            list(client(server).stream((1 / 0 for _ in range(3)), read_json))
+    with FaultyServer(double) as server, pytest.raises(OSError, match="the caller's own"):
+        list(client(server).stream(requests(3), broken))
 
 
 def test_a_client_can_be_pickled_and_bad_options_are_named():
     plain = Client("http://127.0.0.1:8000/v1/", key="SOME_KEY")
     assert pickle.loads(pickle.dumps(plain)) == plain
-    assert plain.url == "http://127.0.0.1:8000/v1"
     for name, value in [("concurrency", 0), ("rate", 0), ("timeout", float("nan")), ("max_tokens", -1)]:
         with pytest.raises(DataError, match=f"{name}={value}"):
             Client("http://127.0.0.1:8000", **{name: value})
@@ -226,41 +220,24 @@ def test_a_client_can_be_pickled_and_bad_options_are_named():
 @pytest.mark.parametrize(
     "url",
     [
-        f"https://user:{KEY}@example.org",
-        f"https://{KEY}@example.org",
-        f"https://example.org/v1?api_key={KEY}",
+        f"https://user:{KEY}@x.org",
+        f"https://x.org/v1?key={KEY}",
+        f"https://x.org#{KEY}",
         KEY,
-        "ftp://example.org",
-        "http://",
-        "http://a b",
-        "http://example.org:port",
-        f"https://example.org#{KEY}",
+        "ftp://x.org",
         "http://[::1",
     ],
 )
 def test_an_address_that_may_hold_a_secret_is_refused_and_not_repeated(url):
-    with pytest.raises(DataError, match="url: ") as caught:
-        Client(url)
-    assert KEY not in str(caught.value)
-    with pytest.raises(DataError, match="key: ") as caught:
-        Client("https://example.org", key=KEY)
-    assert KEY not in str(caught.value)
+    for argument, options in (("url", {"url": url}), ("key", {"url": "https://example.org", "key": KEY})):
+        with pytest.raises(DataError, match=argument) as caught:
+            Client(**options)
+        assert KEY not in str(caught.value)
 
 
-@pytest.fixture
-def log_text():
-    """All that any library logs, at the finest level."""
-    text, root = io.StringIO(), logging.getLogger()
-    handler, level = logging.StreamHandler(text), root.level
-    root.addHandler(handler)
-    root.setLevel(1)
-    yield text
-    root.removeHandler(handler)
-    root.setLevel(level)
-
-
-def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, log_text, capsys):
+def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, caplog, capsys):
     monkeypatch.setenv("PLANTED_KEY", KEY)
+    caplog.set_level(1)
 
     def read(path, reply):
         return reply.json() if path == "/echo" else reply.json()["no such"]
@@ -283,32 +260,28 @@ def test_the_key_goes_to_its_server_and_nowhere_else(monkeypatch, log_text, caps
                 trusting.ask("/wrong", {}, Reply.json)
         assert not elsewhere.log
     texts = [repr(answers), repr(trusting), str(vars(trusting)), repr(pickle.dumps(trusting)), str(caught.value)]
-    texts += [repr(caught.value.__context__), log_text.getvalue(), *capsys.readouterr()]
+    texts += [repr(caught.value.__context__), caplog.text, *capsys.readouterr()]
     assert not [text for text in texts if KEY in text]
     assert "[key]" in repr(answers)
-    assert log_text.getvalue(), "something was logged at all"
+    assert caplog.text, "something was logged at all"
 
 
 def test_without_a_key_nothing_is_sent_and_one_that_no_header_can_carry_is_named(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("UNSET_KEY", raising=False)
     monkeypatch.setenv("PLANTED_KEY", KEY + "\nx-other: 1")
-    with FaultyServer(lambda *_: {}) as server:
-        for key in (None, "UNSET_KEY"):
-            client(server, key=key).ask("/", {}, Reply.json)
-        assert [seen for seen in server.log if "authorization" not in seen.headers] == server.log != []
+    with FaultyServer(lambda *_: {"data": ["EMPTY", 1, 11]}) as server:
+        for name in (None, "UNSET_KEY"):
+            client(server, key=name).ask("/", {}, Reply.json)
+        assert not [request for request in server.log if "authorization" in request.headers]
         with pytest.raises(DataError, match="PLANTED_KEY") as caught:
             client(server, key="PLANTED_KEY").ask("/", {}, Reply.json)
-    assert KEY not in str(caught.value)
-    assert len(server.log) == 2
-
-
-def test_a_short_key_never_changes_a_reply(monkeypatch):
-    for key in ("1", "EMPTY", "data"):
-        monkeypatch.setenv("SHORT_KEY", key)
-        with FaultyServer(lambda *_: {"data": ["EMPTY", 1, 11]}) as server:
+        assert KEY not in str(caught.value)
+        assert len(server.log) == 2
+        for short_key in ("1", "EMPTY", "data"):  # was replaced in every reply
+            monkeypatch.setenv("SHORT_KEY", short_key)
             assert client(server, key="SHORT_KEY").ask("/", {}, Reply.json) == {"data": ["EMPTY", 1, 11]}
-        assert server.log[0].headers["authorization"] == f"Bearer {key}"
+            assert server.log[-1].headers["authorization"] == f"Bearer {short_key}"
 
 
 # Outages.
@@ -330,31 +303,32 @@ class Restarting:
         return double(path, body, headers)
 
 
-def test_a_server_that_is_away_holds_all_senders_and_is_waited_for(capsys):
-    with FaultyServer(Restarting(20, 1.2)) as server:
+def test_a_server_that_is_away_holds_all_senders_and_is_waited_for():
+    with FaultyServer(Restarting(20, 0.5)) as server:
         answers = list(client(server, retries=0, outage=60, concurrency=16).stream(requests(200), read_json))
         assert server.respond.n_refused < 16 + 5, "one asks again, the others wait"
     assert len(answers) == 200
     assert not [answer for _, answer in answers if answer.reason]
-    assert capsys.readouterr().err.count(server.url) == 2, "a word when it goes, and one when it is back"
 
 
 def test_a_server_that_starts_again_at_the_same_address_is_waited_for():
-    servers = []
     with FaultyServer(double) as first:
-        answers = client(first, retries=2, outage=60, concurrency=4).stream(requests(60), read_json)
-        collected = [next(answers)]
-    threading.Timer(1.0, lambda: servers.append(FaultyServer(double, port=first.port).__enter__())).start()
-    collected += answers
-    servers[0].__exit__()
-    assert sorted(index for index, _ in collected) == list(range(60))
-    assert not [answer.reason for _, answer in collected if answer.reason]
+        stream_of_answers = client(first, retries=2, outage=60, concurrency=4).stream(requests(60), read_json)
+        answers = [next(stream_of_answers)]
+    second = FaultyServer(double, port=first.port)
+    starting = threading.Timer(0.3, second.__enter__)
+    starting.start()
+    answers += stream_of_answers
+    starting.join()
+    second.__exit__()
+    assert sorted(index for index, _ in answers) == list(range(60))
+    assert not [answer.reason for _, answer in answers if answer.reason]
 
 
 def test_a_server_that_stays_away_ends_the_run():
     with FaultyServer(Restarting(5, 60)) as server:
         start = time.monotonic()
-        answers = list(client(server, retries=0, outage=1.0, concurrency=4).stream(requests(100), read_json))
+        answers = list(client(server, retries=0, outage=0.5, concurrency=4).stream(requests(100), read_json))
     assert time.monotonic() - start < 30
     assert len(answers) == 100
     unsent = [answer for _, answer in answers if answer.reason]
@@ -370,46 +344,6 @@ def wait_for(condition):
     while not condition() and time.monotonic() < last:
         time.sleep(0.001)
     assert condition()
-
-
-def test_a_connection_is_kept_and_opened_again_where_the_server_closed_it():
-    with FaultyServer(lambda path, *_: {"path": path}) as server:
-        # The first pair of requests is sent before any answer is taken.
-        items = ((path, Request(path, {})) for path in ("/1", "/2", "/3", "/4"))
-        answers = client(server, concurrency=1).stream(items, read_json)
-        assert next(answers)[1].value == {"path": "/1"}
-        wait_for(lambda: len(server.log) == 2)
-        assert len(server.connections) == 1
-        for connection in list(server.connections):
-            server.loop.call_soon_threadsafe(connection.transport.close)
-        wait_for(lambda: not server.connections)
-        assert [answer.value["path"] for _, answer in answers] == ["/2", "/3", "/4"]
-    assert sorted(seen.path for seen in server.log) == ["/1", "/2", "/3", "/4"], "each was sent once"
-
-
-CHUNKED = {"transfer-encoding": "chunked"}
-
-
-@pytest.mark.parametrize(
-    ("headers", "sent", "content"),
-    [
-        ({}, b"whole", b"whole"),
-        (CHUNKED, b"2\r\nin\r\n5;x=y\r\nparts\r\n0\r\n\r\n", b"inparts"),
-        ({"content-length": 0}, b"", b""),
-        ({"content-length": 3}, b"whole", b"who"),
-        ({"content-encoding": "gzip"}, gzip.compress(b"whole"), b"whole"),
-        ({"content-length": 9}, b"cut", None),
-        (CHUNKED, b"7\r\nin", None),
-        (CHUNKED, b"no number\r\n", None),
-        (CHUNKED, b"2\r\nin\r\n0\r\n" + b"x: " + b"y" * 200_000, None),
-        ({"x": "y" * 200_000}, b"", None),
-        ({"content-encoding": "br"}, b"whole", None),
-    ],
-)
-def test_a_reply_comes_whole_or_not_at_all(headers, sent, content):
-    with FaultyServer(lambda *_: (200, {"connection": "close"} | headers, sent)) as server:
-        answer = ask(server)
-    assert (answer.value.content if answer.value else None) == content
 
 
 def test_no_more_is_read_than_a_reply_may_have(monkeypatch):
@@ -441,31 +375,39 @@ def raw_server(reply):
 
 
 TOP = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = TOP + b"transfer-encoding: chunked\r\n\r\n"
+PACKED = gzip.compress(b'{"x": 7}')
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "value"),
     [
-        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"\x00\x01\x02 nothing\r\n\r\n",
-        b"HTTP/1.1 \xff\xfe\r\n\r\n",
-        b"",
-        TOP + b"content-length: -1\r\n\r\n",
-        TOP + b"content-length: 2, 3\r\n\r\nxx",
-        TOP + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\nxx",
-        b"HTTP/1.1 302 Found\r\nlocation: http://[::1\r\ncontent-length: 0\r\n\r\n",
-        TOP + b"content-length: 10000\r\n\r\n" + b"[" * 10000,
-        TOP + b'content-length: 400\r\n\r\n{"x": ' + b"9" * 393 + b"}",
+        (TOP + b'\r\n{"x": 7}', 7),
+        (CHUNKED + b'3\r\n{"x\r\n5;y=z\r\n": 7}\r\n0\r\n\r\n', 7),
+        (TOP + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(PACKED) + PACKED, 7),
+        (TOP + b'content-length: 20\r\n\r\n{"x": 7}', None),
+        (CHUNKED + b'8\r\n{"x": 7}', None),
+        (CHUNKED + b"2\r\n{}\r\n0\r\nx: " + b"y" * 200_000, None),
+        (TOP + b"x: " + b"y" * 200_000 + b'\r\n\r\n{"x": 7}', None),
+        (TOP + b'content-encoding: br\r\n\r\n{"x": 7}', None),
+        (TOP + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\nxx", None),
+        (TOP + b"content-length: -1\r\n\r\n", None),
+        (TOP + b"content-length: 10000\r\n\r\n" + b"[" * 10000, None),
+        (TOP + b'content-length: 400\r\n\r\n{"x": ' + b"9" * 393 + b"}", None),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", None),
+        (b"HTTP/1.1 302 Found\r\nlocation: http://[::1\r\ncontent-length: 0\r\n\r\n", None),
+        (b"\x00\x01\x02 nothing\r\n\r\n", None),
+        (b"", None),
     ],
 )
-def test_no_answer_of_a_server_ends_a_run_with_a_raw_error(reply):
+def test_a_reply_comes_whole_or_as_a_reason_and_no_raw_error_ends_a_run(reply, value):
     with raw_server(reply) as url:
         hasty = Client(url, retries=1, backoff=0.001, concurrency=2, max_tokens=100, timeout=2.0)
         items = [(i, Request("/", {"i": i}, tokens=1)) for i in range(3)]
         answers = list(hasty.stream(items, lambda _, reply: float(reply.json()["x"])))
     assert sorted(index for index, _ in answers) == [0, 1, 2]
-    assert all(answer.reason for _, answer in answers)
+    assert [answer.value for _, answer in answers] == [value] * 3
+    assert [not answer.reason for _, answer in answers] == [value is not None] * 3
 
 
 @pytest.mark.parametrize("end_of_headers", [b"", b"content-length: 9\r\n\r\n"])
@@ -490,37 +432,30 @@ def test_a_reply_in_drips_ends_with_the_deadline_in_its_headers_too(end_of_heade
         dripping.join()
 
 
-def test_a_server_that_is_not_there_is_reported():
-    for url in ("http://127.0.0.1:9", "http://a..example"):
-        ((_, answer),) = stream(Client(url, retries=1, backoff=0.001), 1)
-        assert answer.reason.startswith("the connection failed")
-        assert answer.tries == 2
-
-
-def test_cookies_are_not_kept_and_addresses_are_quoted():
-    with FaultyServer(lambda *_: (200, {"set-cookie": "who=you"}, {})) as server:
-        items = [(path, Request(path, {})) for path in ("/prüfung?q=a b", "/")]
-        list(client(server, concurrency=1).stream(items, read_json))
-    assert [seen.path for seen in server.log] == ["/pr%C3%BCfung?q=a%20b", "/"]
-    assert not [seen for seen in server.log if "cookie" in seen.headers]
-    assert {seen.headers["accept-encoding"] for seen in server.log} == {"identity"}
-
-
 def test_a_server_is_believed_by_its_certificate_alone(tmp_path, monkeypatch):
     if shutil.which("openssl") is None:
         pytest.skip("making a certificate needs openssl")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost", "-out", certificate, "-keyout", key]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-out",
+        certificate,
+    ]
+    command += ["-keyout", key, "-addext", "subjectAltName=DNS:localhost"]
     subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    monkeypatch.setenv("PLANTED_KEY", KEY)
 
     def reason(host):
         http.ssl_context.cache_clear()
-        url = f"https://{host}:{server.port}"
-        ((_, answer),) = Client(url, key="PLANTED_KEY", retries=0).stream([(0, Request("/", {}))], read_json)
+        ((_, answer),) = Client(f"https://{host}:{server.port}", retries=0).stream([(0, Request("/", {}))], read_json)
         return answer.reason
 
     with FaultyServer(lambda *_: {}, tls=context) as server:
@@ -530,34 +465,24 @@ def test_a_server_is_believed_by_its_certificate_alone(tmp_path, monkeypatch):
         assert not server.log
         assert reason("localhost") == ""
     http.ssl_context.cache_clear()
-    assert server.log[-1].headers["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.fixture
-def proxy_free(monkeypatch):
+def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_tls(monkeypatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    return monkeypatch
+    monkeypatch.setenv("PLANTED_KEY", KEY)
+    def forward(path, body, headers):
+        return {"path": path} if path.startswith("http") else (502, {}, b"no way")
 
-
-@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
-def test_a_proxy_of_the_environment_is_gone_through_but_for_the_hosts_excepted(proxy_free, name):
-    with FaultyServer(lambda path, *_: {"path": path}) as proxy, FaultyServer(lambda *_: {}) as server:
-        proxy_free.setenv(name, proxy.url)
-        proxy_free.setenv("no_proxy", "127.0.0.1")
+    with FaultyServer(forward) as proxy, FaultyServer(lambda *_: {}) as server:
+        monkeypatch.setenv("ALL_PROXY", proxy.url)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert Client("http://nowhere.example/v1").ask("/x", {}, Reply.json) == {"path": "http://nowhere.example/v1/x"}
         assert client(server).ask("/", {}, Reply.json) == {}
-        assert len(proxy.log) == len(server.log) == 1
-
-
-def test_a_proxy_sees_no_key_of_a_server_that_is_asked_over_tls(proxy_free):
-    proxy_free.setenv("PLANTED_KEY", KEY)
-    with FaultyServer(lambda *_: (502, {}, b"no way")) as proxy:
-        proxy_free.setenv("https_proxy", proxy.url)
         with pytest.raises(DataError, match="ProxyError"):
             Client("https://nowhere.example", key="PLANTED_KEY", retries=0).ask("/", {}, Reply.json)
-    assert [seen.method for seen in proxy.log] == ["CONNECT"]
+    assert [request.method for request in proxy.log] == ["POST", "CONNECT"]
     assert KEY not in repr(proxy.log)
 
 
@@ -565,11 +490,11 @@ def test_streams_left_early_and_servers_that_stop_leave_no_socket_open(monkeypat
     # A socket that nobody closed is warned about when it is collected, which may be in any later test.
     unclosed = []
     monkeypatch.setattr(sys, "unraisablehook", unclosed.append)
-    for number in range(12):
+    for seed in range(6):
         faults = {"cut": 0.05, "hangup": 0.05}
-        with FaultyServer(lambda *_: {}, delay=0.02 * (number % 3 == 0), faults=faults, seed=number) as server:
-            answers = client(server, concurrency=(1, 4, 32)[number % 3]).stream(requests(100), read_json)
-            for _ in range(number % 5):
+        with FaultyServer(lambda *_: {}, delay=0.02 * (seed % 3 == 0), faults=faults, seed=seed) as server:
+            answers = client(server, concurrency=(1, 4, 32)[seed % 3]).stream(requests(60), read_json)
+            for _ in range(seed % 5):
                 next(answers)
             answers.close()
         gc.collect()
