@@ -11,20 +11,20 @@ from rmlab.judges import read_results, write_requests
 from rmlab.tables import DataError
 
 
-def made(**options):
+def batch_judge(**options):
     return rmlab.judge("m", "http://127.0.0.1:9/v1", name="batch", retries=0, **options)
 
 
 def results(lines, answer):
     """What a batch endpoint writes: another order, and an id of its own."""
-    found = []
+    outcomes = []
     for number, line in enumerate(lines):
         text = line["body"]["messages"][-1]["content"]
         sides = [text.split(f"<answer_{side}>\n")[1].split(f"\n</answer_{side}>")[0] for side in "ab"]
-        body = {"status_code": 200, "request_id": "r", "body": completion(answer(*sides))}
-        found.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": body, "error": None})
-    random.Random(0).shuffle(found)
-    return found
+        response = {"status_code": 200, "request_id": "r", "body": completion(answer(*sides))}
+        outcomes.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": response, "error": None})
+    random.Random(0).shuffle(outcomes)
+    return outcomes
 
 
 def write(path, lines):
@@ -32,29 +32,32 @@ def write(path, lines):
     return path
 
 
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def test_there_and_back(tmp_path):
-    table, judge = responses(6), made()
+    table, judge, store = responses(6), batch_judge(), tmp_path / "store"
     (file,) = write_requests(judge, table, tmp_path / "requests.jsonl")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = read_lines(file)
     assert len({line["custom_id"] for line in lines}) == len(lines) == 12
     assert {(line["method"], line["url"]) for line in lines} == {("POST", "/v1/chat/completions")}
-    found = results(lines, longer)
-    found[0] = found[0] | {"response": None, "error": {"code": "server_error"}}
-    strange = found[1] | {"custom_id": "another run"}
-    row = read_results(judge, table, write(tmp_path / "out.jsonl", [*found, strange]), store=tmp_path / "store")
-    counts = row[["read", "known", "failed", "strange", "missing"]].to_numpy().tolist()
-    assert counts == [[11, 0, 1, 1, 1]]
-    (rest,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=tmp_path / "store")
-    left = [json.loads(line) for line in rest.read_text().splitlines()]
-    assert [line["custom_id"] for line in left] == [found[0]["custom_id"]]
-    row = read_results(judge, table, write(tmp_path / "out2.jsonl", results(left, longer)), store=tmp_path / "store")
-    assert row[["read", "missing"]].to_numpy().tolist() == [[1, 0]]
-    pairs = rmlab.prefer(table, judge, store=tmp_path / "store", progress=False)
+    outcomes = results(lines, longer)
+    outcomes[0] |= {"response": None, "error": {"code": "server_error"}}
+    stranger = outcomes[1] | {"custom_id": "another run"}
+    counts = read_results(judge, table, write(tmp_path / "out.jsonl", [*outcomes, stranger]), store=store).iloc[0]
+    assert counts[["read", "known", "failed", "strange", "missing"]].tolist() == [11, 0, 1, 1, 1]
+    (file,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=store)
+    unanswered = read_lines(file)
+    assert [line["custom_id"] for line in unanswered] == [outcomes[0]["custom_id"]]
+    counts = read_results(judge, table, write(tmp_path / "2.jsonl", results(unanswered, longer)), store=store).iloc[0]
+    assert counts[["read", "missing"]].tolist() == [1, 0]
+    pairs = rmlab.prefer(table, judge, store=store, progress=False)
     assert set(pairs["verdict"]) == {"win"}, "there is no server, so nothing was asked"
-    row = read_results(judge, table, tmp_path / "out.jsonl", store=tmp_path / "store")
-    assert row[["read", "known"]].to_numpy().tolist() == [[0, 11]]
-    with pytest.raises(DataError, match="holds an answer to every question"):
-        write_requests(judge, table, tmp_path / "none.jsonl", store=tmp_path / "store")
+    counts = read_results(judge, table, tmp_path / "out.jsonl", store=store).iloc[0]
+    assert counts[["read", "known"]].tolist() == [0, 11]
+    with pytest.raises(DataError, match="every question"):
+        write_requests(judge, table, tmp_path / "none.jsonl", store=store)
 
 
 def vllm_line(line, text):
@@ -91,41 +94,35 @@ def vllm_failure(line):
 
 @pytest.mark.parametrize("failure", [openai_failure, openai_expired, vllm_failure])
 def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, failure):
-    table, judge = responses(2), made()
-    (file,) = write_requests(judge, table, tmp_path / "requests.jsonl")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    table, judge, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
+    lines = read_lines(write_requests(judge, table, tmp_path / "requests.jsonl")[0])
     # A line separator in an answer ends no line of the file.
-    found = [vllm_line(lines[0], "Well\u2028\x85\x0c\n[[A>B]]"), *map(failure, lines[1:])]
-    out = tmp_path / "out.jsonl"
-    out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in found).encode())
-    row = read_results(judge, table, out, store=tmp_path / "store").iloc[0]
-    assert row[["read", "known", "failed", "strange", "missing"]].tolist() == [1, 0, 3, 0, 3]
-    (rest,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=tmp_path / "store")
-    left = [json.loads(line)["custom_id"] for line in rest.read_text().splitlines()]
-    assert left == [line["custom_id"] for line in lines[1:]]
-    out.write_text("".join(json.dumps(vllm_line(line, "[[B>A]]")) + "\n" for line in lines[1:]))
-    read_results(judge, table, out, store=tmp_path / "store")
-    pairs = rmlab.prefer(table, judge, store=tmp_path / "store", progress=False)
+    outcomes = [vllm_line(lines[0], "Well\u2028\x85\x0c\n[[A>B]]"), *map(failure, lines[1:])]
+    out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in outcomes).encode())
+    counts = read_results(judge, table, out, store=store).iloc[0]
+    assert counts[["read", "known", "failed", "strange", "missing"]].tolist() == [1, 0, 3, 0, 3]
+    unanswered = read_lines(write_requests(judge, table, tmp_path / "rest.jsonl", store=store)[0])
+    assert [line["custom_id"] for line in unanswered] == [line["custom_id"] for line in lines[1:]]
+    read_results(judge, table, write(out, [vllm_line(line, "[[B>A]]") for line in lines[1:]]), store=store)
+    pairs = rmlab.prefer(table, judge, store=store, progress=False)
     assert sorted(pairs["verdict"]) == ["flip", "win"]
 
 
 def test_many_lines_are_several_files(tmp_path):
-    paths = write_requests(made(), responses(6), tmp_path / "r.jsonl", most=5)
+    paths = write_requests(batch_judge(), responses(6), tmp_path / "r.jsonl", most=5)
     assert [path.name for path in paths] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
     assert [len(path.read_text().splitlines()) for path in paths] == [5, 5, 2]
 
 
 def test_lists_and_ties_go_into_one_file(tmp_path):
     table = responses(2, answers=2).assign(subset="Ties")
-    (file,) = write_requests(made(mode="ranking"), table, tmp_path / "r.jsonl")
+    (file,) = write_requests(batch_judge(mode="ranking"), table, tmp_path / "r.jsonl")
     assert len(file.read_text().splitlines()) == 8, "Ties are rated, one answer a line"
 
 
-@pytest.mark.parametrize(
-    "line", ["not json", "[" * 9000, '{"custom_id":' * 9000, '{"custom_id": []}', '{"custom_id": {"a": 1}}', "[]", "7"]
-)
+@pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', '{"custom_id": {"a": 1}}', "[]", "7"])
 def test_lines_that_are_no_results_are_named(tmp_path, line):
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(DataError, match="line 1 "):
-        read_results(made(), responses(2), path, store=tmp_path / "store")
+        read_results(batch_judge(), responses(2), path, store=tmp_path / "store")

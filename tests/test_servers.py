@@ -472,6 +472,7 @@ def test_a_proxy_of_the_environment_is_used_and_sees_no_key_of_a_server_behind_t
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("PLANTED_KEY", KEY)
+
     def forward(path, body, headers):
         return {"path": path} if path.startswith("http") else (502, {}, b"no way")
 
