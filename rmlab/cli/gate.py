@@ -30,7 +30,7 @@ def gate(
     baseline: Annotated[Path | None, typer.Option(help="Scores of the model to compare with, of equal name.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Undecided fails too.")] = False,
 ) -> None:
-    """Check scores against bounds, for a training run: exit code 3 if one fails.
+    """Check scores against bounds; exit code 3 if one fails.
 
     A bound fails where the whole interval lies beyond it, or where the number is missing. It is undecided where the
     interval holds it: that passes, unless --strict. A drop is judged by its paired interval.
