@@ -50,7 +50,7 @@ def model_findings(scorer: LocalModel) -> list[Finding]:
         Finding("head", "pass", scorer.head_title),
         memory(scorer),
         packs(scorer),
-        _tokenizer(scorer.checkpoints[0]),
+        _compare_tokenizer(scorer.checkpoints[0]),
     ]
 
 
@@ -112,7 +112,7 @@ def packs(scorer: LocalModel) -> Finding:
     return Finding("packs", "warn", str(way), remedy)
 
 
-def _tokenizer(checkpoint: "Checkpoint") -> Finding:
+def _compare_tokenizer(checkpoint: "Checkpoint") -> Finding:
     """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
     from rmlab.scorers.checkpoints.tokenizer_file import PROBES, deviations, own_class
 

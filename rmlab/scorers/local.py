@@ -74,6 +74,10 @@ class LocalModel(Scorer):
         from rmlab.inference.rendering import read_template
         from rmlab.scorers.models import backbone
 
+        if options.get("truncate") not in (None, "left", "right"):
+            raise DataError(
+                f"truncate: {options.get('truncate')!r}; allowed: None (refuse long texts), 'left', 'right'."
+            )
         self.checkpoints, self.name = checkpoints, options.get("name") or checkpoints[0].title
         self.device = backbone.device(options.get("device"))
         self.dtype = backbone.dtype(options.get("dtype"), self.device)

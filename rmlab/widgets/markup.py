@@ -111,7 +111,10 @@ def prompt_text(prompt: object) -> str:
 
 
 def _clean(html: str) -> str:
-    import nh3
+    try:
+        import nh3
+    except ImportError:
+        raise ImportError("texts as pages need nh3: run pip install -e '.[lab]' in the clone") from None
     from pygments.token import STANDARD_TYPES
 
     spans = {*STANDARD_TYPES.values(), "rmlab-link", "rmlab-image", "rmlab-math", "rmlab-display"}
