@@ -65,7 +65,7 @@ def letters(responses, store):
     scorer = rmlab.pairwise(judge(store), form="letters", device="cpu", dtype="float32")
     frame, asked = comparisons(responses)
     texts = both_orders(asked)
-    logits = score_texts(scorer, texts, RunOptions(store=Store(store))).rows
+    logits, _ = score_texts(scorer, texts, RunOptions(store=Store(store)))
     first, last = logits[texts.rows, 0].reshape(2, -1).round(4)
     return frame[COMPARED].assign(right_first=first, right_last=-last)
 

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import time
 import warnings
 import zlib
@@ -33,9 +32,10 @@ SUFFIX = ".records"
 SUFFIXES_OF_VERSION_1 = (".scores", ".answers")
 FLUSH_SECONDS = 20.0
 """Work that is lost with a process on object storage; a day of work then makes some thousand objects."""
-SYNC_SECONDS = 1.0
 FILES_AT_ONCE = 16
 """Objects that are fetched together: merged ones have some 10 MB each."""
+
+_FINGERPRINT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 Run = dict[str, object]
 """Provenance of the process that wrote a file, and `scored`, the number of its records."""
@@ -85,7 +85,8 @@ class Store:
         self.is_local = isinstance(self.fs, LocalFileSystem)
         if self.is_local and os.path.isfile(self.root):
             raise DataError(f"store: {address} is a file. Give a folder, for example 'scores/'.")
-        self.writer = _name_writer()
+        # Files sort by the start of their writers.
+        self.writer = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(8)}"
         self._parts: Counter[str] = Counter()
         self._runs: dict[str, dict[str, Run]] = {}
         self._notes: dict[str, Run] = {}
@@ -94,6 +95,10 @@ class Store:
 
     def __str__(self) -> str:
         return self._title
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
+        # Each process that gets a copy writes files of its own.
+        return Store, (self.address,)
 
     def read(self, fingerprint: str, keys: Iterable[str] | None = None) -> dict[str, object]:
         """Values of these keys, or of all, as far as the store has them.
@@ -119,7 +124,12 @@ class Store:
                 if content is None:
                     n_damaged += 1
                 elif "rmlab_store" in content:
-                    runs[writer] = self._read_header(content, name)
+                    if content["rmlab_store"] != VERSION:
+                        raise DataError(
+                            f"store: {self}/{name} has format version {content['rmlab_store']}, this rmlab reads "
+                            f"version {VERSION}. Update rmlab."
+                        )
+                    runs[writer] = dict(content["run"])  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
                     yield Record(writer, str(content["key"]), content["value"])
@@ -168,20 +178,18 @@ class Store:
 
     def fingerprints(self) -> list[str]:
         """Fingerprints with records, sorted."""
-        entries = self.list_files("")
-        folders = [name for name, entry in entries.items() if entry["type"] == "directory" or entry.get("islink")]
-        return [name for name in folders if _is_fingerprint(name) and self._list_records(name)]
+        folders = [
+            name for name, entry in self.list_files("").items() if entry["type"] != "file" or entry.get("islink")
+        ]
+        return [name for name in folders if _FINGERPRINT.fullmatch(name) and self._list_records(name)]
 
     def tables(self) -> list[str]:
         """Names of the finished tables, and of the provenance beside them."""
         return [name for name in self.list_files("") if re.search(r"\.csv(\.provenance\.json)?$", name)]
 
-    def read_table(self, name: str) -> bytes | None:
-        """The bytes of a finished table, or None; DataError for a link, a pipe or a folder in its place."""
-        entry = self.list_files("").get(name)
-        if entry is None:
-            return None
-        self._require_file(name, entry)
+    def read_table(self, name: str) -> bytes:
+        """The bytes of a finished table; DataError for a link, a pipe or a folder in its place."""
+        self._require_file(name, self.list_files("")[name])
         content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
 
@@ -195,14 +203,15 @@ class Store:
     def _write(self, fingerprint: str, name: str, lines: list[bytes], run: Run) -> None:
         """Append lines to a file, or put a new object; a new file begins with a header."""
         path = f"{self._folder(fingerprint)}/{name}"
-        is_new = not (self.is_local and os.path.exists(path))
-        header = [encode_line({"rmlab_store": VERSION, "run": run}, fingerprint)] if is_new else []
-        data = b"".join([*header, *lines])
+        if not (self.is_local and os.path.exists(path)):
+            lines = [encode_line({"rmlab_store": VERSION, "run": run}, fingerprint), *lines]
         try:
             if self.is_local:
-                self._append_locally(path, data)
+                self.fs.makedirs(os.path.dirname(path), exist_ok=True)
+                with self.fs.open(path, "ab") as file:
+                    file.write(b"".join(lines))
             else:
-                self.fs.pipe_file(path, data)
+                self.fs.pipe_file(path, b"".join(lines))
                 self._parts[fingerprint] += 1
                 self._written_at = time.monotonic()
         except OSError as error:
@@ -214,18 +223,8 @@ class Store:
             )
             raise OSError(error.errno, message, str(self)) from error
 
-    def _append_locally(self, path: str, data: bytes) -> None:
-        self.fs.makedirs(os.path.dirname(path), exist_ok=True)
-        with self.fs.open(path, "ab") as file:
-            file.write(data)
-            file.flush()
-            # Whatever becomes of this process, the system has the lines; only a machine that stops needs the disk.
-            if time.monotonic() - self._written_at > SYNC_SECONDS:
-                os.fsync(file.fileno())
-                self._written_at = time.monotonic()
-
     def _folder(self, fingerprint: str) -> str:
-        if not _is_fingerprint(fingerprint):
+        if not _FINGERPRINT.fullmatch(fingerprint):
             raise DataError(
                 f"fingerprint: {fingerprint!r} cannot name a folder. Allowed: up to 128 letters, digits, '.', '_', '-'."
             )
@@ -246,31 +245,20 @@ class Store:
 
     def _list_records(self, fingerprint: str) -> list[str]:
         self._folder(fingerprint)
-        names = []
-        for name, entry in self.list_files(fingerprint).items():
-            if name.endswith(SUFFIXES_OF_VERSION_1):
-                raise DataError(
-                    f"store: {self} was written by rmlab 0.1.0, and is read no more. Give store= a new folder."
-                )
-            if name.endswith(SUFFIX):
-                self._require_file(f"{fingerprint}/{name}", entry)
-                names.append(name)
+        files = self.list_files(fingerprint)
+        if any(name.endswith(SUFFIXES_OF_VERSION_1) for name in files):
+            raise DataError(f"store: {self} was written by rmlab 0.1.0, and is read no more. Give store= a new folder.")
+        names = [name for name in files if name.endswith(SUFFIX)]
+        for name in names:
+            self._require_file(f"{fingerprint}/{name}", files[name])
         return names
 
     def _require_file(self, name: str, entry: Mapping[str, object]) -> None:
-        kind = "link" if entry.get("islink") else entry["type"]
-        if kind != "file":
-            kind = {"link": "a link", "directory": "a folder"}.get(str(kind), "a pipe or a device")
-            raise DataError(f"store: {self}/{name} is {kind}. A store holds plain files only; delete it.")
-
-    def _read_header(self, content: Mapping[str, object], name: str) -> Run:
-        """The run in a header; DataError for a file of another version."""
-        version, run = content["rmlab_store"], content.get("run")
-        if version != VERSION:
-            raise DataError(
-                f"store: {self}/{name} has format version {version}, this rmlab reads version {VERSION}. Update rmlab."
+        if entry["type"] != "file" or entry.get("islink"):
+            kind = (
+                "link" if entry.get("islink") else {"directory": "folder"}.get(str(entry["type"]), "pipe or a device")
             )
-        return run if isinstance(run, dict) else {}
+            raise DataError(f"store: {self}/{name} is a {kind}. A store holds plain files only; delete it.")
 
     def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:
         names = self._list_records(fingerprint)
@@ -301,16 +289,6 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     return fs, root
 
 
-def _name_writer() -> str:
-    """A name for the files of this process, which sort by the start of their writers."""
-    host = re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname())[:40]
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{host}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def _is_fingerprint(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", name) is not None
-
-
 def encode_line(content: Mapping[str, object], fingerprint: str) -> bytes:
     """A line. The checksum begins from the fingerprint's, so that a line in the wrong folder is refused."""
     body = json.dumps(content, separators=(",", ":"), allow_nan=False)[1:].encode()
@@ -322,9 +300,5 @@ def decode_line(line: bytes, fingerprint: str) -> dict[str, object] | None:
     checksum = zlib.crc32(line[18:-1], zlib.crc32(fingerprint.encode()))
     if line[:18] != b'{"crc":"%08x",' % checksum or line[-1:] != b"\n":
         return None
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    is_record = isinstance(content.get("key"), str) and "value" in content
-    return content if is_record or "rmlab_store" in content else None
+    content: dict[str, object] = json.loads(line)
+    return content

@@ -149,8 +149,8 @@ class Here:
     def __init__(self, dies_at=None):
         self.dies_at, self.given = dies_at, []
 
-    def map(self, make, blocks):
-        workers = cycle([pickle.loads(pickle.dumps(make))() for _ in range(2)])
+    def map(self, work, blocks):
+        workers = cycle([pickle.loads(pickle.dumps(work)) for _ in range(2)])
         for number, block in enumerate(blocks):
             if number == self.dies_at:
                 raise KeyboardInterrupt

@@ -14,6 +14,7 @@ from served_models import Vllm, number
 import rmlab
 from rmlab import toy
 from rmlab.cli.options import engine_of
+from rmlab.scorers import Text
 from rmlab.scoring import prefer, score
 from rmlab.scoring.cluster import cut_blocks
 from rmlab.store import Store
@@ -108,13 +109,9 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     made = []
 
     class Looks(Here):
-        def map(self, make, blocks):
-            made.append(_options_of(make))
-            return super().map(make, blocks)
-
-    def _options_of(task):
-        make = task.args[0] if callable(task.args[0]) else task.args[0].make
-        return make.keywords or (make.args[1] if len(make.args) > 1 else {})
+        def map(self, work, blocks):
+            made.append(work.args[0].remake.keywords)
+            return super().map(work, blocks)
 
     score(frame, tmp_path / "m", cluster=Looks())
     rmlab.score(frame, rmlab.classifier(str(tmp_path / "m"), budget=99), cluster=Looks())
@@ -124,10 +121,10 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
 class OnAnotherDevice(Here):
     """Its workers would choose another number type than the driver."""
 
-    def map(self, make, blocks):
+    def map(self, work, blocks):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("rmlab.scorers.models.backbone.multiplies_bfloat16", lambda device: True)
-            yield from super().map(make, blocks)
+            yield from super().map(work, blocks)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -192,7 +189,7 @@ def test_a_served_judge_that_fails_or_cannot_be_paid_for_is_not_asked_twice():
 
 def test_blocks_are_neither_tiny_nor_the_whole():
     for n in (1, 31, 300, 5000, 200_000):
-        sizes = [part.stop - part.start for part in cut_blocks([f"prompt {i // 3}" for i in range(n)])]
+        sizes = [len(block.texts) for block in cut_blocks([Text(f"prompt {i // 3}", ("",)) for i in range(n)])]
         assert sum(sizes) == n
         assert max(sizes) <= 1026
         assert len(sizes) <= max(64, n / 1000) + 1
@@ -201,7 +198,7 @@ def test_blocks_are_neither_tiny_nor_the_whole():
 class Failing(Here):
     """An engine whose workers end, or whose model fails: it does not know whose scores it moves."""
 
-    def map(self, make, blocks):
+    def map(self, work, blocks):
         raise DataError("a worker's process ended")
         yield
 
@@ -211,6 +208,10 @@ def test_who_failed_is_named():
         score(responses(2), Streaming(), cluster=Failing())
     with pytest.raises(DataError, match=r"^judge 'judge': a worker's process ended"):
         prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
+
+
+def _make_both_orders(model, **options):
+    return BothOrders()
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -227,7 +228,7 @@ def test_the_shell_names_an_engine(main, tmp_path, monkeypatch):
         tables.append(rmlab.read_scores(tmp_path / file)["score"])
     np.testing.assert_allclose(tables[0], tables[1], rtol=0, atol=1e-5 * tables[0].std())
     texts = len(here.given)
-    monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: BothOrders())
+    monkeypatch.setattr("rmlab.scorers.pairwise", _make_both_orders)
     code, _, err = main("prefer", "mini", "owner/name", "--cluster", "ray", "-q", "-o", tmp_path / "pairs.csv")
     assert code == 0, err
     assert len(here.given) > texts > 0

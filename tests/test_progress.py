@@ -41,7 +41,7 @@ def clock(monkeypatch):
 
 
 def lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "rmlab.scoring.run"]
+    return [record.getMessage() for record in caplog.records if record.name == "rmlab.scoring.self_check"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_text_without_a_score_under_either_model_is_missing(tmp_path, stored, 
     store = tmp_path if stored else None
     scorer = Difference()
     scorer.models[blind].nan = set(frame["response"].iloc[[3, 30]])
-    with pytest.raises(DataError, match=r"scorer 'fake'.* not finite, first nan"):
+    with pytest.raises(DataError, match=r"scorer 'fake.* not finite, first nan"):
         score(frame, scorer, store=store)
     assert not any(model.here for model in scorer.models), "a run that fails leaves no model behind"
     scores = score(frame, scorer, store=store, allow_missing=True)

@@ -65,6 +65,8 @@ class Scorer(ABC):
     columns: tuple[str, ...] = ()
     travels: ClassVar[bool] = True
     """Whether copies may score on other machines."""
+    writes_store: ClassVar[bool] = False
+    """Whether the scores are in the store when `stream` yields them."""
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -82,7 +84,7 @@ class Scorer(ABC):
         """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
         return None
 
-    @property
+    @cached_property
     def terms(self) -> "Sequence[tuple[float, Scorer]]":
         """Weights and scorers of a score that is a weighted sum, each stored by itself; else empty."""
         return []

@@ -1,6 +1,5 @@
 """Models whose weights are on this machine: their options, their texts as tokens, and the way of texts to scores."""
 
-import copy
 import hashlib
 import json
 from abc import abstractmethod
@@ -61,10 +60,12 @@ class LocalOptions(EncodeOptions, RunOptions, total=False):
 class LocalModel(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
+    `checkpoints`: of the model, or of several; `checkpoint` is the first. `remake`: makes the model anew elsewhere.
     `encode_options`: how texts become tokens. `run_options`: how tokens are forwarded. `sums_answer`: whether the score
     is a sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
     """
 
+    remake: Callable[[], Scorer]
     sums_answer = False
     n_answers = 1
     _loaded = ("parts", "models", "stays", "fingerprint")
@@ -78,7 +79,8 @@ class LocalModel(Scorer):
             raise DataError(
                 f"truncate: {options.get('truncate')!r}; allowed: None (refuse long texts), 'left', 'right'."
             )
-        self.checkpoints, self.name = checkpoints, options.get("name") or checkpoints[0].title
+        self.checkpoint, *_ = self.checkpoints = checkpoints
+        self.name = options.get("name") or self.checkpoint.title
         self.device = backbone.device(options.get("device"))
         self.dtype = backbone.dtype(options.get("dtype"), self.device)
         self.encode_options: EncodeOptions = {
@@ -165,11 +167,6 @@ class LocalModel(Scorer):
         return outputs
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint of the model, or of the first of several."""
-        return self.checkpoints[0]
-
-    @property
     def resident(self) -> list[Checkpoint]:
         """The checkpoints whose weights are on the device at once."""
         return self.checkpoints
@@ -210,11 +207,14 @@ class LocalModel(Scorer):
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
         import torch
 
-        twin = copy.copy(self)
-        for member in self._loaded:
-            twin.__dict__.pop(member, None)
-        twin.dtype = torch.float32
+        twin = object.__new__(type(self))
+        members = {name: member for name, member in self.__dict__.items() if name not in self._loaded}
+        twin.__dict__.update(members, dtype=torch.float32)
         return twin
+
+    def __reduce__(self) -> tuple[Callable[[], Scorer], tuple[()]]:
+        # To a worker of a cluster its options travel: the weights are loaded there, on the device that is there.
+        return self.remake, ()
 
     def _describe(self, **details: object) -> Provenance:
         """The provenance: checkpoint, `details`, number type, device, versions, and how texts were encoded."""

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from rmlab import baselines, tables
-from rmlab.scorers.base import Floats, Judge, PairScorer, Provenance, Scorer
+from rmlab.scorers.base import Judge, PairScorer
 from rmlab.scoring.cluster import Engine, Ray, find_engine
 from rmlab.scoring.finished import check_tables, write_tables
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.merging import merge
-from rmlab.scoring.models import Model, make_pairwise, make_single, name_scorers, open_pairwise, open_single
+from rmlab.scoring.models import Model, open_models
 from rmlab.scoring.run import RunOptions, score_texts
-from rmlab.scoring.texts import Shard, Texts, both_orders, comparisons, select_shard, unique_texts
+from rmlab.scoring.texts import Shard, both_orders, comparisons, select_shard, unique_texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -93,21 +92,24 @@ def score(
     extra = tables.prompt_columns(responses, tables.SCORES)
     responses = select_shard(responses[[*tables.RESPONSES, *extra]], shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
-    open_model = partial(open_single, batch=batch if run.store else None)
-    named = name_scorers(model, make_single, open_model, options, on_cluster=run.engine is not None)
+    named = open_models(model, options, run, pairwise=False)
     finished = run.store if shard is None else None
-    if finished is not None:
-        check_tables(finished, named, responses["benchmark"].unique())
+    check_tables(finished, named, responses["benchmark"].unique(), pairs=False)
     parts, provenance = [], {}
     for name, scorer in named.items():
-        columns, provenance[name] = _score_columns(scorer, responses, texts, run)
+        if isinstance(scorer, Judge):
+            columns, provenance[name] = judge_scores(scorer, responses, run)
+        else:
+            # A baseline costs nothing: it is computed anew, and here.
+            here = replace(run, store=None, engine=None) if baselines.is_baseline(name) else run
+            rows, provenance[name] = score_texts(scorer, texts, here)
+            columns = dict(zip(("score", *scorer.columns), rows[texts.rows].T, strict=True))
         names = [*tables.SCORES, *(column for column in columns if column != "score")]
         scored = responses.assign(model=name, **columns)
         parts.append(scored[[*names, *(column for column in extra if column not in names)]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
-    if finished is not None:
-        write_tables(scores, finished)
+    write_tables(scores, finished)
     return scores
 
 
@@ -156,23 +158,25 @@ def prefer(
     """
     run = _run_options(store, batch, allow_missing, progress, cluster)
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
-    open_model = partial(open_pairwise, batch=batch if run.store else None)
-    named = name_scorers(model, make_pairwise, open_model, options, on_cluster=run.engine is not None)
+    named = open_models(model, options, run, pairwise=True)
     finished = run.store if shard is None else None
-    if finished is not None:
-        check_tables(finished, named, frame["benchmark"].unique(), pairs=True)
+    check_tables(finished, named, frame["benchmark"].unique(), pairs=True)
     parts, provenance = [], {}
     for name, scorer in named.items():
         if isinstance(scorer, Judge):
             columns, provenance[name] = judge_pairs(scorer, texts, run)
             parts.append(pd.concat([frame.drop(columns=["margin", "outcome"]).assign(model=name), columns], axis=1))
-        else:
-            margin, provenance[name] = _score_margins(scorer, texts, run)
-            parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
+            continue
+        assert isinstance(scorer, PairScorer)
+        asked = both_orders(texts) if scorer.both_orders else texts
+        rows, provenance[name] = score_texts(scorer, asked, run)
+        margin = rows[asked.rows, 0]
+        if scorer.both_orders:
+            margin = scorer.average(*margin.reshape(2, -1))
+        parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
-    if finished is not None:
-        write_tables(pairs, finished)
+    write_tables(pairs, finished)
     return pairs
 
 
@@ -181,27 +185,8 @@ def _run_options(
 ) -> RunOptions:
     if not isinstance(batch, int) or batch < 1:
         raise DataError(f"batch: {batch!r} is not allowed. Give the number of texts of a call, 1 or more.")
-    return RunOptions(None if store is None else Store(store), allow_missing, progress, find_engine(cluster))
-
-
-def _score_columns(
-    scorer: Scorer | Judge, responses: pd.DataFrame, texts: Texts, run: RunOptions
-) -> tuple[dict[str, Floats | pd.Series], Provenance]:
-    """The score of each response and further columns of the scorer, and the provenance."""
-    if isinstance(scorer, Judge):
-        score, verdict, provenance = judge_scores(scorer, responses, run)
-        return {"score": score, "verdict": verdict}, provenance
-    if baselines.is_baseline(scorer.name):  # costs nothing: it is computed anew, and here
-        run = replace(run, store=None, engine=None)
-    scored = score_texts(scorer, texts, run)
-    rows = scored.rows[texts.rows]
-    return dict(zip(("score", *scorer.columns), rows.T, strict=True)), scored.provenance
-
-
-def _score_margins(scorer: Scorer, texts: Texts, run: RunOptions) -> tuple[Floats, Provenance]:
-    """Margin of each comparison, and the provenance."""
-    assert isinstance(scorer, PairScorer)
-    asked = both_orders(texts) if scorer.both_orders else texts
-    scored = score_texts(scorer, asked, run)
-    margins = scored.rows[asked.rows, 0]
-    return scorer.average(*margins.reshape(2, -1)) if scorer.both_orders else margins, scored.provenance
+    # Without a store a function gets all texts at once.
+    batch_size = None if store is None else batch
+    return RunOptions(
+        None if store is None else Store(store), allow_missing, progress, find_engine(cluster), batch_size
+    )

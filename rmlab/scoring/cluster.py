@@ -1,4 +1,4 @@
-"""Scoring on a Ray cluster: parts of whole prompts go to actors, which keep their scores in the store."""
+"""Scoring on a Ray cluster: blocks of whole prompts go to actors, which keep their scores in the store."""
 
 import os
 import warnings
@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from rmlab.scorers.base import Floats, Ints, Judge, Judged, Prompt, Provenance, Scorer, Stream, Text
-from rmlab.scoring.batches import describe_scorer, store_batches
-from rmlab.scoring.self_check import LONG, check_company
+from rmlab.scorers.base import Floats, Ints, Judge, Judged, Provenance, Scorer, Stream, Text
+from rmlab.scoring.run import describe_scorer, score_batches
+from rmlab.scoring.self_check import check_company
 from rmlab.store import Store
 from rmlab.tables import DataError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -30,8 +27,8 @@ _SMALLEST, _LARGEST, _N_BLOCKS = 32, 1024, 64
 class Engine(Protocol):
     """Moves blocks to workers."""
 
-    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B]) -> Iterator[R]:
-        """Yield what a worker, made once in each place, returns for each block, in any order."""
+    def map(self, work: Callable[[B], R], blocks: Sequence[B]) -> Iterator[R]:
+        """Yield what `work`, copied once to each worker, returns for each block, in any order."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +52,14 @@ class Ray:
     gpus: float | None = None
     workers: int | None = None
 
-    def map(self, make: Callable[[], Callable[[B], R]], blocks: Sequence[B]) -> Iterator[R]:
-        """Yield what workers return for the blocks, as they come.
+    def map(self, work: Callable[[B], R], blocks: Sequence[B]) -> Iterator[R]:
+        """Yield what `work`, copied once to each worker, returns for the blocks, as they come.
 
         A worker whose process ends is started again, three times, with the block that it was at. Raises DataError,
         with the traceback, where a worker raises.
         """
-        ray = _connect(self.address)
+        _connect(self.address)
+        import ray
         from ray.exceptions import RayError, RayTaskError
         from ray.util import ActorPool
 
@@ -76,9 +74,9 @@ class Ray:
             )
         options = {"max_restarts": _N_RESTARTS, "max_task_retries": _N_RESTARTS}
         actor = ray.remote(num_cpus=self.cpus, num_gpus=gpus, **options)(_Actor)
-        actors = [actor.remote(make) for _ in range(min(room, self.workers or room, len(blocks)))]
+        actors = [actor.remote(work) for _ in range(min(room, self.workers or room, len(blocks)))]
         try:
-            yield from ActorPool(actors).map_unordered(lambda worker, block: worker.work.remote(block), blocks)
+            yield from ActorPool(actors).map_unordered(lambda actor, block: actor.run.remote(block), blocks)
         except RayTaskError as error:
             raise DataError(f"{error.cause} (on the cluster)\n{error}") from error
         except RayError as error:
@@ -91,23 +89,20 @@ class Ray:
                 ray.kill(worker)
 
 
-class _Actor(Generic[B, R]):
-    """Runs in a process of the cluster: makes a worker once, and gives it one block after the other."""
+class _Actor:
+    """Runs in a process of the cluster."""
 
-    def __init__(self, make: Callable[[], Callable[[B], R]]) -> None:
-        self.make = make
-        self.worker: Callable[[B], R] | None = None
+    def __init__(self, work: Callable[[object], object]) -> None:
+        self.work = work
 
-    def work(self, block: B) -> R:
-        self.worker = self.worker or self.make()
-        return self.worker(block)
+    def run(self, block: object) -> object:
+        return self.work(block)
 
 
-def _connect(address: str | None) -> "ModuleType":
-    """Ray, connected: to the address, to the cluster that the environment names, or to one on this machine."""
+def _connect(address: str | None) -> None:
+    """Connect Ray: to the address, to the cluster that the environment names, or to one on this machine."""
     address = address or os.environ.get("RAY_ADDRESS")
-    is_client = address is not None and address.startswith("ray://")
-    if find_spec("ray") is None or (is_client and find_spec("grpc") is None):
+    if find_spec("ray") is None:
         raise ImportError("cluster='ray' needs ray and its client: run pip install -e '.[ray]' in the clone")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own affairs
@@ -122,8 +117,6 @@ def _connect(address: str | None) -> "ModuleType":
                     f"cluster: no Ray cluster answers at {address!r} ({error}). Give ray://host:port with the port of "
                     "its client server (10001), and set RAY_AUTH_MODE=token where the cluster asks for a token."
                 ) from error
-    connected: ModuleType = ray
-    return connected
 
 
 def find_engine(cluster: str | Engine | None) -> Engine | None:
@@ -140,31 +133,27 @@ class Block(NamedTuple):
 
     start: int
     texts: list[Text]
-    must_check: bool = False
 
 
-@dataclass(frozen=True)
-class Task:
-    """What workers do for a scorer, or for one `part` of a sum (0: the whole). `store`: an address, or None."""
-
-    make: Callable[[], Scorer]
-    part: int
-    fingerprint: str
-    store: str | None
+def cut_blocks(texts: Sequence[Text]) -> list[Block]:
+    """Blocks of texts that end where a prompt does; neither tiny nor the whole."""
+    size, start, n = min(_LARGEST, max(_SMALLEST, len(texts) // _N_BLOCKS)), 0, len(texts)
+    blocks = []
+    for stop in range(1, n + 1):
+        if stop == n or (stop - start >= size and texts[stop].prompt != texts[stop - 1].prompt):
+            blocks.append(Block(start, list(texts[start:stop])))
+            start = stop
+    return blocks
 
 
 class Spread(Scorer):
-    """A scorer whose texts are scored by workers, which keep the scores in the store."""
+    """A scorer, or a model of a weighted sum, whose texts are scored by workers."""
 
-    def __init__(self, model: Scorer, engine: Engine, task: Task, about: Provenance) -> None:
-        self.name, self.columns, self.fingerprint = model.name, model.columns, task.fingerprint
-        self.engine, self.task, self.about = engine, task, about
-        self.parts: list[tuple[float, Scorer]] = []
+    writes_store = True
 
-    @property
-    def terms(self) -> list[tuple[float, Scorer]]:
-        """Weights and scorers of a sum."""
-        return self.parts
+    def __init__(self, model: Scorer, engine: Engine, work: "partial[tuple[Ints, Floats]]", about: Provenance) -> None:
+        self.name, self.columns, self.fingerprint = model.name, model.columns, str(about["fingerprint"] or "")
+        self.engine, self.work, self.about = engine, work, about
 
     def provenance(self) -> Provenance:
         """The provenance where the models run."""
@@ -172,94 +161,52 @@ class Spread(Scorer):
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions and scores as workers send them."""
-        blocks = [Block(part.start, list(texts[part])) for part in cut_blocks([text.prompt for text in texts])]
-        blocks[0] = blocks[0]._replace(must_check=len(texts) >= LONG)
-        yield from name_failures(f"scorer {self.name!r}", self.engine.map(partial(_start_scoring, self.task), blocks))
+        yield from map_blocks(f"scorer {self.name!r}", self.engine, self.work, texts)
 
 
 def spread_scorer(scorer: Scorer, engine: Engine, store: Store | None) -> Spread:
     """The scorer with its work on the cluster; a model that is made anew there tells who it is."""
-    remake: Callable[[], Scorer] | None = getattr(scorer, "remake", None)
-    make = remake or partial(_return, scorer)
-    abouts = next(engine.map(partial(_start_identifying, make), [None])) if remake else _identify(scorer)
+    identify = partial(_identify, scorer)
+    abouts = next(engine.map(identify, [None])) if hasattr(scorer, "remake") else identify(None)
     whole, *parts = [
-        Spread(
-            model, engine, Task(make, part, str(about["fingerprint"] or ""), store.address if store else None), about
-        )
-        for part, (model, about) in enumerate(zip(_models(scorer), abouts, strict=True))
+        Spread(model, engine, partial(_score_block, scorer, part, str(about["fingerprint"] or ""), store), about)
+        for part, (model, about) in enumerate(zip(_list_models(scorer), abouts, strict=True))
     ]
-    whole.parts = [(weight, part) for (weight, _), part in zip(scorer.terms, parts, strict=True)]
+    whole.terms = [(weight, part) for (weight, _), part in zip(scorer.terms, parts, strict=True)]
     return whole
 
 
-def spread_judge(
-    judge: Judge, items: Sequence[Text], engine: Engine, store: Store | None
-) -> Iterator[tuple[int, Judged]]:
-    """Number of the first item of each block, and the verdicts on the block."""
-    blocks = [Block(part.start, list(items[part])) for part in cut_blocks([item.prompt for item in items])]
-    start = partial(_start_judging, judge, store.address if store else None)
-    return name_failures(f"judge {judge.name!r}", engine.map(start, blocks))
-
-
-def name_failures(title: str, results: Iterator[R]) -> Iterator[R]:
-    """The results; an error names who failed."""
+def map_blocks(title: str, engine: Engine, work: Callable[[Block], R], texts: Sequence[Text]) -> Iterator[R]:
+    """Yield the results of blocks of texts; an error names who failed."""
     try:
-        yield from results
+        yield from engine.map(work, cut_blocks(texts))
     except DataError as error:
         raise DataError(str(error) if title in str(error) else f"{title}: {error}") from error
 
 
-def cut_blocks(prompts: Sequence[Prompt]) -> Iterator[slice]:
-    """Slices of texts that end where a prompt does; neither tiny nor the whole."""
-    size, start, n = min(_LARGEST, max(_SMALLEST, len(prompts) // _N_BLOCKS)), 0, len(prompts)
-    for stop in range(1, n + 1):
-        if stop == n or (stop - start >= size and prompts[stop] != prompts[stop - 1]):
-            yield slice(start, stop)
-            start = stop
+def judge_block(judge: Judge, store: Store | None, block: Block) -> tuple[int, Judged]:
+    """On a worker: the number of the block's first item, and the verdicts."""
+    prompts, candidates = zip(*((item.prompt, item.answers) for item in block.texts), strict=True)
+    return block.start, judge.judge(prompts, candidates, store=store, progress=False)
 
 
-def _models(scorer: Scorer) -> list[Scorer]:
-    return [scorer, *(model for _, model in scorer.terms)]
-
-
-def _identify(scorer: Scorer) -> list[Provenance]:
-    return [describe_scorer(model) for model in _models(scorer)]
-
-
-# These run on the workers: each makes the scorer once, and returns what works on one block after the other.
-def _start_identifying(make: Callable[[], Scorer]) -> Callable[[None], list[Provenance]]:
-    return lambda _: _identify(make())
-
-
-def _start_scoring(task: Task) -> Callable[[Block], tuple[Ints, Floats]]:
-    scorer, store = task.make(), Store(task.store) if task.store else None
-    model = _models(scorer)[task.part]
-    if (model.fingerprint or "") != task.fingerprint:
+def _score_block(scorer: Scorer, part: int, fingerprint: str, store: Store | None, block: Block) -> tuple[Ints, Floats]:
+    """On a worker: positions and scores of the texts by the scorer, or by one model of its sum (0: the whole)."""
+    model = _list_models(scorer)[part]
+    if (model.fingerprint or "") != fingerprint:
         raise DataError(
             f"scorer {scorer.name!r}: a worker of the cluster has other weights or settings than the driver, so that "
             "its scores would be another model's. Give all machines the same files and releases."
         )
-
-    def score_block(block: Block) -> tuple[Ints, Floats]:
-        if block.must_check:
-            check_company(scorer, block.texts)
-        batches = list(store_batches(model, block.texts, model.stream(block.texts), store, scorer.name))
-        rows = np.concatenate([rows for _, rows in batches])
-        positions = np.concatenate([positions for positions, _ in batches])
-        return block.start + positions, rows if model.columns else rows[:, 0]
-
-    return score_block
+    if block.start == 0 and len(block.texts) >= _SMALLEST:
+        check_company(scorer, block.texts, scorer.name, False)
+    positions, rows = map(np.concatenate, zip(*score_batches(model, block.texts, store, scorer.name), strict=True))
+    return block.start + positions, rows if model.columns else rows[:, 0]
 
 
-def _start_judging(judge: Judge, address: str | None) -> Callable[[Block], tuple[int, Judged]]:
-    store = Store(address) if address else None
-
-    def judge_block(block: Block) -> tuple[int, Judged]:
-        prompts, candidates = [item.prompt for item in block.texts], [item.answers for item in block.texts]
-        return block.start, judge.judge(prompts, candidates, store=store, progress=False)
-
-    return judge_block
+def _list_models(scorer: Scorer) -> list[Scorer]:
+    return [scorer, *(model for _, model in scorer.terms)]
 
 
-def _return(scorer: B) -> B:
-    return scorer
+def _identify(scorer: Scorer, _: None) -> list[Provenance]:
+    return [describe_scorer(model) for model in _list_models(scorer)]

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -10,9 +11,8 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.scorers.base import SILENT, Floats, Ints, Judge, Judged, Prompt, Provenance, Text
-from rmlab.scoring.batches import describe_scorer
-from rmlab.scoring.cluster import spread_judge
-from rmlab.scoring.run import RunOptions, count_texts, open_bar
+from rmlab.scoring.cluster import judge_block, map_blocks
+from rmlab.scoring.run import RunOptions, count_texts, describe_scorer, open_bar
 from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.tables import PROMPT, DataError, group_codes
 
@@ -22,43 +22,42 @@ J = TypeVar("J", bound=Judge)
 def judge_pairs(judge: Judge, texts: Texts, options: RunOptions) -> tuple[pd.DataFrame, Provenance]:
     """Columns of the pairs, one value per table row: margin, outcome, verdict and the judge's own."""
     start = time.perf_counter()
-    judged = _judge(judge, texts.prompts, texts.answers, options)
+    judged = _ask_judge(judge, texts.prompts, texts.answers, options)
     _refuse_silent(judge.name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:3]])
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame({"margin": np.nan} | judged.columns, index=range(len(decided)))
     columns = columns.assign(verdict=pd.Series(judged.verdict, dtype="str"), outcome=tables.outcome(decided))
-    return columns.iloc[texts.rows].reset_index(drop=True), _provenance(judge, [judged], start)
+    return columns.iloc[texts.rows].reset_index(drop=True), _describe_judged(judge, [judged], start)
 
 
-def judge_scores(judge: Judge, responses: pd.DataFrame, options: RunOptions) -> tuple[Floats, pd.Series, Provenance]:
+def judge_scores(
+    judge: Judge, responses: pd.DataFrame, options: RunOptions
+) -> tuple[dict[str, Floats | pd.Series], Provenance]:
     """Score and verdict of each response, and the provenance; subsets of another judge go to that one."""
     start = time.perf_counter()
     score, verdict = np.full(len(responses), np.nan), np.full(len(responses), "", object)
     parts = []
     for part_judge, rows in split_by_judge(judge, responses):
         prompts, candidates, item, place = show_items(part_judge, responses.iloc[rows])
-        judged = _judge(part_judge, prompts, candidates, options)
+        judged = _ask_judge(part_judge, prompts, candidates, options)
         first_rows = [responses.iloc[rows[int((item == i).argmax())]] for i in _silent_items(judged)[:3]]
         names = [", ".join(f"{column} {row[column]}" for column in PROMPT) for row in first_rows]
         _refuse_silent(judge.name, judged, options, names)
         score[rows] = [judged.values[i][p] for i, p in zip(item, place, strict=True)]
         verdict[rows] = [judged.verdict[i] for i in item]
         parts.append(judged)
-    return score, pd.Series(verdict, dtype="str"), _provenance(judge, parts, start)
+    return {"score": score, "verdict": pd.Series(verdict, dtype="str")}, _describe_judged(judge, parts, start)
 
 
 def show_items(judge: Judge, responses: pd.DataFrame) -> tuple[list[Prompt], list[tuple[str, ...]], Ints, Ints]:
     """What the judge is shown: prompts, and the answers shown together; item of each row, and its place in the item."""
-    prompts, texts = responses["prompt"].tolist(), responses["response"].tolist()
     if judge.takes == "answer":
-        unique = unique_texts(responses[tables.KEY], prompts, texts)
+        unique = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
         return unique.prompts, unique.answers, unique.rows, np.zeros(len(unique.rows), np.intp)
-    group, first_rows = group_codes(responses, PROMPT)
-    place = np.asarray(responses.groupby(group, sort=False).cumcount(), np.intp)
-    answers: list[list[str]] = [[] for _ in first_rows]
-    for number, text in zip(group.tolist(), texts, strict=True):
-        answers[number].append(text)
-    return [prompts[row] for row in first_rows], [tuple(column) for column in answers], group, place
+    item, first_rows = group_codes(responses, PROMPT)
+    groups = responses["response"].groupby(item)
+    answers = [tuple(texts) for _, texts in groups]
+    return responses["prompt"].iloc[first_rows].tolist(), answers, item, np.asarray(groups.cumcount(), np.intp)
 
 
 def split_by_judge(judge: J, responses: pd.DataFrame) -> list[tuple[J, Ints]]:
@@ -69,13 +68,17 @@ def split_by_judge(judge: J, responses: pd.DataFrame) -> list[tuple[J, Ints]]:
     return [(part_judge, rows) for part_judge, rows in parts if len(rows)]  # type: ignore[misc]
 
 
-def _judge(judge: Judge, prompts: list[Prompt], candidates: list[tuple[str, ...]], options: RunOptions) -> Judged:
+def _ask_judge(judge: Judge, prompts: list[Prompt], candidates: list[tuple[str, ...]], options: RunOptions) -> Judged:
     """The verdicts, asked here or on the cluster."""
     if options.engine is None or not judge.travels:
         return judge.judge(prompts, candidates, store=options.store, progress=options.progress)
-    items, blocks = [Text(*item) for item in zip(prompts, candidates, strict=True)], {}
+    items, work = (
+        [Text(*item) for item in zip(prompts, candidates, strict=True)],
+        partial(judge_block, judge, options.store),
+    )
+    blocks = {}
     with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
-        for first, judged in spread_judge(judge, items, options.engine, options.store):
+        for first, judged in map_blocks(f"judge {judge.name!r}", options.engine, work, items):
             blocks[first] = judged
             bar.update(len(judged.verdict))
     parts = [blocks[first] for first in sorted(blocks)]
@@ -104,7 +107,7 @@ def _refuse_silent(name: str, judged: Judged, options: RunOptions, first: Sequen
     )
 
 
-def _provenance(judge: Judge, parts: Sequence[Judged], start: float) -> Provenance:
+def _describe_judged(judge: Judge, parts: Sequence[Judged], start: float) -> Provenance:
     """The judge's provenance, and the counts of its parts together."""
     verdicts = Counter(word for judged in parts for word in judged.verdict)
     n_items, n_missing = verdicts.total(), sum(len(_silent_items(judged)) for judged in parts)
@@ -115,10 +118,9 @@ def _provenance(judge: Judge, parts: Sequence[Judged], start: float) -> Provenan
 def _add_counts(parts: Sequence[Judged]) -> Provenance:
     """Counts, and counts of reasons, summed over parts of a run."""
     total: Provenance = {}
-    for judged in parts:
-        for name, value in judged.about.items():
-            if isinstance(value, dict):
-                total[name] = dict(Counter(total.get(name, {})) + Counter(value))  # type: ignore[call-overload]
-            else:
-                total[name] = total.get(name, 0) + value  # type: ignore[operator]
+    for name, value in (count for judged in parts for count in judged.about.items()):
+        if isinstance(value, dict):
+            total[name] = dict(Counter(total.get(name, {})) + Counter(value))  # type: ignore[call-overload]
+        else:
+            total[name] = total.get(name, 0) + value  # type: ignore[operator]
     return total

@@ -48,7 +48,7 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
         if Path(source.root).resolve() != Path(target.root).resolve():
             rows += [_merge_fingerprint(source, target, fingerprint) for fingerprint in source.fingerprints()]
             for name in set(source.tables()) - set(target.tables()):
-                target.write_table(name, source.read_table(name) or b"")
+                target.write_table(name, source.read_table(name))
     columns = ["fingerprint", "model", "source", "texts", "added", "conflicts", "max_difference"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -70,15 +70,12 @@ def _merge_fingerprint(source: Store, target: Store, fingerprint: str) -> tuple[
             part = {key: records[key] for key in keys[start : start + RECORDS_PER_FILE]}
             target.adopt(fingerprint, writer, part, runs[writer])
     differing = [k for k, value in source_values.items() if k in target_values and target_values[k] != value]
-    differences = [_difference(source_values[key], target_values[key]) for key in differing]
+    gaps = [
+        np.abs(np.asarray(source_values[key], float) - np.asarray(target_values[key], float)).max()
+        for key in differing
+        if not isinstance(source_values[key], dict)  # an answer of a judge
+    ]
     model = next((str(run["name"]) for run in runs.values() if "name" in run), "")
+    largest = float(max(gaps, default=np.nan))
     n_added = sum(map(len, fresh.values()))
-    largest = float(np.nanmax(differences)) if differences and not np.isnan(differences).all() else float("nan")
     return fingerprint, model, str(source), len(source_values), n_added, len(differing), largest
-
-
-def _difference(value: object, other_value: object) -> float:
-    """How far two scores, with their attributes, lie apart; NaN for answers."""
-    if not isinstance(value, float | int | list) or not isinstance(other_value, type(value)):
-        return float("nan")
-    return float(np.abs(np.subtract(value, other_value)).max())

@@ -1,19 +1,17 @@
-"""The walk of texts to their scores: read the store, score what is missing, count."""
+"""The walk of texts to their scores: read the store, score what is missing, keep each batch, count."""
 
-import logging
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Never
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from rmlab.scorers.base import Floats, Provenance, Scorer, Text
-from rmlab.scoring.batches import describe_scorer, store_batches
-from rmlab.scoring.cluster import Engine, Spread, spread_scorer
+from rmlab.records import __version__
+from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text
 from rmlab.scoring.self_check import LONG, check_company
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
@@ -23,39 +21,29 @@ from rmlab.text import line
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-LONG_SECONDS = 60.0
-"""A run that will take longer says so before it starts."""
-
-_log = logging.getLogger(__name__)
+    from rmlab.scoring.cluster import Engine
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored. `engine`: who scores on a cluster."""
+    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call of a function, None for all."""
 
     store: Store | None = None
     allow_missing: bool = False
     progress: bool | None = None
-    engine: Engine | None = None
+    engine: "Engine | None" = None
+    batch: int | None = None
 
 
-@dataclass
-class Scored:
-    """A row for each distinct text: the score, then the scorer's columns; NaN where missing.
+def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floats, Provenance]:
+    """Score distinct texts; where a score is a weighted sum of models, these take turns.
 
-    `new`, `missing`: numbers of the texts that this run scored, and of those without a score.
+    Returns a row for each text (the score, then the scorer's columns; NaN where missing), and the provenance.
     """
-
-    rows: Floats
-    new: set[int] = field(default_factory=set)
-    missing: set[int] = field(default_factory=set)
-    provenance: Provenance = field(default_factory=dict)
-
-
-def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> Scored:
-    """Score distinct texts; where a score is a weighted sum of models, these take turns."""
-    start, store = time.perf_counter(), options.store
+    start, store, n = time.perf_counter(), options.store, len(texts.distinct)
     if options.engine is not None and scorer.travels:
+        from rmlab.scoring.cluster import spread_scorer
+
         scorer = spread_scorer(scorer, options.engine, store)
     terms = scorer.terms or [(1.0, scorer)]
     if store is not None and not all(model.fingerprint for _, model in terms):
@@ -63,105 +51,113 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> Scored:
             f"store: scorer {scorer.name!r} has no fingerprint, so its stored scores could not be told from those of a "
             "changed version. Give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
         )
-    total, turns, runs = Scored(np.zeros((len(texts.distinct), 1 + len(scorer.columns)))), [], []
+    total, is_new = np.zeros((n, 1 + len(scorer.columns))), np.zeros(n, bool)
+    about: Provenance = {}
+    turns, runs = [], []
     for number, (weight, model) in enumerate(terms, 1):
         title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
-        must_check = "self_check" not in total.provenance
+        rows, todo = _read_stored(model, texts.distinct, store)
         try:
-            turn = _take_turn(scorer, model, title, texts, options, must_check)
+            if len(todo) >= LONG and "self_check" not in about:
+                about |= check_company(scorer, [texts.distinct[i] for i in todo], title, options.progress)
+            if len(todo):
+                _score_missing(model, title, texts, rows, todo, options)
         finally:
             if len(terms) > 1:
                 model.free_memory()
-        total.rows += weight * turn.rows
-        total.new |= turn.new
-        total.missing |= turn.missing
-        total.provenance |= turn.provenance
-        counts = {"scored": len(turn.new), "missing": len(turn.missing)}
+        total += weight * rows
+        is_new[todo] = True
+        counts = {"scored": len(todo), "missing": int(np.isnan(rows[:, 0]).sum())}
         turns.append({"name": model.name, "fingerprint": model.fingerprint} | counts)
         if store is not None:
             runs += [*store.runs(str(model.fingerprint)).values()]
-            runs += [describe_scorer(model) | {"scored": len(turn.new)}] if turn.new else []
-    about = describe_scorer(scorer) | total.provenance
+            runs += [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
+    about = describe_scorer(scorer) | about
     if store is not None:
         # A run does not repeat what it shares with the provenance.
         about["runs"] = [{k: v for k, v in run.items() if k != "name" and about.get(k) != v} for run in runs]
-    about |= count_texts(start, len(texts.distinct), len(total.new), len(total.missing))
-    total.provenance = about | ({"terms": turns} if len(terms) > 1 else {})
-    return total
+    about |= count_texts(start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum()))
+    return total, about | ({"terms": turns} if len(terms) > 1 else {})
 
 
-def _take_turn(
-    scorer: Scorer, model: Scorer, title: str, texts: Texts, options: RunOptions, must_check: bool
-) -> Scored:
-    """One model's scores: what the store has, and what the model gives of the rest."""
-    distinct, store = texts.distinct, options.store
-    stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in distinct])
-    turn = Scored(_read_rows(model, distinct, stored))
-    todo = np.array([number for number, text in enumerate(distinct) if text.key not in stored], np.intp)
-    if not len(todo):
-        return turn
-    todo_texts = [distinct[number] for number in todo]
-    check = check_company(scorer, todo_texts) if must_check and len(todo) >= LONG else None
-    if check is not None:
-        turn.provenance["self_check"] = check[0]
-        announce(title, len(todo), check[1] * len(todo), options.progress)
-    batches = model.stream(todo_texts)
-    # The workers of a cluster have stores of their own.
-    batches = store_batches(model, todo_texts, batches, None if isinstance(model, Spread) else store, scorer.name)
-    with open_bar(title, "text", len(distinct), len(distinct) - len(todo), options.progress) as bar:
-        for positions, rows in batches:
-            numbers, is_bad = todo[positions], ~np.isfinite(rows.sum(axis=1))
-            turn.rows[numbers] = np.where(is_bad[:, None], np.nan, rows)
-            turn.new.update(numbers.tolist())
-            turn.missing.update(numbers[is_bad].tolist())
+def _read_stored(model: Scorer, texts: Sequence[Text], store: Store | None) -> tuple[Floats, Ints]:
+    """A row for each text, NaN where the store has none, and the numbers of these texts."""
+    rows = np.full((len(texts), 1 + len(model.columns)), np.nan)
+    stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts])
+    for number, text in enumerate(texts):
+        if text.key in stored:
+            rows[number] = stored[text.key]
+    return rows, np.flatnonzero(np.isnan(rows[:, 0]))
+
+
+def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: Ints, options: RunOptions) -> None:
+    """Fill in the rows of the texts with the numbers `todo`."""
+    batches = score_batches(model, [texts.distinct[i] for i in todo], options.store, title)
+    with open_bar(title, "text", len(rows), len(rows) - len(todo), options.progress) as bar:
+        for positions, values in batches:
+            numbers, is_bad = todo[positions], ~np.isfinite(values.sum(axis=1))
+            rows[numbers] = np.where(is_bad[:, None], np.nan, values)
             bar.update(len(numbers))
-            if is_bad.any() and (not options.allow_missing or np.isinf(rows).any()):
-                _refuse_missing(scorer.name, [texts.describe(i) for i in numbers[is_bad][:3]], rows, is_bad)
-    return turn
+            if is_bad.any() and (not options.allow_missing or np.isinf(values).any()):
+                first = values[is_bad][0][~np.isfinite(values[is_bad][0])][0]
+                raise DataError(
+                    f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, first {first} for: "
+                    f"{'; '.join(texts.describe(i) for i in numbers[is_bad][:3])}. Look at these texts and the dtype "
+                    "(float16 overflows), or pass allow_missing=True to count NaN as missing."
+                )
 
 
-def _read_rows(model: Scorer, texts: Sequence[Text], stored: dict[str, object]) -> Floats:
-    """A row for each text; NaN where the store has none."""
-    width = 1 + len(model.columns)
-    empty = [np.nan] * width if model.columns else np.nan
+def score_batches(
+    scorer: Scorer, texts: Sequence[Text], store: Store | None, title: str
+) -> Iterator[tuple[Ints, Floats]]:
+    """Yield positions in `texts`, and a row for each, once they are in the store. Each text comes once."""
+    is_waiting = np.ones(len(texts), bool)
+    fingerprint, store = str(scorer.fingerprint), None if scorer.writes_store else store
     try:
-        return np.array([stored.get(text.key, empty) for text in texts], np.float64).reshape(len(texts), width)
-    except (ValueError, TypeError):
+        for batch_positions, values in scorer.stream(texts):
+            positions = np.asarray(batch_positions, np.intp)
+            rows = _check_rows(values, len(positions), scorer.columns, title)
+            if not is_waiting[positions].all() or len(np.unique(positions)) != len(positions):
+                raise DataError(f"scorer {title!r}: stream gave positions twice that were to come once")
+            if store is not None:
+                if is_waiting.all():
+                    store.note(fingerprint, {"name": scorer.name} | describe_scorer(scorer))
+                finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+                records = (rows if scorer.columns else rows[:, 0])[finite].tolist()
+                store.append(
+                    fingerprint, {texts[p].key: record for p, record in zip(positions[finite], records, strict=True)}
+                )
+            is_waiting[positions] = False
+            yield positions, rows
+    finally:
+        if store is not None:
+            store.flush()
+    if is_waiting.any():
+        text = texts[int(is_waiting.argmax())]
         raise DataError(
-            f"store: the fingerprint {model.fingerprint} of scorer {model.name!r} holds other values than its scores. "
-            "Give store= another folder."
-        ) from None
+            f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: "
+            f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
+        )
 
 
-def _refuse_missing(name: str, rows_without: list[str], rows: Floats, is_bad: NDArray[np.bool_]) -> None:
-    first = rows[is_bad][0][~np.isfinite(rows[is_bad][0])][0]
-    raise DataError(
-        f"scorer {name!r}: {is_bad.sum()} of {len(rows)} scores are not finite, first {first} for: "
-        f"{'; '.join(rows_without)}. Look at these texts and the dtype (float16 overflows), or pass allow_missing=True "
-        "to count NaN as missing."
-    )
+def _check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
+    array = np.asarray(values)
+    shape = (n, 1 + len(columns)) if columns else (n,)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        content = f"the score and {', '.join(columns)}" if columns else "one number"
+        first = f", first {array.flat[0]!r:.80}" if array.dtype.kind not in "biuf" and array.size else ""
+        raise DataError(
+            f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}. Allowed: "
+            f"{content} per text, shape {shape} (float('nan') where there is no score)."
+        )
+    return array.astype(np.float64).reshape(n, 1 + len(columns))
 
 
-def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> "tqdm[Never]":
-    """A progress bar on stderr; `show`: None shows it on a terminal only."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=total,
-        initial=initial,
-        desc=line(title),
-        unit=unit,
-        disable=None if show is None else not show,
-        mininterval=0.2 if sys.stderr.isatty() else 10.0,
-        file=sys.stderr,
-    )
-
-
-def announce(title: str, n_texts: int, seconds: float, show: bool | None) -> None:
-    """Say how long a run will take, if that is long."""
-    if seconds > LONG_SECONDS and show is not False:
-        hours = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-        _log.warning("%s: %s texts to go, about %s (measured on a few texts)", line(title), f"{n_texts:,}", hours)
+def describe_scorer(scorer: Scorer | Judge) -> Provenance:
+    """The release, the class that scores, its fingerprint, and what it says of itself."""
+    code = type(scorer)
+    identity: Provenance = {"rmlab": __version__, "scorer": f"{code.__module__}.{code.__qualname__}"}
+    return identity | {"fingerprint": scorer.fingerprint} | scorer.provenance()
 
 
 def count_texts(start: float, n_texts: int, n_scored: int, n_missing: int) -> Provenance:
@@ -170,3 +166,11 @@ def count_texts(start: float, n_texts: int, n_scored: int, n_missing: int) -> Pr
     began = datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
     counts = {"texts": n_texts, "scored": n_scored, "missing": n_missing}
     return {"started": began, "seconds": round(seconds, 3)} | counts
+
+
+def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None) -> "tqdm[Never]":
+    """A progress bar on stderr; `show`: None shows it on a terminal only."""
+    from tqdm import tqdm
+
+    interval, disable = 0.2 if sys.stderr.isatty() else 10.0, None if show is None else not show
+    return tqdm(desc=line(title), unit=unit, total=total, initial=initial, disable=disable, mininterval=interval)

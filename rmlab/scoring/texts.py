@@ -41,9 +41,8 @@ class Texts:
 def unique_texts(table: pd.DataFrame, prompts: Sequence[Prompt], *answers: Sequence[str]) -> Texts:
     """Distinct (prompt, answers) of the rows; `table`: the rows' key columns."""
     texts = [Text(prompt, row) for prompt, row in zip(prompts, zip(*answers, strict=True), strict=True)]
-    prompt_numbers: dict[str, int] = {}
-    codes = [prompt_numbers.setdefault(repr(prompt), len(prompt_numbers)) for prompt in prompts]
-    distinct = {texts[row].key: texts[row] for row in np.argsort(codes, kind="stable")}
+    order = np.argsort(group_codes(table, PROMPT)[0], kind="stable")
+    distinct = {texts[row].key: texts[row] for row in order}
     number_of = {key: number for number, key in enumerate(distinct)}
     rows = np.array([number_of[text.key] for text in texts], np.intp)
     return Texts(list(distinct.values()), rows, table.reset_index(drop=True))
@@ -59,25 +58,21 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
             "needs a chosen and a rejected answer: give both."
         )
     frame = metrics.pairs(responses.assign(model="", score=0.0))
-    first, second = (_answer_rows(frame, responses, label) for label in tables.LABELS)
     keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
+    first, second = (
+        keys.merge(rows.rename(columns={"slot": f"{label}_slot"}), how="left", on=[*PROMPT, f"{label}_slot"])
+        for label in tables.LABELS
+        for rows in [responses.loc[responses["label"] == label, [*PROMPT, "slot", "prompt", "response"]]]
+    )
     return frame, unique_texts(keys, first["prompt"].tolist(), first["response"].tolist(), second["response"].tolist())
 
 
 def both_orders(texts: Texts) -> Texts:
     """Comparisons in both orders: the rows as they stand, with the chosen answer first, then all exchanged."""
-    prompts = [texts.distinct[number].prompt for number in texts.rows]
-    first, second = ([texts.distinct[number].answers[place] for number in texts.rows] for place in (0, 1))
+    rows = [texts.distinct[number] for number in texts.rows]
+    first, second = ([text.answers[place] for text in rows] for place in (0, 1))
     keys = pd.concat([texts.table.assign(written_first=label) for label in tables.LABELS])
-    return unique_texts(keys, prompts * 2, first + second, second + first)
-
-
-def _answer_rows(pairs: pd.DataFrame, responses: pd.DataFrame, label: str) -> pd.DataFrame:
-    """The responses row of each pair's chosen or rejected answer."""
-    rows = responses[(responses["label"] == label).to_numpy()]
-    index = pd.MultiIndex.from_frame(rows[[*PROMPT, "slot"]])
-    pair_index = pd.MultiIndex.from_arrays([*(pairs[c] for c in PROMPT), pairs[f"{label}_slot"]])
-    return rows.iloc[index.get_indexer(pair_index)]
+    return unique_texts(keys, [text.prompt for text in rows] * 2, first + second, second + first)
 
 
 def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
