@@ -53,23 +53,23 @@ def _heads() -> str:
 
 
 gallery.refresh()
-myst_substitutions = {"heads": _heads(), **lessons.tables(), **instruments.tables()}
+myst_substitutions = {"heads": _heads(), "thumbnails": gallery.thumbnails(), **lessons.tables(), **instruments.tables()}
 
 
 def _plain(app, what, name, obj, options, lines):
-    """Docstrings are plain English: outside code, stars and bars stand for themselves; pages introduce the modules."""
+    """Escape stars and bars outside code, which docstrings use as plain characters; drop docstrings of modules."""
     if what == "module":
         lines.clear()
     for number, line in enumerate(lines):
         if line.lstrip().startswith(">>>") or line.lstrip().startswith("..."):
             continue
         parts = line.split("`")
-        parts[::2] = [re.sub(r"([*|\\]|_\b)", r"\\\1", part) for part in parts[::2]]
+        parts[::2] = [re.sub(r"(?<!\\)([*|]|_\b)", r"\\\1", part) for part in parts[::2]]
         lines[number] = "``".join(parts)
 
 
 def _formula(writer, node):
-    """Formulas as MathML, which browsers draw by themselves, without a script from the network."""
+    """Write formulas as MathML, which browsers draw without a script from the network."""
     block = isinstance(node, nodes.math_block)
     text = re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", node.astext())  # sizes of brackets: MathML stretches them itself
     try:

@@ -31,6 +31,15 @@ def plots_shown() -> list[str]:
     return [sample.section.strip("`") for sample in samples(PAGE) if sample.section.startswith("`plot_")]
 
 
+def thumbnails() -> str:
+    """The pictures of the gallery and of the paper figures as a grid of links, for the top of the page."""
+    links = [(f"{name}.png", f"#{name}", name) for name in plots_shown()]
+    for page in PAPER_PAGES:
+        links.append((_name(page, samples(page)[1].section), f"paper_figures/{page.name}", page.stem))
+    items = [f"[![{label}](gallery/{picture}) {label}]({target})" for picture, target, label in links]
+    return "\n\n".join(["````{container} thumbnails", *items, "````"])
+
+
 def draw(folder: Path, page: Path = PAGE) -> list[Path]:
     """Run a page from top to bottom; write what each section draws as a picture."""
     matplotlib.use("agg")
