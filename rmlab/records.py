@@ -8,12 +8,13 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pandas as pd
 
-from rmlab.tables import DataError, nearest, require_text
+from rmlab.tables import DataError, require_text
 from rmlab.text import short
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def read_rows(path: Path) -> list[Row]:
         content = read_json(path)
     rows = [content] if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
-        raise DataError(f"{path}: no rows, but {short(rows)}; write a list of objects with named fields")
+        content_name = "no rows" if rows == [] else f"{short(rows)} instead of rows"
+        raise DataError(f"{path}: {content_name}; write a list of objects with named fields, or rows under a header")
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
             raise DataError(f"{path}: row {number} is {short(row)}; write an object with named fields")
@@ -76,8 +78,10 @@ def _parse_json(place: str, text: str) -> object:
     try:
         return json.loads(text)
     except (RecursionError, ValueError) as error:
-        problem = f"not JSON, or the file is cut off ({error})"
-        raise DataError(f"{place}: {problem}; download or write it again") from None
+        formats = ", ".join(SUFFIXES)
+        raise DataError(
+            f"{place}: not JSON ({error}); write the file again, or name it by its format: {formats}"
+        ) from None
 
 
 def read_header(path: Path) -> list[str]:
@@ -116,7 +120,7 @@ def read_parquet(path: Path, convert: "Callable[[pyarrow.Table], T]") -> T:
     try:
         return convert(pyarrow.parquet.read_table(path, page_checksum_verification=True))
     except Exception as error:  # a damaged file raises errors of Arrow, of Unicode and of JSON
-        raise DataError(f"{path}: not a readable Parquet file ({short(str(error))}); write it again") from None
+        raise DataError(f"{path}: cannot be read as Parquet ({short(str(error))}); write it again") from None
 
 
 def _read_text(path: Path) -> str:
@@ -135,7 +139,8 @@ def _require_file(path: Path) -> None:
         raise DataError(f"{path}: is a folder; name a file with one of {', '.join(SUFFIXES)}")
     if not path.exists():
         names = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        hint = nearest(path.name, names).replace("allowed", "in that folder") if names else "check the folder"
+        close = get_close_matches(path.name, names, n=1)
+        hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else f"check the path from {Path.cwd()}"
         raise DataError(f"{path}: no such file; {hint}")
 
 
@@ -143,7 +148,7 @@ def fail(path: object, number: int, row: Row, column: str, allowed: str, remedy:
     """Raise DataError naming file, row, id, column and value, what is allowed and the next step."""
     name = row.get("id", row.get("item_id"))
     place = f"row {number}" + (f" (id {short(name)})" if name is not None else "")
-    value = f"has {short(row[column])}" if column in row else f"has no such field; found: {short(list(row), 200)}"
+    value = f"has {short(row[column])}" if column in row else f"is missing; fields: {short(list(row), 200)}"
     raise DataError(f"{path}: {place}: {column!r} must be {allowed}; it {value}; {remedy}")
 
 

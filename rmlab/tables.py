@@ -248,11 +248,11 @@ def nearest(word: object, allowed: Sequence[str]) -> str:
     Examples
     --------
     >>> nearest("los", ["loss", "half"])
-    "allowed: 'loss', 'half'; did you mean 'loss'?"
+    "allowed: 'loss', 'half' (did you mean 'loss'?)"
     """
     close = get_close_matches(str(word), list(allowed), n=1)
     listed = ", ".join(map(short, list(allowed)[:30])) + (f" and {len(allowed) - 30} more" if len(allowed) > 30 else "")
-    return f"allowed: {listed}" + (f"; did you mean {short(close[0])}?" if close else "")
+    return f"allowed: {listed}" + (f" (did you mean {short(close[0])}?)" if close else "")
 
 
 def check_option(argument: str, value: object, allowed: Sequence[str]) -> None:

@@ -134,7 +134,7 @@ def test_odd_but_legal_text_passes_unchanged(tmp_path, text, lines):
 
 
 BAD_ROWS = {
-    "no chosen": (row(chosen=...), r"row 1 \(id 1\): 'chosen' must be .*3 of them.*no such field; found"),
+    "no chosen": (row(chosen=...), r"row 1 \(id 1\): 'chosen' must be .*3 of them"),
     "four responses": (
         row(chosen=["a", "b", "c", "d"]),
         r"'chosen' must be .*3 of them; it has \['a', 'b', 'c'",
@@ -165,7 +165,7 @@ def test_the_two_safety_files_share_a_domain(folder):
 BAD_FILES = {
     "empty": (b"", "the file is empty"),
     "no rows": (b"[]", "no rows"),
-    "cut off": (json.dumps([row(1)]).encode()[:-30], r"the file is cut off \(.*line 1 column \d+"),
+    "cut off": (json.dumps([row(1)]).encode()[:-30], r"line 1 column \d+"),
     "cut off lines": (b'{"id": 1}\n{"id": 2}\n{"id', "line 3: "),
     "latin 1": ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), r"not UTF-8 text \(byte 22\)"),
     "half an emoji": (b'[{"id": 1, "prompt": "so \\ud83d"}]', "row 0: .* holds half of a surrogate pair"),
@@ -183,9 +183,7 @@ def test_bad_files_are_refused(tmp_path, content, message):
 
 
 def test_bad_places(tmp_path, folder):
-    with pytest.raises(
-        DataError, match=r"chat_filterd.json: no such file; in that folder: .*mean 'chat_filtered.json'"
-    ):
+    with pytest.raises(DataError, match=r"chat_filterd.json: no such file.*chat_filtered.json"):
         load("rm-bench", path=folder / "chat_filterd.json")
     with pytest.raises(DataError, match=r"chat.json: no such file"):
         load("rm-bench", path=tmp_path / "nowhere" / "chat.json")

@@ -265,7 +265,7 @@ def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
 def test_no_tokenizer(copy):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (copy / name).unlink()
-    with pytest.raises(DataError, match="no tokenizer that transformers can read"):
+    with pytest.raises(DataError, match="tokenizer"):
         classifier(copy)(PROMPTS, RESPONSES)
 
 

@@ -170,9 +170,9 @@ def test_offline_without_a_copy_says_how_to_point_at_a_folder(server, monkeypatc
 
 def test_unreachable_hub(server, monkeypatch):
     point_client(monkeypatch, "http://127.0.0.1:9")
-    with pytest.raises(DataError, match=r"cannot get it from http://127.0.0.1:9.*path='<folder>'"):
+    with pytest.raises(DataError, match=r"http://127.0.0.1:9.*path='<folder>'"):
         load("rm-bench")
-    with pytest.raises(DataError, match=r"cannot get it from http://127.0.0.1:9"):
+    with pytest.raises(DataError, match=r"http://127.0.0.1:9"):
         load("reward-bench")
 
 

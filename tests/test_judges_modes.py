@@ -59,7 +59,7 @@ def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
     assert (provenance["missing"], provenance["unparsable"], provenance["failed"]) == (4, 2, 2)
     assert provenance["failures"] == {"status 500": 2}
     assert rmlab.accuracy(pairs)[["n_pairs", "missing"]].to_numpy().tolist() == [[2, 4]]
-    with pytest.raises(DataError, match=r"2 of 6 items .*status 500"):
+    with pytest.raises(DataError, match=r"6 items 2 .*status 500"):
         prefer(pair_judge(lambda *_: next(answers)), 6)
 
 

@@ -313,7 +313,7 @@ def test_bad_arguments(tmp_path, make_scores):
         read_scores(None)
     bad(tmp_path, [RM])
     assert len(read_scores(tmp_path.glob("*.json"))) == 6
-    with pytest.raises(DataError, match=r"no such file; in that folder: .*did you mean 'x.json'"):
+    with pytest.raises(DataError, match=r"no such file.*x\.json"):
         read_scores(tmp_path / "x.jsn")
     with pytest.raises(ValueError, match=r"format: 'rmbench'; .*did you mean 'rm-bench'"):
         read_scores(tmp_path / "x.json", format="rmbench")

@@ -42,5 +42,5 @@ def test_items_of_prompts_are_means_of_their_comparisons(make_scores):
     np.testing.assert_allclose(
         whole.set_index(["domain", "id"])["difficulty"], mean[whole.set_index(["domain", "id"]).index]
     )
-    with pytest.raises(ValueError, match="unit: 'prompts'; allowed: 'comparison', 'prompt'; did you mean 'prompt'"):
+    with pytest.raises(ValueError, match="unit: 'prompts'; allowed: 'comparison', 'prompt'"):
         stats.item_difficulty(pairs, unit="prompts")

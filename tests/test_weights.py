@@ -200,7 +200,7 @@ DAMAGE = {
     "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}", "not a whole safetensors file"),
     "weights empty": ("model.safetensors", b"", "not a whole safetensors file"),
     "adapter null": ("adapter_config.json", b"null", None),
-    "tokenizer configuration null": ("tokenizer_config.json", b"null", "no tokenizer that transformers can read"),
+    "tokenizer configuration null": ("tokenizer_config.json", b"null", "tokenizer"),
     "tokenizer null": ("tokenizer.json", b"null", "tokenizer"),
 }
 

@@ -97,6 +97,7 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
 def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]], list[str]]) -> list[Path]:
     """The chosen ones of a repository's data files; offline, of those that the cache holds."""
     from huggingface_hub import HfApi, constants, get_session, hf_hub_download, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         try:  # the client itself retries for 23 seconds before it looks into its cache (huggingface_hub 2.4)
@@ -119,6 +120,10 @@ def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]
     except DataError:
         raise
     except Exception as error:
-        offline = "HF_HUB_OFFLINE is set: " if constants.HF_HUB_OFFLINE else ""
-        problem = f"{offline}cannot get it from {constants.ENDPOINT} ({type(error).__name__}: {short(str(error), 200)})"
-        raise DataError(f"hub dataset {repo} at {revision}: {problem}; download the files and use {remedy}") from error
+        if constants.HF_HUB_OFFLINE:
+            problem = "not in the cache, and HF_HUB_OFFLINE is set"
+        elif isinstance(error, LocalEntryNotFoundError):
+            problem = f"{constants.ENDPOINT} cannot be reached"
+        else:
+            problem = f"{type(error).__name__}: {short(str(error), 100)}"
+        raise DataError(f"{repo} at {revision[:12]}: {problem}; download the files and use {remedy}") from error

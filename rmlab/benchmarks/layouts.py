@@ -70,7 +70,7 @@ def _find(place: Path, names: Sequence[str], ours: str) -> str | None:
     present = [name for name in _USUAL[ours] if name in names]
     if len(present) > 1:
         problem = f"{' and '.join(map(repr, present))} may both be {ours!r}"
-        raise DataError(f"{place}: {problem}; choose one, for example --column {ours}={present[0]}")
+        raise DataError(f"{place}: {problem}; choose one, such as columns={{{ours!r}: {present[0]!r}}}")
     return present[0] if present else None
 
 
@@ -81,14 +81,14 @@ def _rename(row: Row, renames: Mapping[str, str]) -> Row:
 def _group_responses(place: Path, rows: list[Record], prompt_columns: Sequence[str]) -> list[Record]:
     """One row per prompt from one row per response."""
     if not prompt_columns:
-        raise DataError(f"{place}: a response a row, and no column that names its prompt; --column id=<column>")
+        raise DataError(
+            f"{place}: rows of single responses need a column for their prompt; pass columns={{'id': '<column>'}}"
+        )
     prompts: dict[str, Row] = {}
     for record in rows:
         word = str(record.row["label"]).strip().lower()
         if word not in _LABEL_WORDS:
-            record.refuse(
-                "label", "chosen or rejected, 1 or 0, true or false", "or name another: --column label=<column>"
-            )
+            record.refuse("label", "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
         key = str(record.row[prompt_columns[0]])
         prompt = prompts.setdefault(key, {name: value for name, value in record.row.items() if name != "label"})
         for ours in ("response", "score"):

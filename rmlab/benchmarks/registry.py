@@ -66,7 +66,7 @@ def named(name: str) -> Benchmark:
         If there is no such benchmark; the message names the nearest.
     """
     if name not in known():
-        raise DataError(f"load: unknown benchmark {name!r}; {nearest(name, [*known()])}; own data: load_pairs(path)")
+        raise DataError(f"load: unknown benchmark {name!r}; {nearest(name, [*known()])}; for own data use load_pairs")
     return known()[name]
 
 

@@ -59,7 +59,7 @@ def choose_sides(
     message = f"{n_ties} ties and {undecided.total()} rows whose {winner!r} is neither side"
     message += f" ({', '.join(value for value, _ in undecided.most_common(5))})" if undecided else ""
     if not decided:
-        raise DataError(f"{place}: no row of {len(rows)} has a winner: {message}; allowed: a, b, tie, 1, 2, A>B, B>A")
+        raise DataError(f"{place}: no row names a winner ({message}); allowed in {winner!r}: a, b, tie, 1, 2, A>B, B>A")
     if len(decided) < len(rows):
         _log.warning("%s: of %d rows %s are left out: they have no right answer", place, len(rows), message)
     return decided, {"ties": n_ties, "unknown": dict(undecided)}

@@ -85,7 +85,9 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], 
     for column in (*KEY, *columns):
         allowed = [*KEY, *count_columns(features)]
         if column not in features or (column in columns and column not in allowed[len(KEY) :]):
-            raise DataError(f"features: no counts {column!r}; {nearest(column, allowed)}.")
+            raise DataError(
+                f"features: no counts {column!r}; {nearest(column, allowed)}. Use rmlab.styles.features(responses)."
+            )
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
     if index.has_duplicates:

@@ -23,7 +23,7 @@ def judge_pairs(judge: Judge, texts: Texts, options: RunOptions) -> tuple[pd.Dat
     """Columns of the pairs, one value per table row: margin, outcome, verdict and the judge's own."""
     start = time.perf_counter()
     judged = _ask_judge(judge, texts.prompts, texts.answers, options)
-    _refuse_silent(judge.name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:3]])
+    _refuse_silent(judge.name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:1]])
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame({"margin": np.nan} | judged.columns, index=range(len(decided)))
     columns = columns.assign(verdict=pd.Series(judged.verdict, dtype="str"), outcome=tables.outcome(decided))
@@ -40,9 +40,9 @@ def judge_scores(
     for part_judge, rows in split_by_judge(judge, responses):
         prompts, candidates, item, place = show_items(part_judge, responses.iloc[rows])
         judged = _ask_judge(part_judge, prompts, candidates, options)
-        first_rows = [responses.iloc[rows[int((item == i).argmax())]] for i in _silent_items(judged)[:3]]
-        names = [", ".join(f"{column} {row[column]}" for column in PROMPT) for row in first_rows]
-        _refuse_silent(judge.name, judged, options, names)
+        first_rows = [responses.iloc[rows[int((item == i).argmax())]] for i in _silent_items(judged)[:1]]
+        prompt_names = [", ".join(f"{column} {row[column]}" for column in PROMPT) for row in first_rows]
+        _refuse_silent(judge.name, judged, options, prompt_names)
         score[rows] = [judged.values[i][p] for i, p in zip(item, place, strict=True)]
         verdict[rows] = [judged.verdict[i] for i in item]
         parts.append(judged)
@@ -99,10 +99,10 @@ def _refuse_silent(name: str, judged: Judged, options: RunOptions, first: Sequen
         return
     counts = {word: sum(judged.verdict[i] == word for i in silent) for word in SILENT}
     failures = judged.about.get("failures")
-    reasons = "".join(f"; {reason} ({n})" for reason, n in failures.items()) if isinstance(failures, dict) else ""
+    reason = f" ({max(failures, key=failures.__getitem__)})" if isinstance(failures, dict) and failures else ""
     raise DataError(
-        f"judge {name!r}: {counts['unparsable']} of {len(judged.values)} items got an answer without a verdict, "
-        f"{counts['failed']} got none{reasons}; first: {'; '.join(first)}. Run again with the same store= to ask the "
+        f"judge {name!r}: of {len(judged.values)} items {counts['failed']} got no reply{reason} and "
+        f"{counts['unparsable']} no verdict, first {''.join(first)}. Run again with the same store= to ask the "
         "failed ones again, or pass allow_missing=True to count them as missing."
     )
 

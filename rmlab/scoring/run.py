@@ -101,9 +101,9 @@ def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: 
             if is_bad.any() and (not options.allow_missing or np.isinf(values).any()):
                 first = values[is_bad][0][~np.isfinite(values[is_bad][0])][0]
                 raise DataError(
-                    f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, first {first} for: "
-                    f"{'; '.join(texts.describe(i) for i in numbers[is_bad][:3])}. Look at these texts and the dtype "
-                    "(float16 overflows), or pass allow_missing=True to count NaN as missing."
+                    f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, first {first} for "
+                    f"{texts.describe(numbers[is_bad][0])}. Check the text and the dtype (float16 overflows), or pass "
+                    "allow_missing=True to count NaN as missing."
                 )
 
 

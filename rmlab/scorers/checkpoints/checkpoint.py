@@ -174,7 +174,7 @@ def _find_folder(
 
 
 def _hub_remedy(model: str, revision: str | None, error: Exception) -> str:
-    """The hub's error in words, and the way out."""
+    """What the hub's error means, and the next step."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -183,7 +183,7 @@ def _hub_remedy(model: str, revision: str | None, error: Exception) -> str:
         return f"has no revision {revision!r}; pass a commit, tag or branch of the model"
     if isinstance(error, errors.RepositoryNotFoundError):
         return "is no folder here and no such model on the hub; check the spelling; private ones need `hf auth login`"
-    return f"cannot be had, since the hub cannot be reached; pass a folder, made elsewhere by `hf download {model}`"
+    return f"needs the hub, which cannot be reached; run `hf download {model}` elsewhere and pass the folder"
 
 
 def _refuse_adapter(model: str, folder: Path) -> None:

@@ -65,8 +65,8 @@ def own_class(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
             )
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
         raise DataError(
-            f"model={checkpoint.name!r}: no tokenizer that transformers can read in {checkpoint.base} "
-            f"({first_line(error)}); pass base=, a folder or model id that has it"
+            f"model={checkpoint.name!r}: transformers cannot read a tokenizer in {checkpoint.base} "
+            f"({type(error).__name__}); pass base=, a folder or model id with the tokenizer"
         ) from error
 
 
