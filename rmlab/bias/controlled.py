@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -192,12 +192,12 @@ def _fit_groups(
     order += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
     frames = []
     for rows in regression.group_rows(pairs, columns):
-        counted, outcome = rows[~np.isnan(earned[rows])], pairs["outcome"].iloc[rows]
-        numbers = _fit(earned[counted], partial(design_of, counted), clusters[counted], confidence)
-        effect = numbers.pop("effect", np.full(len(names), np.nan))
-        counts = {"n_pairs": len(counted), "n_prompts": len(np.unique(prompts[counted]))}
+        counted_rows, outcome = rows[~np.isnan(earned[rows])], pairs["outcome"].iloc[rows]
+        design = partial(design_of, counted_rows)
+        numbers = _fit(earned[counted_rows], design, clusters[counted_rows], confidence, names)
+        counts = {"n_pairs": len(counted_rows), "n_prompts": len(np.unique(prompts[counted_rows]))}
         counts |= {"n_ties": int((outcome == "tie").sum()), "missing": int(outcome.isna().sum())}
-        frames.append({**pairs[columns].iloc[rows[0]], **numbers, **dict(zip(names, effect, strict=True)), **counts})
+        frames.append({**pairs[columns].iloc[rows[0]], **numbers, **counts})
     frame = pd.DataFrame(frames).reindex(columns=order)
     is_misfit = frame["fit_p"] < _MISFIT
     frame["caveat"] = [f"the form does not fit (p = {p:.1g})" if p < _MISFIT else "" for p in frame["fit_p"]]
@@ -207,8 +207,10 @@ def _fit_groups(
     return frame
 
 
-def _fit(y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray, confidence: float) -> dict[str, Any]:
-    """Numbers of one group, as far as there are any, and the reason; the intercept is the log-odds at no difference."""
+def _fit(
+    y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray, confidence: float, effects: Sequence[str]
+) -> dict[str, object]:
+    """Numbers of one group, as far as there are any, with columns for the effects, and the reason."""
     import statsmodels.api as sm
 
     if not len(y):
@@ -237,7 +239,7 @@ def _fit(y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray
     # As cov_type="cluster", but from influences: products of scores lose the digits where a tail decides everything.
     influence = _cluster_sums(x * (y - p)[:, None], cluster) @ result.normalized_cov_params
     small_sample = n_clusters / max(n_clusters - 1, 1) * (len(y) - 1) / max(len(y) - x.shape[1], 1)
-    # The intercept, and the effects; limits of odds keep those of a share between 0 and 1.
+    # The intercept (log-odds at no difference) and the effects; limits of odds keep those of a share between 0 and 1.
     points = np.vstack([np.eye(1, x.shape[1]), np.pad(design.columns[len(y) :], ((0, 0), (1, 0)))])
     value = np.where([False, *map(bool, design.reasons)], np.nan, points @ result.params)
     error = np.sqrt(small_sample * ((influence @ points.T) ** 2).sum(axis=0))
@@ -248,7 +250,7 @@ def _fit(y: FloatArray, make_design: Callable[[int], _Design], cluster: IntArray
     se = controlled * (1 - controlled) * error[0] if half[0] >= 0 else np.nan
     numbers = {"accuracy": y.mean(), "controlled": controlled, "se": se, "low": low, "high": high}
     fit_p = _test_fit(y, x, p, design.alternatives, cluster)
-    return {**numbers, "effect": limits[1:].ravel(), "fit_p": fit_p, "reason": reason}
+    return {**numbers, **dict(zip(effects, limits[1:].ravel(), strict=True)), "fit_p": fit_p, "reason": reason}
 
 
 def _test_fit(y: FloatArray, x: FloatArray, p: FloatArray, alternatives: FloatArray, cluster: IntArray) -> float:

@@ -158,13 +158,13 @@ def debias_change(
             parts = {name: group[level == name] for name in LEVELS if (level == name).any()} | {"all": group}
             for name, part in parts.items():
                 is_counted = items["change"].iloc[part].notna().to_numpy()
-                counted, prompts = items.iloc[part[is_counted]], pair_prompt[part[is_counted]]
+                counted_items, prompts = items.iloc[part[is_counted]], pair_prompt[part[is_counted]]
                 with np.errstate(invalid="ignore"):
                     changes = (weight[:, part] * change[:, part]).sum(axis=1) / weight[:, part].sum(axis=1)
                 interval = _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
-                counts = {"n_pairs": len(counted), "n_prompts": len(np.unique(prompts))}
+                counts = {"n_pairs": len(counted_items), "n_prompts": len(np.unique(prompts))}
                 key = {**pairs[columns].iloc[group[0]], "level": name}
-                frames.append({**key, **counted.mean(), **interval, **counts})
+                frames.append({**key, **counted_items.mean(), **interval, **counts})
     order = ["level", "before", "after", "change", "se", "low", "high", "flipped", "n_pairs", "n_prompts"]
     frame = pd.DataFrame(frames)[[*columns, *order]]
     return copy_provenance(scores, frame.assign(reason=[regression.few_prompts(n) for n in frame["n_prompts"]]))

@@ -1,7 +1,7 @@
 """Effects on the score inside a prompt: correctness, a step of style, a doubling of length; and their exchange rate."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -136,7 +136,7 @@ class _Fit(NamedTuple):
     n: int
     missing: int
 
-    def table(self, columns: Mapping[str, Any]) -> pd.DataFrame:
+    def table(self, columns: Mapping[str, FloatArray | float]) -> pd.DataFrame:
         """One row per term: the group, the columns, and what is behind them."""
         reasons = [reason or regression.few_prompts(self.n_prompts) for reason in self.reasons]
         group = pd.DataFrame([self.group] * len(self.terms))

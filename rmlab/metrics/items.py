@@ -194,9 +194,9 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
 def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     """A table of scores or pairs as checked pairs; DataError where it has no rows."""
     columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
-    if columns and not {"score", "outcome"} & columns:
+    if columns and not {"score", "outcome", "margin"} & columns:
         raise DataError(
-            "table: neither scores nor pairs, no column 'score' or 'outcome'. Use rmlab.score(responses, ...)."
+            "table: no column 'score', 'margin' or 'outcome'. Make scores with rmlab.score(responses, ...)."
         )
     if "score" in columns and "outcome" not in columns:
         table = pairs(table)

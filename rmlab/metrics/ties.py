@@ -50,12 +50,12 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     sides = {label: frame[frame["label"] == label].groupby(prompt, sort=False)["score"] for label in tables.LABELS}
     right, wrong = (side.agg(["min", "max", "size", "count"]) for side in sides.values())
     detail = frame.drop_duplicates(prompt)[[*prompt, "kind", "number"]].set_index(prompt)
-    known = (right["count"] == right["size"]) & (wrong["count"] == wrong["size"]).reindex(right.index)
-    gap = (right["min"] - wrong["max"]).where(known)
+    is_complete = (right["count"] == right["size"]) & (wrong["count"] == wrong["size"]).reindex(right.index)
+    gap = (right["min"] - wrong["max"]).where(is_complete)
     detail = detail.assign(
         n_correct=right["size"],
         n_incorrect=wrong["size"],
-        spread=(right["max"] - right["min"]).where(known & (right["size"] > 1)),
+        spread=(right["max"] - right["min"]).where(is_complete & (right["size"] > 1)),
         gap=gap,
         accurate=(gap > 0).astype("boolean").where(gap.notna()),
     ).reset_index()
@@ -128,11 +128,11 @@ def _check_whole(scores: pd.DataFrame) -> None:
 
 def _check_partners(detail: pd.DataFrame) -> None:
     partners = detail.groupby(["model", *PROMPT[:1], "number"], sort=False)["kind"].agg(["nunique", "first"])
-    alone = partners[partners["nunique"] < 2]
-    if len(alone):
-        (model, _, number), kind = alone.index[0], alone["first"].iloc[0]
+    unpaired = partners[partners["nunique"] < 2]
+    if len(unpaired):
+        (model, _, number), kind = unpaired.index[0], unpaired["first"].iloc[0]
         other = "ref" if kind == "tied" else "tied"
         raise DataError(
-            f"scores: {len(alone)} Ties prompts have no partner, first {kind}:{number} of {model!r}; "
+            f"scores: {len(unpaired)} Ties prompts have no partner, first {kind}:{number} of {model!r}; "
             f"score {other}:{number} too"
         )

@@ -121,9 +121,9 @@ def calibration_error(
     squared = (
         predictions.correct * (1 - predictions.predicted) ** 2 + (1 - predictions.correct) * predictions.predicted**2
     )
-    for name, value, most in (("brier", squared, 1.0), ("log_loss", predictions.log_loss, np.inf)):
+    for name, value, upper_bound in (("brier", squared, 1.0), ("log_loss", predictions.log_loss, np.inf)):
         with np.errstate(over="ignore", invalid="ignore"):  # margins beyond the floats: an infinite loss
-            means = group_means(value, model, prompt, n_models, bounds=(0.0, most), confidence=confidence)
+            means = group_means(value, model, prompt, n_models, bounds=(0.0, upper_bound), confidence=confidence)
         low = np.maximum(means.low, 0.0)
         columns = columns.assign(**{name: means.value, f"{name}_low": low, f"{name}_high": means.high})
     columns.insert(0, "model", pd.Series(predictions.models, dtype="str"))

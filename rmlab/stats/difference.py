@@ -74,8 +74,8 @@ def holm(p: FloatArray) -> FloatArray:
     [0.03, nan, 0.06, 0.06]
     """
     adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    with_p = np.flatnonzero(~np.isnan(p))
+    order = with_p[np.argsort(p[with_p], kind="stable")]
     # The smallest p times m, the next times m - 1, and so on; a later one is never below an earlier one (Holm 1979).
     steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
     adjusted[order] = np.minimum(steps, 1.0)
@@ -96,9 +96,9 @@ def _paired_variance(sums: ClusterSums, first: IntArray, second: IntArray) -> tu
     for stratum in range(sums.df.shape[1]):
         influence = sums.influence[models][:, sums.stratum == stratum]
         covariance = influence @ influence.T
-        own = np.diag(covariance)[a] + np.diag(covariance)[b]
-        variance = own - 2 * covariance[a, b]
-        variances[:, stratum] = np.where(variance > FLAT * own, variance, 0.0)
+        separate_variance = np.diag(covariance)[a] + np.diag(covariance)[b]
+        variance = separate_variance - 2 * covariance[a, b]
+        variances[:, stratum] = np.where(variance > FLAT * separate_variance, variance, 0.0)
         df = np.broadcast_to(sums.df[:, stratum], len(sums.influence))
         # With answers missing each model has its own clusters: the fewer decide.
         dfs[:, stratum] = np.minimum(np.minimum(df[first], df[second]), np.maximum(differing[:, stratum] - 1, 1))

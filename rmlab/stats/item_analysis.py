@@ -83,10 +83,10 @@ def _item_rest_correlation(credit: FloatArray) -> FloatArray:
     n = answered.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         # Of the other items: with the item itself among them, even noise would correlate with the total.
-        rest = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)
-        rest = np.where(answered, rest, 0.0)
+        rest_mean = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)
+        rest_mean = np.where(answered, rest_mean, 0.0)
         x = np.where(answered, filled - filled.sum(axis=0) / n, 0.0)
-        y = np.where(answered, rest - rest.sum(axis=0) / n, 0.0)
+        y = np.where(answered, rest_mean - rest_mean.sum(axis=0) / n, 0.0)
         spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
 

@@ -91,13 +91,13 @@ def group_letters(differ: NDArray[np.bool_]) -> list[str]:
     >>> group_letters(np.array([[0, 0, 1], [0, 0, 0], [1, 0, 0]], dtype=bool))
     ['a', 'ab', 'b']
     """
-    alike = ~differ & ~np.eye(len(differ), dtype=bool)
-    uncovered = np.triu(alike)  # pairs that no letter joins yet
+    joinable = ~differ & ~np.eye(len(differ), dtype=bool)
+    uncovered = np.triu(joinable)  # pairs that no letter joins yet
     letters = [""] * len(differ)
     n_groups = 0
     for model in range(len(differ)):
         while not letters[model] or uncovered[model].any():
-            group = _grow_group(model, uncovered, alike)
+            group = _grow_group(model, uncovered, joinable)
             uncovered[np.ix_(group, group)] = False
             round_number = f"{n_groups // len(_SYMBOLS) + 1}" if n_groups >= len(_SYMBOLS) else ""
             for member in group:
@@ -116,14 +116,14 @@ def _clear_leads(result: Estimate, models: IntArray, confidence: float) -> NDArr
     return lead - lead.T
 
 
-def _grow_group(start: int, uncovered: NDArray[np.bool_], alike: NDArray[np.bool_]) -> list[int]:
+def _grow_group(start: int, uncovered: NDArray[np.bool_], joinable: NDArray[np.bool_]) -> list[int]:
     """A group of models that do not differ and that no further model fits into, around an uncovered pair of `start`."""
     partners = np.flatnonzero(uncovered[start])
     # The farthest model that is still to be joined, then those between, the nearest first: long groups, few letters.
     group = [start, *partners[-1:]]
-    fits = alike[group].all(axis=0)
+    fits = joinable[group].all(axis=0)
     while fits.any():
         nearest = int(np.flatnonzero(fits)[np.abs(np.flatnonzero(fits) - start).argmin()])
         group.append(nearest)
-        fits &= alike[nearest]
+        fits &= joinable[nearest]
     return sorted(group)

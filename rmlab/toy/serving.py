@@ -2,14 +2,21 @@
 
 import json
 import math
-from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Required, TypedDict
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+class Request(TypedDict, total=False):
+    """The fields of a request that the server reads: texts or token ids, and two switches."""
+
+    input: Required[list[str | list[int]]]
+    add_special_tokens: bool
+    use_activation: bool
 
 
 def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False, dtype: str = "float32") -> "Served":
@@ -65,7 +72,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def classify(self, body: Mapping[str, Any]) -> dict[str, object]:
+    def classify(self, body: Request) -> dict[str, object]:
         """Return the reply to a request: `input` (texts or token ids), `add_special_tokens` and `use_activation`."""
         ids = [self._tokenize(text, body.get("add_special_tokens", True)) for text in body["input"]]
         is_raw = body.get("use_activation", True) is False and not self.sigmoid
