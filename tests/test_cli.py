@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -20,15 +21,15 @@ from rmlab.tables import DataError
 
 @pytest.fixture
 def fake_model(monkeypatch):
-    """What `owner/name` becomes, and the options it was given."""
-    made = {}
+    """The scorer that `owner/name` becomes, and the options that it gets."""
+    call = {}
 
     def classifier(model, **options):
-        made.update(options=options, scorer=Streaming(model))
-        return made["scorer"]
+        call.update(options=options, scorer=Streaming(model))
+        return call["scorer"]
 
     monkeypatch.setattr("rmlab.scorers.classifier", classifier)
-    return made
+    return call
 
 
 def test_without_out_the_summary_is_printed(main):
@@ -47,14 +48,6 @@ def test_scores_in_a_file_read_back_exactly(main, tmp_path):
     assert (code, out, err.count("\n")) == (0, "", 1)
     expected = score(load("mini"), ["longest", "random"])
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected, check_exact=True)
-
-
-def test_a_file_of_pairs_and_a_shard(main, tmp_path):
-    rows = [{"prompt": f"p{i}", "chosen": "good", "rejected": "bad one"} for i in range(10)]
-    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    words = ["--shard", "2/5", "-q", "-o", tmp_path / "scores.csv"]
-    assert main("score", tmp_path / "own.jsonl", "longest", *words)[0] == 0
-    assert len(rmlab.read_scores(tmp_path / "scores.csv")) == 2 * 2
 
 
 def test_shards_merge_and_the_whole_forwards_nothing(main, fake_model, tmp_path):
@@ -76,74 +69,65 @@ def test_options_reach_the_model(main, fake_model):
     assert fake_model["options"] == {"device": "cpu", "dtype": "float32", "weights": weights, "allow_pickle": True}
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["score", "mini", "longst"], "longst"),
-        (["score", "mimi", "longest"], "mimi"),
-        (["score", "mini", "longest", "--shard", "9/4"], "9/4"),
-        (["score", "mini", "longest", "--dtype", "float32"], "dtype"),
-        (["score", "mini", "longest", "--store", ""], "store"),
-        (["score", "rm-bench", "longest", "--path", "nowhere"], "nowhere"),
-        (["score", "mini", "owner/name", "-o", "x.txt"], "x.txt"),
-        (["score", "mini", "owner/name", "-o", "x.json"], "x.json"),
-        (["score", "mini", "owner/name", "-o", "taken/x.csv"], "taken"),
-        (["score", "nowhere.jsonl", "longest"], "nowhere.jsonl"),
-        (["merge", "nowhere", "--into", "all"], "nowhere"),
-    ],
-)
-def test_bad_data_is_one_line_and_exit_code_1(main, monkeypatch, tmp_path, words, named):
+BAD_DATA = {
+    "longst": "score mini longst",
+    "mimi": "score mimi longest",
+    "9/4": "score mini longest --shard 9/4",
+    "dtype": "score mini longest --dtype float32",
+    "nowhere": "score rm-bench longest --path nowhere",
+    "x.txt": "score mini owner/name -o x.txt",
+    "taken": "score mini owner/name -o taken/x.csv",
+    "nowhere.jsonl": "score nowhere.jsonl longest",
+    "merge: nowhere": "merge nowhere --into all",
+    "empty: ": "explore empty",
+    "a folder": "score empty longest",
+    "no such folder": "doctor ./nowhere",
+}
+WRONG_USAGE = {
+    "scor": "scor",
+    "--strange": "--strange",
+    "models": "score mini",
+    "--into": "merge a",
+    "--weight": "score mini a/b --weight x",
+    "--cluster": "score mini longest --cpus 2",
+    "--column": "score x.csv longest --column chosen",
+    "--name": "score mini a/b c/d --name one",
+    "--kind": "score mini a/b --url http://127.0.0.1:9",
+    "--url": "score mini a/b --kind vllm",
+    "--dtype": "score mini a/b --url http://127.0.0.1:9 --kind vllm --dtype float32",
+    "--head": "score mini a/b --implicit sum --head labels",
+    "--pairwise": "doctor a/b --form letters",
+    "--store": "judge mini a/b --results x.jsonl",
+    "--check": "judge mini a/b --cluster ray --check",
+    "--texts": "report x --include-texts",
+}
+
+
+@pytest.mark.parametrize("named", BAD_DATA)
+def test_bad_data_is_one_line_and_exit_code_1(main, monkeypatch, tmp_path, named):
     """What is wrong is said before anything is scored, also of the file to write."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "taken").write_text("a file, not a folder")
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored"))
-    code, out, err = main(*words)
+    code, out, err = main(*BAD_DATA[named].split())
     assert (code, out) == (1, "")
     assert named in err
     assert err.startswith("rmlab: error: ")
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["scor"], "scor"),
-        (["--strange"], "--strange"),
-        (["score", "mini"], "models"),
-        (["merge", "a"], "--into"),
-        (["score", "mini", "a/b", "--weight", "x"], "--weight"),
-        (["score", "mini", "longest", "--cpus", "2"], "--cluster"),
-        (["score", "mini", "longest", "--column", "chosen=x"], "--column"),
-        (["score", "x.csv", "longest", "--column", "chosen"], "--column"),
-        (["score", "mini", "a/b", "c/d", "--name", "one"], "--name"),
-        (["score", "mini", "a/b", "--url", "http://127.0.0.1:9"], "--kind"),
-        (["score", "mini", "a/b", "--kind", "vllm"], "--url"),
-        (["score", "mini", "a/b", "--url", "http://127.0.0.1:9", "--kind", "vllm", "--dtype", "float32"], "--dtype"),
-        (["score", "mini", "a/b", "c/d", "--url", "http://127.0.0.1:9", "--kind", "vllm"], "--url"),
-        (["score", "mini", "a/b", "--implicit", "sum", "--head", "labels"], "--head"),
-        (["score", "mini", "a/b", "--reference", "c/d", "--weight", "x=1"], "--weight"),
-        (["doctor", "a/b", "--form", "letters"], "--pairwise"),
-        (["doctor", "a/b", "--pairwise", "--head", "labels"], "--head"),
-        (["judge", "mini", "a/b", "--results", "x.jsonl"], "--store"),
-        (["judge", "mini", "a/b", "--cluster", "ray", "--check"], "--check"),
-        (["report", "x", "--path", "y"], "--texts"),
-        (["report", "x", "--include-texts"], "--texts"),
-    ],
-)
-def test_wrong_usage_is_exit_code_2_and_names_the_option(main, words, named):
-    code, out, err = main(*words)
+@pytest.mark.parametrize("option", WRONG_USAGE)
+def test_wrong_usage_is_exit_code_2_and_names_the_option(main, option):
+    code, out, err = main(*WRONG_USAGE[option].split())
     assert (code, out) == (2, "")
-    assert named in err
+    assert option in err
     assert "Traceback" not in err
 
 
 def test_a_message_is_printed_as_it_is(main, monkeypatch):
     message = "rows of 'device=5' and name='x': give --store, or store= with allow_missing=True"
-
-    def refuse(*args, **options):
-        raise DataError(message)
-
-    monkeypatch.setattr("rmlab.benchmarks.load", refuse)
+    monkeypatch.setattr("rmlab.benchmarks.load", Mock(side_effect=DataError(message)))
     assert main("score", "mini", "longest") == (1, "", f"rmlab: error: {message}\n")
 
 
@@ -167,60 +151,57 @@ def test_damage_is_a_warning_line(main, fake_model, tmp_path):
 
 
 def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
-    def interrupted(prompts, responses):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: interrupted(None, None))
+    monkeypatch.setattr("rmlab.baselines.Baseline.__call__", Mock(side_effect=KeyboardInterrupt))
     code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
     assert code == 130
-    assert f"in {tmp_path}: run the same command again" in err
+    assert str(tmp_path) in err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell pipe")
 def test_runs_as_a_program_and_survives_a_closed_pipe():
     program = "from rmlab.cli import main; main()"
     command = f'"{sys.executable}" -c "{program}" score mini longest -q | head -2'
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[0].split()[:2] == ["model", "chat"]
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert process.stdout.splitlines()[0].split()[:2] == ["model", "chat"]
+    assert "Traceback" not in process.stderr
 
 
-def test_policies_are_scored_as_implicit_rewards(main, tmp_path):
-    policy, sft = (toy.save_model(tmp_path / n, task="causal", seed=s) for s, n in enumerate(("policy", "sft")))
+@pytest.fixture
+def pairs_file(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}))
+    return path
+
+
+def test_policies_are_scored_as_implicit_rewards(main, pairs_file, tmp_path):
+    policy, sft = (toy.save_model(tmp_path / name, task="causal", seed=i) for i, name in enumerate(("policy", "sft")))
     words = ["--reference", sft, "--name", "mine", "-q", "-o", tmp_path / "scores.csv"]
-    assert main("score", "mini", policy, *words)[0] == 0
-    scores = rmlab.read_scores(tmp_path / "scores.csv")
-    responses = rmlab.load("mini").head(6)
-    expected = rmlab.implicit_reward(policy, sft)(responses["prompt"].tolist(), responses["response"].tolist())
-    assert scores["score"].head(6).tolist() == pytest.approx(expected.tolist(), abs=1e-3)
-    assert set(scores["model"]) == {"mine"}
+    assert main("score", pairs_file, policy, *words)[0] == 0
+    expected = score(rmlab.load_pairs(pairs_file), rmlab.implicit_reward(policy, sft, name="mine"))
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--template", "foo"), ("--truncate", "up"), ("--convention", "rewardbench"), ("--device", "tpu9")],
 )
-def test_a_wrong_value_is_named_and_never_a_traceback(main, tmp_path, option, value):
+def test_a_wrong_value_is_named_and_never_a_traceback(main, pairs_file, tmp_path, option, value):
     model = toy.save_model(tmp_path / "m")
-    (tmp_path / "own.jsonl").write_text(json.dumps({"prompt": "p", "chosen": "good", "rejected": "bad one"}))
-    code, out, err = main("score", tmp_path / "own.jsonl", model, option, value, "--max-length", "50")
+    code, out, err = main("score", pairs_file, model, option, value, "--max-length", "50", "-q")
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
     assert value in err
     assert option.removeprefix("--") in err
 
 
-def test_options_of_texts_reach_the_model(main, tmp_path):
+def test_options_of_texts_reach_the_model(main, pairs_file, tmp_path):
     model = toy.save_model(tmp_path / "m", words=toy.tokenizer(chat_template=None))
     jinja = tmp_path / "mine.jinja"
     jinja.write_text("{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}")
-    file = tmp_path / "own.jsonl"
-    file.write_text(json.dumps({"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}))
     words = ["--template", jinja, "--convention", "reward-bench", "-q", "-o", tmp_path / "scores.csv"]
-    assert main("score", file, model, *words)[0] == 0
-    responses = rmlab.load_pairs(file)
-    expected = rmlab.classifier(model, template=jinja)(responses["prompt"].tolist(), responses["response"].tolist())
-    assert rmlab.read_scores(tmp_path / "scores.csv")["score"].tolist() == pytest.approx(expected.tolist(), abs=1e-4)
+    assert main("score", pairs_file, model, *words)[0] == 0
+    expected = score(rmlab.load_pairs(pairs_file), rmlab.classifier(model, template=jinja))
+    assert rmlab.read_scores(tmp_path / "scores.csv")["score"].tolist() == pytest.approx(expected["score"].tolist())
 
 
 BLOCKED = """
@@ -244,23 +225,10 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra
         "lab": ["explore", "--no-open", rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv")],
     }[extra]
     code = BLOCKED.format(name=name, words=list(map(str, words)))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert f"pip install -e '.[{extra}]' in the clone" in done.stderr.splitlines()[-1], done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("quiet", [[], ["-q"]])
-def test_rows_without_a_winner_are_counted_aloud_also_where_progress_is_not_shown(tmp_path, quiet):
-    rows = {"prompt": list("pqrs"), "a": list("wxyz"), "b": list("1234"), "who": ["a", "tie", "b", "neither"]}
-    pd.DataFrame(rows).to_csv(tmp_path / "x.csv", index=False)
-    words = ["score", str(tmp_path / "x.csv"), "longest", "--column", "a=a", "--column", "b=b", "--winner", "who"]
-    program = [sys.executable, "-c", "from rmlab.cli import main; main()"]
-    done = subprocess.run([*program, *words, *quiet], capture_output=True, text=True, check=True)
-    warned = [line for line in done.stderr.splitlines() if line.startswith("rmlab: warning: ")]
-    assert len(warned) == 1
-    assert "4 rows" in warned[0]
-    assert "1 ties" in warned[0]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert f"'.[{extra}]'" in process.stderr.splitlines()[-1], process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):
@@ -274,3 +242,14 @@ def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):
     words = [word for mapping in words for word in ("--column", mapping)]
     assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
     assert len(rmlab.read_scores(tmp_path / "scores.csv")) == 6
+
+
+def test_rows_without_a_winner_are_a_warning_line_also_where_progress_is_not_shown(tmp_path):
+    rows = {"prompt": list("pqrs"), "a": list("wxyz"), "b": list("1234"), "who": ["a", "tie", "b", "neither"]}
+    pd.DataFrame(rows).to_csv(tmp_path / "x.csv", index=False)
+    command = [sys.executable, "-c", "from rmlab.cli import main; main()", "score", str(tmp_path / "x.csv"), "longest"]
+    command += ["--column", "a=a", "--column", "b=b", "--winner", "who", "-q"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    (warning,) = (line for line in process.stderr.splitlines() if line.startswith("rmlab: warning: "))
+    assert "4 rows" in warning
+    assert "1 ties" in warning
