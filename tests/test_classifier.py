@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -61,20 +62,17 @@ def own_logits(folder, scorer):
         return np.array([model(input_ids=torch.tensor(one[None].astype(int))).logits[0].numpy() for one in ids])
 
 
-@pytest.mark.parametrize("architecture", toy.models.ARCHITECTURES)
-def test_scores_are_the_raw_logits_of_transformers(tmp_path, architecture):
-    folder = toy.save_model(tmp_path / "m", architecture)
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [(name, {}) for name in toy.models.ARCHITECTURES] + [("modernbert", {"classifier_pooling": "mean"})],
+)
+def test_scores_are_the_raw_logits_of_transformers(tmp_path, architecture, config):
+    folder = toy.save_model(tmp_path / "m", architecture, **config)
     scorer = classifier(folder)
-    found = scorer(PROMPTS, RESPONSES)
-    np.testing.assert_allclose(found, own_logits(folder, scorer)[:, 0], atol=1e-5 * found.std() + 1e-6)
-    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), found, atol=1e-5)
-    assert found.dtype == np.float64
-
-
-def test_a_head_that_reads_the_mean_of_all_tokens(tmp_path):
-    folder = toy.save_model(tmp_path / "m", "modernbert", classifier_pooling="mean")
-    scorer = classifier(folder)
-    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own_logits(folder, scorer)[:, 0], atol=1e-6)
+    scores = scorer(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(scores, own_logits(folder, scorer)[:, 0], atol=1e-5 * scores.std() + 1e-6)
+    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), scores, atol=1e-5)
+    assert scores.dtype == np.float64
 
 
 def segment_words(pair):
@@ -128,12 +126,14 @@ def test_pad_and_end_may_be_the_same_token(llama, copy):
 def test_several_labels_need_weights(tmp_path, llama):
     names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
     folder = toy.save_model(tmp_path / "m", num_labels=3, id2label=names, label2id={v: k for k, v in names.items()})
-    wrong = {r"3 labels.*weights=": None, "helpfullness.*did you mean": {"helpfullness": 1}, "2 .* 3 labels": [1, 2]}
-    for message, weights in wrong.items():
-        with pytest.raises(DataError, match=message):
-            classifier(folder, weights=weights)
-    with pytest.raises(DataError, match=r"weights.* one output"):
-        classifier(llama, weights=[1.0])
+    for model, weights, named in [
+        (folder, None, "3 labels"),
+        (folder, {"helpfullness": 1}, "'helpfulness'"),
+        (folder, [1, 2], "2 .* 3 labels"),
+        (llama, [1.0], "weights"),
+    ]:
+        with pytest.raises(DataError, match=named):
+            classifier(model, weights=weights)
     scorer = classifier(folder, weights={"helpfulness": 0.65, "verbosity": -0.4})
     scores = scorer(PROMPTS, RESPONSES)
     np.testing.assert_allclose(scores, own_logits(folder, scorer) @ [0.65, 0, -0.4], atol=1e-5)
@@ -149,13 +149,6 @@ def test_streaming_part_of_the_texts(llama):
     for texts, scores in streamed:
         np.testing.assert_allclose(scores, whole[texts], atol=1e-5)
     assert list(scorer.forward(prepared, np.array([], np.intp))) == []
-
-
-def test_nothing_is_loaded_before_the_first_score(llama):
-    scorer = classifier(llama)
-    assert scorer.fingerprint
-    assert scorer.prepare(PROMPTS, RESPONSES).keys
-    assert "parts" not in scorer.__dict__
 
 
 def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, tmp_path):
@@ -191,25 +184,24 @@ def test_an_adapter_alone_is_refused(copy):
 
 def test_provenance_is_plain_and_complete(llama):
     scorer = classifier(llama, max_length=24, truncate="left")
+    assert scorer.fingerprint
+    assert "parts" not in scorer.__dict__, "nothing is loaded before the first score"
     scorer(PROMPTS, RESPONSES)
-    about = json.loads(json.dumps(scorer.provenance()))
-    assert about["dtype"] == "float32"
-    assert about["truncated"] > 0
-    assert about["versions"]["transformers"]
-    assert about["head"] == "labels"
-    assert {"revision", "template", "template_hash", "device"} <= set(about)
-    assert (about["attention"], about["packs"]) == ("sdpa", "texts with shared beginnings")
+    provenance = json.loads(json.dumps(scorer.provenance()))
+    assert [provenance[name] for name in ("dtype", "head", "attention")] == ["float32", "labels", "sdpa"]
+    assert provenance["truncated"] > 0
+    assert provenance["versions"]["transformers"]
+    assert {"revision", "template", "template_hash", "device"} <= set(provenance)
 
 
-def test_provenance_says_why_texts_go_without_packs(tmp_path):
-    found = {}
-    for architecture in ("bert", "deberta-v2"):
-        scorer = classifier(toy.save_model(tmp_path / architecture, architecture), template="raw")
-        assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
-        scorer(PROMPTS, RESPONSES)
-        found[architecture] = scorer.provenance()["packs"]
-    assert found["bert"] == "whole texts"
-    assert found["deberta-v2"] == "none: its attention does not go through transformers' attention interface"
+@pytest.mark.parametrize(
+    ("architecture", "packs"), [("llama", "shared beginnings"), ("bert", "whole texts"), ("deberta-v2", "none: ")]
+)
+def test_provenance_says_how_texts_are_packed(tmp_path, architecture, packs):
+    scorer = classifier(toy.save_model(tmp_path / "m", architecture), template="raw")
+    assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
+    scorer(PROMPTS, RESPONSES)
+    assert packs in scorer.provenance()["packs"]
 
 
 def test_nan_names_the_texts_or_counts_as_missing(copy):
@@ -222,37 +214,34 @@ def test_nan_names_the_texts_or_counts_as_missing(copy):
 
 
 def test_a_missing_weight_is_an_error_not_a_score(tmp_path, copy):
-    for task in ("backbone", "causal"):
-        folder = toy.save_model(tmp_path / task, task=task, num_labels=1)
-        with pytest.raises(DataError, match=r"not in the checkpoint \(score.weight\)"):
-            classifier(folder)
+    folder = toy.save_model(tmp_path / "causal", task="causal", num_labels=1)
+    with pytest.raises(DataError, match=r"score\.weight"):
+        classifier(folder)
     change_weights(copy, lambda weights: weights.pop("model.layers.1.mlp.up_proj.weight"))
-    with pytest.raises(DataError, match=r"not in the checkpoint .*layers\.1\.mlp\.up_proj"):
+    with pytest.raises(DataError, match=r"layers\.1\.mlp\.up_proj"):
         classifier(copy)(PROMPTS, RESPONSES)
 
 
-def test_labels_that_do_not_fit_the_weights(copy):
+def test_folders_without_what_is_needed(tmp_path, copy, llama):
+    (tmp_path / "empty").mkdir()
+    for folder, named in ((tmp_path / "nowhere", "nowhere"), (tmp_path / "empty", r"config\.json")):
+        with pytest.raises(DataError, match=named):
+            classifier(folder)
+    weights, index = copy / "model.safetensors", copy / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"score.weight": "model-00002.safetensors", "x": "y"}}))
+    with pytest.raises(DataError, match=r"index\.json.*'y'"):
+        classifier(copy)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(DataError, match="safetensors"):
+        classifier(copy)
+    weights.unlink()
+    with pytest.raises(DataError, match="weights"):
+        classifier(copy)
+    index.unlink()
+    shutil.copy(llama / "model.safetensors", weights)
     configure(copy, id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1})
     with pytest.raises(DataError, match="could not load it"):
         classifier(copy, weights=[1, 1])(PROMPTS, RESPONSES)
-
-
-def test_folders_without_what_is_needed(tmp_path, copy):
-    with pytest.raises(DataError, match="no such folder"):
-        classifier(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"no config\.json.*base="):
-        classifier(tmp_path / "empty")
-    index = {"metadata": {}, "weight_map": {"score.weight": "model-00002-of-00002.safetensors", "x": "y"}}
-    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(DataError, match=r"model.safetensors.index.json.*\['y'\]"):
-        classifier(copy)
-    (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-100])
-    with pytest.raises(DataError, match="not a whole safetensors file"):
-        classifier(copy)
-    (copy / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="no weights in"):
-        classifier(copy)
 
 
 def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
@@ -269,77 +258,56 @@ def test_no_tokenizer(copy):
         classifier(copy)(PROMPTS, RESPONSES)
 
 
-def test_hub_troubles_say_what_to_do(monkeypatch):
+def test_hub_troubles_name_the_model(monkeypatch):
     import httpx
     from huggingface_hub import errors
 
-    answer = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
-    troubles = {
-        "gated.*https://huggingface.co/a/b.*hf auth": errors.GatedRepoError("x", response=answer),
-        "a/b.*no such model on the hub": errors.RepositoryNotFoundError("x", response=answer),
-        "no revision 'v9'": errors.RevisionNotFoundError("x", response=answer),
-        "a/b.*the hub cannot be reached": errors.LocalEntryNotFoundError("x"),
-    }
-    for message, error in troubles.items():
-
-        def fail(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-        with pytest.raises(DataError, match=message):
+    response = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
+    for error, named in [
+        (errors.GatedRepoError("x", response=response), "https://huggingface.co/a/b"),
+        (errors.RepositoryNotFoundError("x", response=response), "a/b"),
+        (errors.RevisionNotFoundError("x", response=response), "'v9'"),
+        (errors.LocalEntryNotFoundError("x"), "a/b"),
+    ]:
+        monkeypatch.setattr("huggingface_hub.snapshot_download", Mock(side_effect=error))
+        with pytest.raises(DataError, match=named):
             classifier("a/b", revision="v9")
 
 
 def test_a_hub_model_is_read_from_its_snapshot(llama, monkeypatch):
-    import huggingface_hub
-
-    asked = {}
-
-    def snapshot_download(model, *, revision, allow_patterns):
-        asked.update(model=model, patterns=allow_patterns)
-        return str(llama)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    download = Mock(return_value=str(llama))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     scorer = classifier("owner/name")
     assert scorer.name == "owner/name"
     assert scorer.provenance()["revision"] == "llama"
-    assert "*.bin" not in asked["patterns"]
-    assert "*.py" not in asked["patterns"]
+    assert not {"*.bin", "*.py"} & set(download.call_args.kwargs["allow_patterns"])
 
 
 def test_devices_and_types(llama):
     if not torch.cuda.is_available():
-        with pytest.raises(DataError, match=r"device='cuda': torch sees 0 CUDA GPUs"):
+        with pytest.raises(DataError, match="device='cuda'"):
             classifier(llama, device="cuda")
         assert backbone.device().type == "cpu"
-    with pytest.raises(DataError, match="device='gpu' is not a valid device"):
-        classifier(llama, device="gpu")
-    with pytest.raises(DataError, match="dtype='fp16'; allowed: 'float32'"):
-        classifier(llama, dtype="fp16")
+    for option, value in (("device", "gpu"), ("dtype", "fp16")):
+        with pytest.raises(DataError, match=f"{option}='{value}'"):
+            classifier(llama, **{option: value})
     assert backbone.dtype(None, torch.device("cpu")) == torch.float32
 
 
 def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
-    found = checkpoint.find(llama)
-    need = 4 * sum(found.sizes.values())
-    target = torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * need, 2 * need))
-    assert backbone.fits(found, target, torch.float32)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (need, need))
-    assert not backbone.fits(found, target, torch.float32)
-    assert backbone.fits(found, target, torch.bfloat16)
-    asked = {}
-
-    def from_pretrained(*_, **options):
-        asked.update(options)
-        raise OSError("stop here")
-
+    model, target = checkpoint.find(llama), torch.device("cuda")
+    n_bytes = 4 * sum(model.sizes.values())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * n_bytes, 2 * n_bytes))
+    assert backbone.fits(model, target, torch.float32)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (n_bytes, n_bytes))
+    assert not backbone.fits(model, target, torch.float32)
+    assert backbone.fits(model, target, torch.bfloat16)
+    from_pretrained = Mock(side_effect=OSError("stop here"))
     monkeypatch.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", from_pretrained)
     with pytest.raises(DataError, match="stop here"):
-        backbone.load(found, "AutoModelForSequenceClassification", device=target, dtype=torch.float32)
-    assert asked["device_map"] == "auto"
-    assert asked["use_safetensors"]
-    assert asked["trust_remote_code"] is False
+        backbone.load(model, "AutoModelForSequenceClassification", device=target, dtype=torch.float32)
+    options = from_pretrained.call_args.kwargs
+    assert (options["device_map"], options["use_safetensors"], options["trust_remote_code"]) == ("auto", True, False)
 
 
 def test_a_text_longer_than_the_window(tmp_path):

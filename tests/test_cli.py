@@ -218,11 +218,12 @@ main()
 )
 def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra, tmp_path):
     address = ["--url", "http://127.0.0.1:9", "-q"]
+    scores = rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv")
     words = {
         "score": ["score", "mini", str(tmp_path), "-q"],
         "judge": ["judge", "mini", "a/b", *address],
         "triton": ["score", "mini", "a/b", "--kind", "triton", *address],
-        "lab": ["explore", "--no-open", rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv")],
+        "lab": ["explore", "--no-open", scores, "-o", tmp_path / "explorer.html"],
     }[extra]
     code = BLOCKED.format(name=name, words=list(map(str, words)))
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
