@@ -40,7 +40,7 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
         baselines.most_markdown,
         baselines.random,
         toy.scorer(responses, skill=2.0, style=0.2, name="toy: substance"),
-        toy.scorer(responses, skill=0.7, style=1.5, name="toy: style lover"),
+        toy.scorer(responses, skill=0.7, style=1.5, name="toy: style-biased"),
     ]
     pairs = metrics.pairs(score(responses, scorers))
     cells = metrics.accuracy(pairs, by=["model", "chosen_style", "rejected_style"])
