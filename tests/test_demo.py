@@ -14,5 +14,5 @@ def test_demo_writes_figures_with_their_numbers(tmp_path):
     assert cells[["n_prompts", "n_ties", "low", "high"]].notna().all(axis=None)
     scores = table.set_index("model")
     assert scores.loc["toy: substance", "hard"] > 0.8
-    assert scores.loc["toy: style-biased", "hard"] < 0.4 < scores.loc["toy: style lover", "easy"]
+    assert scores.loc["toy: style-biased", "hard"] < 0.4 < scores.loc["toy: style-biased", "easy"]
     assert abs(scores.loc["longest", "normal"] - 0.5) < 0.1, "length must not give the bundled answers away"
