@@ -158,14 +158,12 @@ def open_notebook(browser, world, folder, stack):
     write_json(folder / "a.ipynb", {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
     port = stack.enter_context(jupyterlab(folder))
     page = open_page(browser, f"http://127.0.0.1:{port}/doc/tree/a.ipynb?token={TOKEN}&reset", offline=False)
-    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(state="attached", timeout=SLOW)
+    # Before the kernel is connected JupyterLab drops what it is told to run.
+    kernel_status = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status"
+    page.wait_for_function(f"{kernel_status} === 'idle'", timeout=SLOW)
+    page.evaluate("jupyterapp.restored.then(() => jupyterapp.commands.execute('notebook:run-all-cells'))")
     explorers = page.locator(".rmlab")
-    for _ in range(4):  # JupyterLab drops the wish, or the widgets, while it still opens
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        with contextlib.suppress(AssertionError):
-            expect(explorers).to_have_count(2, timeout=25_000)
-            break
+    expect(explorers).to_have_count(2, timeout=SLOW)
     return page, explorers.nth(0), explorers.nth(1)
 
 

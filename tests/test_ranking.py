@@ -117,3 +117,13 @@ def test_sets_of_equal_models_hold_all_places():
         ranks = rank_columns(designs.estimate_overall(designs.prepare_margins(margin, sizes, per=3)))
         held.append(((ranks["rank_low"] == 1) & (ranks["rank_high"] == models)).all())
     assert np.mean(held) == pytest.approx(0.95, abs=0.08)
+
+
+def test_beyond_many_models_places_have_no_range_and_the_reason_says_so(pairs, monkeypatch):
+    full = stats.rank(pairs)
+    monkeypatch.setattr("rmlab.stats.ranking.MOST_MODELS", 2)
+    short = stats.rank(pairs)
+    left_out = ["rank_low", "rank_high", "group", "reason"]
+    pd.testing.assert_frame_equal(short.drop(columns=left_out), full.drop(columns=left_out))
+    assert short["rank_low"].isna().all()
+    assert short["reason"].str.contains("at most 2 models").all()

@@ -19,6 +19,7 @@ from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.results import Paths, Results, provenance_rows, read_results
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.report.tables import CAPTION
+from rmlab.stats.ranking import MOST_MODELS
 from rmlab.tables import LEVELS, DataError
 from rmlab.text import visible
 from rmlab.widgets.comparisons import Comparisons
@@ -129,6 +130,8 @@ def _section(
     )
     if explorer is None:
         warning = f"{warning} The prompts of {n_models:,} models are left out of this page.".strip()
+    if n_models > MOST_MODELS:
+        warning = f"{warning} Places have no range and no group: these are worked out for {MOST_MODELS} models.".strip()
     hub = benchmark_of(table).hub
     section: dict[str, object] = {
         "title": title,
@@ -150,6 +153,8 @@ def _section(
 
 def _findings(table: pd.DataFrame, board: pd.DataFrame) -> Iterator[str]:
     models = board[board["kind"] == "model"]
+    if models.empty:
+        return
     yield from describe_models(table, models["model"].head(MODELS))
     yield from may_be_first(models)
 

@@ -8,7 +8,6 @@ from rmlab.baselines import is_baseline
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary_columns
 from rmlab.metrics.weights import Average, prepare
-from rmlab.stats.comparing import add_hint
 from rmlab.stats.ranking import rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError
 
@@ -61,8 +60,7 @@ def leaderboard(
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
     is_blind = np.array([is_baseline(name) for name in overall.models])
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
-    reason = add_hint(overall.reason[:, 0], overall.value[:, 0])
-    frame = frame.assign(kind=kind, reason=reason, **rank_columns(overall, confidence=confidence))
+    frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
     if frame.get("prior_sets", pd.Series(0.0)).isna().all():
         frame = frame.drop(columns="prior_sets")
     middle = [column for column in frame.columns if column not in (*_FIRST, *_LAST)]

@@ -13,6 +13,7 @@ from rmlab.stats.difference import differences, holm
 from rmlab.tables import IntArray, copy_provenance
 
 _DECIMALS = 12  # values that differ by less are equal: sums in another order
+MOST_MODELS = 500  # with 1,000 models there are 500,000 pairs and 700 letters, which take 17 s and tell nobody anything
 _SYMBOLS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -41,7 +42,8 @@ def rank(
         the number of models clearly better, rank_high the number of models less those clearly worse; all these sets
         hold at once with the confidence. A model may be first if its rank_low is 1. Two models share a letter in
         `group` exactly unless they are clearly different: p_holm of `compare_all` is below 1 - confidence.
-        Content-blind baselines have a value but no rank. A model without an overall score stands last, without rank or
+        Content-blind baselines have a value but no rank. With more than 500 models rank_low, rank_high and group are
+        left out, and `reason` says so. A model without an overall score stands last, without rank or
         group, and `reason` names the way out.
 
     References
@@ -54,17 +56,19 @@ def rank(
     counts = {name: getattr(result, name)[:, 0] for name in ("n_prompts", "n_ties", "missing")}
     frame = pd.DataFrame({"model": pd.Series(result.models, dtype="str"), "value": result.value[:, 0]})
     frame = frame.assign(**uncertainty, **rank_columns(result, confidence=confidence), **counts)
-    label = pd.Series([result.label] * len(frame), dtype="str")
-    frame = frame.assign(average=label, reason=add_hint(result.reason[:, 0], result.value[:, 0]))
+    frame["average"] = pd.Series([result.label] * len(frame), dtype="str")
+    frame["reason"] = frame.pop("reason")
     frame = frame.sort_values("value", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return copy_provenance(table, frame)
 
 
 def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.Series]:
-    """The columns rank, rank_low, rank_high and group of every model; missing for baselines."""
+    """The columns rank, rank_low, rank_high, group (missing for baselines) and reason of every model."""
     names, value = result.models, result.value[:, 0]
     is_ranked = ~np.isnan(value) & ~np.array([is_baseline(name) for name in names])
-    has_error = is_ranked & ~np.isnan(result.se[:, 0])
+    too_many = is_ranked.sum() > MOST_MODELS
+    has_error = is_ranked & ~np.isnan(result.se[:, 0]) & ~too_many
+    reason = add_hint(result.reason[:, 0], result.value[:, 0]).to_numpy()
     rank, rank_low, rank_high = np.zeros((3, len(names)), np.intp)
     rank[is_ranked] = rankdata(-np.round(value[is_ranked], _DECIMALS), method="min")
     groups = np.full(len(names), "", object)
@@ -79,7 +83,11 @@ def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.
         groups[models[order]] = group_letters((lead != 0)[np.ix_(order, order)])
     columns = {"rank": (rank, is_ranked), "rank_low": (rank_low, has_error), "rank_high": (rank_high, has_error)}
     ranks = {name: pd.Series(column).astype("Int64").where(mask) for name, (column, mask) in columns.items()}
-    return {**ranks, "group": pd.Series(groups, dtype="str")}
+    if too_many:
+        reason = np.where(
+            is_ranked & (reason == ""), f"rank_low, rank_high and group: at most {MOST_MODELS} models", reason
+        )
+    return {**ranks, "group": pd.Series(groups, dtype="str"), "reason": pd.Series(reason, dtype="str")}
 
 
 def group_letters(differ: NDArray[np.bool_]) -> list[str]:

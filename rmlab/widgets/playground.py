@@ -1,8 +1,6 @@
 """The playground: type a prompt and answers, restyle one of them, and watch the reward move."""
 
-import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +13,6 @@ from rmlab.text import escape_html
 from rmlab.widgets.explorer import stylesheet, with_plain_text
 from rmlab.widgets.markup import markdown_html
 
-if TYPE_CHECKING:
-    import ipywidgets
-
 _PROMPT = "Why is the sky blue?"
 _ANSWERS = (
     "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky. "
@@ -25,7 +20,8 @@ _ANSWERS = (
     "The sky mirrors the sea. The sea is blue because water absorbs red light. Far from the sea the sky is paler.",
 )
 _CHANGES = {name: transform for name, transform in TRANSFORMS.items() if not transform.null}
-_TYPING_PAUSE = 0.3  # seconds
+_TRIAL = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
+_BAR = "#5b9bd580"  # translucent, so that numbers can be read on it in light and dark
 
 
 def playground(
@@ -36,6 +32,8 @@ def playground(
     responses: pd.DataFrame | None = None,
 ) -> "Playground":
     """Type and score: a widget for JupyterLab.
+
+    The scores follow when a box is left or a slider is released.
 
     Parameters
     ----------
@@ -67,34 +65,32 @@ class Playground:
         import ipywidgets as w
 
         self._scorer, self._responses = _Memory(scorer), responses
-        self._last_change, self._is_quiet = "bold", True
-        self._timer: asyncio.TimerHandle | None = None
-        self.boxes: list[ipywidgets.Textarea] = []
-        self.score_lines: list[ipywidgets.HTML] = []
-        self.prompt_box = w.Textarea(prompt, description="Prompt", rows=2)
-        self.which = w.Dropdown(description="Restyle")
+        self._last_change, self._is_quiet = "bold", False
+        self._names = [f"answer {number + 1}" for number in range(len(answers))]
+        self.prompt_box, *self.boxes = (
+            w.Textarea(text, description=name.capitalize(), rows=5, continuous_update=False)
+            for name, text in zip(("prompt", *self._names), (prompt, *answers), strict=True)
+        )
+        self.score_lines = [w.HTML() for _ in answers]
+        self.which = w.Dropdown(description="Restyle", options=[(name, k) for k, name in enumerate(self._names)])
         self.sliders = {
-            name: w.IntSlider(0, 0, transform.steps, description=name.replace("_", " ").capitalize())
-            for name, transform in _CHANGES.items()
+            name: w.IntSlider(0, 0, change.steps, description=_in_words(name), continuous_update=False)
+            for name, change in _CHANGES.items()
         }
         self.sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
-        more, self.try_button = (w.Button(description=text) for text in ("Add an answer", "Try on more prompts"))
+        self.try_button = w.Button(description="Try on more prompts")
         self.preview, self.chart, self.trial, self.problem = (w.HTML() for _ in range(4))
-        self._grid = w.Box().add_class("rmlab-answers")
+        answer_columns = w.Box([w.VBox(parts) for parts in zip(self.boxes, self.score_lines, strict=True)])
         side = w.VBox([self.which, *self.sliders.values()]).add_class("rmlab-side")
         main = w.VBox([self.preview, self.chart, w.HBox([self.sample_size, self.try_button]), self.trial])
         columns = w.Box([side, main.add_class("rmlab-main")]).add_class("rmlab-columns")
-        self.widget = w.VBox([self.prompt_box, self._grid, more, self.problem, columns, stylesheet()])
-        self.widget.add_class("rmlab").add_class("rmlab-play")
-        for answer in answers:
-            self._add_answer(answer)
+        parts = [self.prompt_box, answer_columns.add_class("rmlab-answers"), self.problem, columns, stylesheet()]
+        self.widget = w.VBox(parts).add_class("rmlab").add_class("rmlab-play")
         for name, slider in self.sliders.items():
-            slider.observe(lambda _, name=name: self._moved(name), "value")
-        for box in (self.prompt_box, self.which):
-            box.observe(lambda _: self._moved(self._last_change), "value")
-        more.on_click(lambda _: self._add_answer(""))
+            slider.observe(lambda _, name=name: self._update(name), "value")
+        for box in (self.prompt_box, *self.boxes, self.which):
+            box.observe(lambda _: self._update(), "value")
         self.try_button.on_click(lambda _: self._try_from_page())
-        self._is_quiet = False
         self._update()
 
     @property
@@ -115,8 +111,7 @@ class Playground:
     @property
     def frame(self) -> pd.DataFrame:
         """One row per answer, and one for the restyled answer: name, score (missing for an empty box), answer."""
-        names = [f"answer {number + 1}" for number in range(len(self.boxes))]
-        names.append(f"{names[self.which.value]} restyled")
+        names = [*self._names, f"{self._names[self.which.value]} restyled"]
         texts = [*self.answers, self.restyled]
         return pd.DataFrame({"name": names, "score": self._score(texts), "answer": texts})
 
@@ -126,15 +121,10 @@ class Playground:
         answer, name = self.answers[self.which.value], self._last_change
         steps = range(_CHANGES[name].steps + 1)
         texts = [_restyle(answer, self.steps | {name: step}) for step in steps]
-        return pd.DataFrame({"change": name, "step": list(steps), "score": self._score(texts)})
+        return pd.DataFrame({"change": name, "step": steps, "score": self._score(texts)})
 
     def set(
-        self,
-        *,
-        prompt: str | None = None,
-        answers: Sequence[str] = (),
-        restyle: int | None = None,
-        **steps: int,
+        self, *, prompt: str | None = None, answers: Sequence[str] = (), restyle: int | None = None, **steps: int
     ) -> "Playground":
         """Set the boxes and the sliders.
 
@@ -142,7 +132,7 @@ class Playground:
         ----------
         prompt : str, optional
         answers : sequence of str
-            Texts of the first boxes; boxes are added as needed.
+            Texts of the first boxes.
         restyle : int, optional
             Number of the answer to restyle, from 0.
         **steps : int
@@ -153,20 +143,16 @@ class Playground:
         Playground
             The playground itself.
         """
-        n_boxes = max(len(self.boxes), len(answers))
-        if restyle is not None and restyle not in range(n_boxes):
-            raise ValueError(f"restyle={restyle!r}; allowed: 0 to {n_boxes - 1}, the number of an answer")
-        for name, step in steps.items():
-            if name not in self.sliders or step not in range(self.sliders[name].max + 1):
-                limits = ", ".join(f"{key} 0 to {slider.max}" for key, slider in self.sliders.items())
-                raise ValueError(f"{name}={step!r}; allowed: {limits}")
+        limits = {name: slider.max for name, slider in self.sliders.items()} | {"restyle": len(self.boxes) - 1}
+        for name, value in {"restyle": self.which.value if restyle is None else restyle, **steps}.items():
+            if value not in range(limits.get(name, -1) + 1):
+                allowed = ", ".join(f"{key} 0 to {limit}" for key, limit in limits.items())
+                raise ValueError(f"{name}={value!r}; allowed: {allowed}")
+        if len(answers) > len(self.boxes):
+            raise ValueError(f"answers: {len(answers)} texts for {len(self.boxes)} boxes; give them to playground()")
         self._is_quiet = True
-        self.prompt_box.value = self.prompt_box.value if prompt is None else prompt
-        for number, answer in enumerate(answers):
-            if number == len(self.boxes):
-                self._add_answer("")
-            self.boxes[number].value = answer
-        self.which.value = self.which.value if restyle is None else restyle
+        for box, text in [(self.prompt_box, prompt), (self.which, restyle), *zip(self.boxes, answers, strict=False)]:
+            box.value = box.value if text is None else text
         for name, step in steps.items():
             self.sliders[name].value, self._last_change = step, name
         self._is_quiet = False
@@ -199,7 +185,8 @@ class Playground:
         name = " + ".join(f"{change} {step}" for change, step in steps.items())
         change = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
         table = probe(sample, self._scorer, [change], by="transform")
-        self.trial.value = _trial_html(table.iloc[0])
+        styler = table[_TRIAL].style.hide(axis="index").format(format_number, ["change", "low", "high"])
+        self.trial.value = styler.to_html()
         return table
 
     def __repr__(self) -> str:
@@ -209,67 +196,40 @@ class Playground:
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         return with_plain_text(self.widget, repr(self), options)
 
-    def _add_answer(self, answer: str) -> None:
-        import ipywidgets as w
+    def _score(self, texts: list[str]) -> pd.Series:
+        filled = {row: text for row, text in enumerate(texts) if text.strip()}
+        scores = self._scorer([self.prompt_box.value] * len(filled), [*filled.values()]) if filled else []
+        return pd.Series(dict(zip(filled, scores, strict=True)), range(len(texts)), dtype=float)
 
-        box, line = w.Textarea(answer, description=f"Answer {len(self.boxes) + 1}", rows=7), w.HTML()
-        box.observe(lambda _: self._moved(self._last_change), "value")
-        self.boxes.append(box)
-        self.score_lines.append(line)
-        self._grid.children = (*self._grid.children, w.VBox([box, line]))
-        chosen = self.which.value or 0
-        self.which.options = [(f"answer {number + 1}", number) for number in range(len(self.boxes))]
-        self.which.value = chosen
-
-    def _moved(self, change: str) -> None:
-        """Update once a person has stopped typing; at once where no event loop runs."""
+    def _update(self, change: str = "") -> None:
         if self._is_quiet:
             return
-        self._last_change = change
-        if self._timer is not None:
-            self._timer.cancel()
-        try:
-            self._timer = asyncio.get_running_loop().call_later(_TYPING_PAUSE, self._update)
-        except RuntimeError:
-            self._update()
-
-    def _score(self, texts: list[str]) -> list[float]:
-        scores = np.full(len(texts), np.nan)
-        rows = [row for row, text in enumerate(texts) if text.strip()]
-        if rows:
-            scores[rows] = self._scorer([self.prompt_box.value] * len(rows), [texts[row] for row in rows])
-        return [float(score) for score in scores]
-
-    def _update(self) -> None:
+        self._last_change = change or self._last_change
         for part in (*self.score_lines, self.preview, self.chart, self.trial, self.problem):
-            part.value = ""  # no number of before belongs to the texts of now
+            part.value = ""  # an old number must not stand beside a new text
         try:
             frame, line = self.frame, self.line
-        except Exception as error:  # somebody else's scorer: the page lives on and says what happened
-            self.problem.value = self._problem_html(error)
+        except Exception as error:  # somebody else's scorer: the page lives on and shows the message
+            self.problem.value = _problem_html(error)
             return
-        scores = frame["score"].to_numpy()
+        scores, texts = frame["score"], frame["score"].map(format_number)
         for number, part in enumerate(self.score_lines):
-            best = " rmlab-best" if scores[number] == np.nanmax(scores[:-1], initial=-np.inf) else ""
-            part.value = f'<span class="rmlab-score{best}" role="status">{format_number(scores[number])}</span>'
+            best = " rmlab-best" if scores[number] == scores[:-1].max() else ""
+            part.value = f'<span class="rmlab-score{best}" role="status">{texts[number]}</span>'
         if self.steps:
-            before, after = format_number(scores[self.which.value]), format_number(scores[-1])
-            head = f"<h4>{frame['name'].iloc[-1].capitalize()}: {before} → {after}</h4>"
+            head = f"<h4>{frame['name'].iloc[-1].capitalize()}: {texts[self.which.value]} → {texts.iloc[-1]}</h4>"
             self.preview.value = f'{head}<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
-        if np.isfinite(line["score"]).all():
-            name = escape_html(self._last_change.replace("_", " "))
-            self.chart.value = f"<h4>Reward against {name}</h4>{_chart(line['score'].to_numpy())}"
+        if line["score"].notna().all():
+            bars = line[["step", "score"]].style.hide(axis="index").format(format_number, ["score"])
+            bars.bar(["score"], align="left", width=80, color=_BAR)
+            self.chart.value = f"<h4>Reward against {_in_words(self._last_change).lower()}</h4>{bars.to_html()}"
 
     def _try_from_page(self) -> None:
         self.trial.value = '<p role="status">Scoring …</p>'
         try:
             self.try_on(self.sample_size.value)
         except Exception as error:
-            self.trial.value = self._problem_html(error)
-
-    def _problem_html(self, error: Exception) -> str:
-        text = f"The scorer raised {type(error).__name__}: {error}"
-        return f'<div class="rmlab-problem" role="alert">{escape_html(text[:2000])}</div>'
+            self.trial.value = _problem_html(error)
 
 
 class _Memory:
@@ -281,24 +241,21 @@ class _Memory:
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> list[float]:
         keys = [(repr(prompt), response) for prompt, response in zip(prompts, responses, strict=True)]
-        rows = {key: row for row, key in enumerate(keys) if key not in self._scores}
-        if rows:
-            scores = np.asarray(
-                self.scorer([prompts[r] for r in rows.values()], [responses[r] for r in rows.values()]), float
-            )
+        if rows := {key: row for row, key in enumerate(keys) if key not in self._scores}.values():
+            scores = np.asarray(self.scorer([prompts[r] for r in rows], [responses[r] for r in rows]), float)
             if scores.shape != (len(rows),):
                 raise ValueError(f"the scorer gave an array of shape {scores.shape} for {len(rows)} texts")
-            self._scores |= dict(zip(rows, scores.tolist(), strict=True))
+            self._scores |= {keys[row]: score for row, score in zip(rows, scores.tolist(), strict=True)}
         return [self._scores[key] for key in keys]
 
 
-def format_number(value: float) -> str:
+def format_number(value: object) -> str:
     """A score with about three figures and a true minus sign, an en dash where missing.
 
     >>> format_number(-1.23456), format_number(float("nan"))
     ('−1.23', '–')
     """
-    return "–" if np.isnan(value) else f"{value:#.3g}".rstrip(".").replace("-", "−")
+    return f"{value:#.3g}".rstrip(".").replace("-", "−").replace("nan", "–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:
@@ -308,25 +265,10 @@ def _restyle(text: str, steps: dict[str, int]) -> str:
     return text
 
 
-def _trial_html(row: pd.Series) -> str:
-    if not row["n"]:
-        return '<p role="status">No answer of the sample has a place for this change.</p>'
-    change, low, high = (format_number(row[name]) for name in ("change", "low", "high"))
-    interval = f", 95 % interval {low} to {high}" if np.isfinite(row["low"]) else f" ({row['reason']})"
-    text = f"mean change {change}{interval}; {row['n']} answers of {row['n_prompts']} prompts"
-    return f'<h4>{escape_html(row["transform"])}</h4><p role="status">{escape_html(text)}</p>'
+def _in_words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
-def _chart(scores: np.ndarray) -> str:
-    """Scores by step as a line of SVG in the page's colours."""
-    low, high = float(scores.min()), float(scores.max())
-    x, y = np.linspace(60, 440, len(scores)), 120 - 100 * (scores - low) / ((high - low) or 1.0)
-    points = " ".join(f"{a:.0f},{b:.0f}" for a, b in zip(x, y, strict=True))
-    limits = "".join(
-        f'<text x="4" y="{place}">{format_number(value)}</text>' for place, value in ((124, low), (24, high))
-    )
-    steps = "".join(f'<text x="{a:.0f}" y="142">{step}</text>' for step, a in enumerate(x))
-    line = f'<polyline points="{points}" fill="none" stroke="var(--rmlab-blue)" stroke-width="2"/>'
-    return (
-        f'<svg viewBox="0 0 460 150" width="460" font-size="11" fill="var(--rmlab-quiet)">{line}{limits}{steps}</svg>'
-    )
+def _problem_html(error: Exception) -> str:
+    text = f"The scorer raised {type(error).__name__}: {error}"
+    return f'<div class="rmlab-problem" role="alert">{escape_html(text[:2000])}</div>'
