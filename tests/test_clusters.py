@@ -29,15 +29,15 @@ def store(request, tmp_path):
 
 def test_scores_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
     frame, here = responses(40), Here()
-    found = score(frame, Streaming(), cluster=here, store=store)
-    pd.testing.assert_frame_equal(found, score(frame, Streaming()))
+    scores = score(frame, Streaming(), cluster=here, store=store)
+    pd.testing.assert_frame_equal(scores, score(frame, Streaming()))
     prompts = [{text.prompt for text in block.texts} for block in here.given]
     assert len(prompts) > 4
     assert sum(map(len, prompts)) == len(set().union(*prompts)) == 40
-    assert found.attrs["provenance"]["fake"]["scored"] == len(frame)
+    assert scores.attrs["provenance"]["fake"]["scored"] == len(frame)
     if store is not None:
         again = Here()
-        assert score(frame, Streaming(), cluster=again, store=store).equals(found)
+        assert score(frame, Streaming(), cluster=again, store=store).equals(scores)
         assert again.given == []
     if isinstance(store, str):
         written = Store(store).list_files("fake-1")
@@ -47,8 +47,8 @@ def test_scores_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
 def test_terms_columns_and_orders(store):
     frame = responses(12)
     assert score(frame, Difference(), cluster=Here(), store=store).equals(score(frame, Difference()))
-    found = prefer(frame, BothOrders(), cluster=Here(), store=store)
-    pd.testing.assert_frame_equal(found, prefer(frame, BothOrders()))
+    pairs = prefer(frame, BothOrders(), cluster=Here(), store=store)
+    pd.testing.assert_frame_equal(pairs, prefer(frame, BothOrders()))
 
 
 def _prefers_length(question):
@@ -62,10 +62,10 @@ def travelling_judge():
 def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
     frame = responses(6, slots=1)
     plain = prefer(frame, travelling_judge(), progress=False)
-    found = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
-    pd.testing.assert_frame_equal(found, plain)
-    about = found.attrs["provenance"]["judge"]
-    assert about["asked"] == about["questions"] == plain.attrs["provenance"]["judge"]["asked"]
+    pairs = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
+    pd.testing.assert_frame_equal(pairs, plain)
+    provenance = pairs.attrs["provenance"]["judge"]
+    assert provenance["asked"] == provenance["questions"] == plain.attrs["provenance"]["judge"]["asked"]
     if store is not None:
         again = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
         assert again.attrs["provenance"]["judge"]["asked"] == 0, "every answer was there already"
@@ -104,18 +104,17 @@ def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     toy.save_model(tmp_path / "m")
     frame = responses(5)
     plain = score(frame, tmp_path / "m", device="cpu", dtype="float32")
-    found = score(frame, tmp_path / "m", cluster=Here())
-    np.testing.assert_allclose(found["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std())
-    made = []
+    options = []
 
-    class Looks(Here):
+    class Recording(Here):
         def map(self, work, blocks):
-            made.append(work.args[0].remake.keywords)
+            options.append(work.args[0].remake.keywords)
             return super().map(work, blocks)
 
-    score(frame, tmp_path / "m", cluster=Looks())
-    rmlab.score(frame, rmlab.classifier(str(tmp_path / "m"), budget=99), cluster=Looks())
-    assert made == [{}] * 2 + [{"budget": 99}] * 2, "the device is the worker's choice, and so is its number type"
+    scores = score(frame, tmp_path / "m", cluster=Recording())
+    np.testing.assert_allclose(scores["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std())
+    rmlab.score(frame, rmlab.classifier(str(tmp_path / "m"), budget=99), cluster=Recording())
+    assert options == [{}] * 2 + [{"budget": 99}] * 2, "the device is the worker's choice, and so is its number type"
 
 
 class OnAnotherDevice(Here):
@@ -133,45 +132,40 @@ def test_a_driver_without_the_workers_device_knows_their_scores(named, tmp_path)
     toy.save_model(tmp_path / "m")
     frame, store = responses(5), tmp_path / "scores"
     scorer = tmp_path / "m" if named else rmlab.classifier(tmp_path / "m")
-    found = score(frame, scorer, cluster=OnAnotherDevice(), store=store)
-    about = found.attrs["provenance"]["m"]
-    assert about["dtype"] == "bfloat16"
-    assert Store(store).fingerprints() == [about["fingerprint"]]
+    scores = score(frame, scorer, cluster=OnAnotherDevice(), store=store)
+    provenance = scores.attrs["provenance"]["m"]
+    assert provenance["dtype"] == "bfloat16"
+    assert Store(store).fingerprints() == [provenance["fingerprint"]]
     again = OnAnotherDevice()
-    assert score(frame, scorer, cluster=again, store=store).equals(found)
+    assert score(frame, scorer, cluster=again, store=store).equals(scores)
     assert again.given == [None], "who the model is was asked, and nothing else"
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_policies_and_pairwise_models_travel(tmp_path):
-    for name, seed in (("policy", 0), ("reference", 1)):
-        toy.save_model(tmp_path / name, task="causal", seed=seed)
-    frame, reward = responses(6), rmlab.implicit_reward(tmp_path / "policy", tmp_path / "reference", device="cpu")
-    found, plain = (score(frame, reward, **where)["score"] for where in ({"cluster": Here()}, {}))
-    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-5 * plain.std())
-    options = {"device": "cpu", "form": "letters"}
-    found, plain = (
-        prefer(frame, tmp_path / "policy", **options, **where)["margin"] for where in ({"cluster": Here()}, {})
-    )
-    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-5 * plain.std())
+    policy, reference = (toy.save_model(tmp_path / str(i), task="causal", seed=i) for i in range(2))
+    frame, reward = responses(6), rmlab.implicit_reward(policy, reference, device="cpu")
+    judge = rmlab.pairwise(policy, device="cpu", form="letters")
+    for run, scorer, column in ((score, reward, "score"), (prefer, judge, "margin")):
+        spread, plain = (run(frame, scorer, **options)[column] for options in ({"cluster": Here()}, {}))
+        np.testing.assert_allclose(spread, plain, rtol=0, atol=1e-5 * plain.std())
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     folder = toy.save_model(tmp_path / "m", words=toy.tokenizer())
-    frame, words = responses(20), rmlab.classifier(folder, device="cpu").tokenizer
-    with FaultyServer(Vllm(number, words), delay=0.005) as server:
-        make = partial(rmlab.remote, server.url, kind="vllm", tokenizer=folder, version="1", concurrency=3, batch=4)
-        plain = score(frame, make())
-        begun = len(server.log)
-        found = score(frame, make(), cluster=Here())
-        asked = len(server.log) - begun
-        capped = make(max_requests=asked - 1)
-        with pytest.raises(DataError, match=f"max_requests={asked - 1} are spent"):
+    frame, tokenizer = responses(20), rmlab.classifier(folder, device="cpu").tokenizer
+    with FaultyServer(Vllm(number, tokenizer), delay=0.005) as server:
+        connect = partial(rmlab.remote, server.url, kind="vllm", tokenizer=folder, version="1", concurrency=3, batch=4)
+        expected = score(frame, connect())
+        n_before = len(server.log)
+        scores = score(frame, connect(), cluster=Here())
+        n_requests = len(server.log) - n_before
+        capped = connect(max_requests=n_requests - 1)
+        with pytest.raises(DataError, match=f"max_requests={n_requests - 1}"):
             score(frame, capped, cluster=Here())
-        assert len(server.log) - begun == 2 * asked - 1
-    pd.testing.assert_frame_equal(found, plain)
-    assert found.attrs["provenance"]["tiny"]["requests"] == asked
+        assert len(server.log) - n_before == 2 * n_requests - 1
+    pd.testing.assert_frame_equal(scores, expected)
+    assert scores.attrs["provenance"]["tiny"]["requests"] == n_requests
     assert server.most_open <= 3
 
 
@@ -182,8 +176,8 @@ def test_a_served_judge_that_fails_or_cannot_be_paid_for_is_not_asked_twice():
         with pytest.raises(DataError, match="max_requests=39"):
             prefer(frame, poor, cluster=Here(), progress=False)
         assert server.log == []
-        found = prefer(frame, rmlab.judge("m", server.url), cluster=Here(), allow_missing=True, progress=False)
-    assert found["outcome"].isna().all()
+        pairs = prefer(frame, rmlab.judge("m", server.url), cluster=Here(), allow_missing=True, progress=False)
+    assert pairs["outcome"].isna().all()
     assert len(server.log) <= 40
 
 
@@ -210,6 +204,10 @@ def test_who_failed_is_named():
         prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
 
 
+def _make_streaming(model, **options):
+    return Streaming()
+
+
 def _make_both_orders(model, **options):
     return BothOrders()
 
@@ -220,15 +218,10 @@ def test_the_shell_names_an_engine(main, tmp_path, monkeypatch):
     here = Here()
     monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word: {"ray": here}[word])
     monkeypatch.setattr("rmlab.scoring.find_engine", lambda word: word)
-    toy.save_model(tmp_path / "m")
-    tables = []
-    for file, words in [("a.csv", ()), ("b.csv", ("--cluster", "ray"))]:
-        code, _, err = main("score", "mini", tmp_path / "m", "--device", "cpu", *words, "-q", "-o", tmp_path / file)
-        assert code == 0, err
-        tables.append(rmlab.read_scores(tmp_path / file)["score"])
-    np.testing.assert_allclose(tables[0], tables[1], rtol=0, atol=1e-5 * tables[0].std())
-    texts = len(here.given)
+    monkeypatch.setattr("rmlab.scorers.classifier", _make_streaming)
     monkeypatch.setattr("rmlab.scorers.pairwise", _make_both_orders)
-    code, _, err = main("prefer", "mini", "owner/name", "--cluster", "ray", "-q", "-o", tmp_path / "pairs.csv")
-    assert code == 0, err
-    assert len(here.given) > texts > 0
+    for command in ("score", "prefer"):
+        n_before = len(here.given)
+        code, _, err = main(command, "mini", "owner/name", "--cluster", "ray", "-q", "-o", tmp_path / "table.csv")
+        assert code == 0, err
+        assert len(here.given) > n_before

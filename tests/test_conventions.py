@@ -131,10 +131,8 @@ def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
 
 def test_better_pairrm_with_the_separator_of_its_runner(tmp_path):
     folder, _, words = save_pairrm(tmp_path / "m")
-    chat = [
-        {"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Yes."},
-        {"role": "user", "content": "So?"},
-    ]  # fmt: skip
+    turns = [("user", "Hi?"), ("assistant", "Yes."), ("user", "So?")]
+    chat = [{"role": role, "content": text} for role, text in turns]
     own, runner = (
         pairwise(folder, form="better-pairrm", convention=convention).encode([chat], ["a"], ["b"])
         for convention in (None, "reward-bench")

@@ -315,10 +315,8 @@ def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
     regression = nn.Sequential(
         nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU(), nn.Linear(24, 60)
     )
-    gate = nn.Sequential(
-        nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Dropout(0.0), nn.Linear(24, 24), nn.LeakyReLU(), nn.Dropout(0.0),
-        nn.Linear(24, objectives),
-    )  # fmt: skip
+    layers = [(nn.Linear(width, 24), nn.LeakyReLU(), nn.Dropout(0.0)) for width in (HIDDEN, 24)]
+    gate = nn.Sequential(*layers[0], *layers[1], nn.Linear(24, objectives))
     settings = {"num_objectives": 60, "softmax": softmax, "temperature": 2.0}
     folder = publish(tmp_path / "m", {}, architecture="gemma2", prefix="", settings=settings)
     torch.save(named(regression, "network."), folder / "regression_layer.pt")
@@ -353,12 +351,10 @@ def test_nemotron_reads_the_first_logit_of_the_next_token(tmp_path):
     c = classifier(folder, head="first_logit")
     found = c(PROMPTS, RESPONSES)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    greedy = {"max_new_tokens": 1, "output_scores": True, "return_dict_in_generate": True, "do_sample": False}
     for ids, score in zip(c.prepare(PROMPTS, RESPONSES).ids, found, strict=True):
         with torch.no_grad():
-            out = model.generate(
-                torch.tensor(ids[None].astype(int)), max_new_tokens=1, output_scores=True, return_dict_in_generate=True,
-                do_sample=False,
-            )  # fmt: skip
+            out = model.generate(torch.tensor(ids[None].astype(int)), **greedy)
         assert score == pytest.approx(out.scores[0][0, 0].item(), abs=1e-5)
 
 

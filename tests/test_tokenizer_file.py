@@ -81,26 +81,18 @@ def word_piece():
 
 LLAMA2 = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
 # As published: the architecture, the tokenizer class that tokenizer_config.json names, the file, special tokens.
+BYTES = {"eos_token": "<|end|>"}
+SENTENCES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+SEGMENTS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+MARKS = normalizers.Replace(" ", "▁")
 PUBLISHED = {
-    "Llama 3": ("llama", "PreTrainedTokenizerFast", lambda: byte_level("three"), {"eos_token": "<|end|>"}),
-    "Qwen 2": ("qwen2", "Qwen2Tokenizer", lambda: byte_level("one"), {"eos_token": "<|end|>"}),
-    "Llama 2": (
-        "llama", "LlamaTokenizer", lambda: sentence_piece(LLAMA2),
-        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
-    ),
-    "Gemma 2": (
-        "gemma2", "GemmaTokenizer", lambda: sentence_piece(normalizers.Replace(" ", "▁")),
-        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<|end|>"},
-    ),
-    "DeBERTa v3": (
-        "deberta-v2", "DebertaV2Tokenizer", unigram,
-        {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"},
-    ),
-    "BERT": (
-        "bert", "BertTokenizer", word_piece,
-        {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"},
-    ),
-}  # fmt: skip
+    "Llama 3": ("llama", "PreTrainedTokenizerFast", lambda: byte_level("three"), BYTES),
+    "Qwen 2": ("qwen2", "Qwen2Tokenizer", lambda: byte_level("one"), BYTES),
+    "Llama 2": ("llama", "LlamaTokenizer", lambda: sentence_piece(LLAMA2), SENTENCES),
+    "Gemma 2": ("gemma2", "GemmaTokenizer", lambda: sentence_piece(MARKS), SENTENCES | {"pad_token": "<|end|>"}),
+    "DeBERTa v3": ("deberta-v2", "DebertaV2Tokenizer", unigram, SEGMENTS),
+    "BERT": ("bert", "BertTokenizer", word_piece, SEGMENTS),
+}
 
 
 def publish(folder, architecture, named, core, special):
@@ -136,10 +128,10 @@ def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, na
     folder = toy.save_model(tmp_path / "m", architecture)
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": named}))
-    found = checkpoint.find(folder)
-    assert deviations(own_class(found), found) > 0, "the class alone does not follow the file"
+    model_files = checkpoint.find(folder)
+    assert deviations(own_class(model_files), model_files) > 0, "the class alone does not follow the file"
     scorer = classifier(folder)
-    assert deviations(scorer.tokenizer, found) == 0
+    assert deviations(scorer.tokenizer, model_files) == 0
     encoded = encode(toy.tokenizer(), PROMPTS, RESPONSES)
     prepared = scorer.prepare(PROMPTS, RESPONSES)
     assert [ids.tolist() for ids in prepared.ids] == [ids.tolist() for ids in encoded.ids]
@@ -181,8 +173,8 @@ def test_a_file_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, why):
         raise ValueError(f"no fast tokenizer in {folder}\nand more lines")
 
     monkeypatch.setattr("transformers.PreTrainedTokenizerFast", type("Other", (), {"from_pretrained": reads}))
-    said = rf"Qwen2Tokenizer writes other tokens than tokenizer\.json in .* says \({why}\); save the tokenizer"
-    with pytest.raises(DataError, match=said):
+    message = rf"Qwen2Tokenizer writes other tokens than tokenizer\.json in .* says \({why}\); save the tokenizer"
+    with pytest.raises(DataError, match=message):
         classifier(folder)(PROMPTS, RESPONSES)
 
 
