@@ -1,4 +1,4 @@
-"""How often the intervals hold the truth and the tests cry wolf, by simulation, in worlds of several kinds.
+"""How often the intervals contain the true value and the tests give false alarms, in simulations of several kinds.
 
 Every interval, test and rank is the one of `summary`, `estimates`, `compare` and `rank`, run on many draws at once; the
 true values are known or come from many draws. Beside each interval stands the plain clustered t on the same

@@ -1,4 +1,4 @@
-"""Do the instruments find what was planted? Scorers with a known taste, and toy models trained with a dial.
+"""Do the measures recover planted effects? Scorers with a known preference, and toy models trained with a dial.
 
     python benchmarks/planted.py scorers --draws 100     # instruments against the truth, about ten minutes
     python benchmarks/planted.py seeds --seeds 20        # the dial's effect over training seeds, about ten minutes
@@ -45,7 +45,7 @@ COLUMNS = ["instrument", "dial", "weight", "planted", "null", "before", "found",
 
 @dataclass(frozen=True)
 class Planted:
-    """Scores what a text says and looks like, each at its price; luck depends on text and seed alone."""
+    """Scores correctness and style by known weights; the noise depends on text and seed alone."""
 
     claims: dict[str, str]
     seed: str
@@ -64,17 +64,17 @@ class Planted:
         looks = self.markdown * ("## " in text) + self.length * np.log2(len(text)) + self.confidence * sure
         claim = self.claims[prompt]
         right = f"It is {claim}." in text or f"**Answer:** {claim}\n" in f"{text}\n"
-        return self.right * right + looks + self.noise * luck(self.seed, prompt, text)
+        return self.right * right + looks + self.noise * draw_noise(self.seed, prompt, text)
 
 
-def luck(seed, prompt, text):
+def draw_noise(seed, prompt, text):
     """A standard normal number that depends on nothing but its arguments."""
     digest = blake2b(f"{seed}\n{prompt}\n{text}".encode(), digest_size=8).digest()
     return NormalDist().inv_cdf((int.from_bytes(digest, "big") // 2**11 + 0.5) / 2**53)
 
 
 def of_draw(draw):
-    """Rows of COLUMNS: every instrument at every setting of each dial, on new questions and with new luck."""
+    """Rows of COLUMNS: every instrument at every setting of each dial, on new questions and with new noise."""
     questions = distinct(course.world(3 * PROMPTS, seed=draw))
     features = styles.features(questions).assign(sure=questions["sure"].to_numpy(dtype=int))
     concise = questions[questions["right"] & (questions["style"] == "concise")]
@@ -123,7 +123,7 @@ def _fitted(scores, features, weight, dial):
 
 
 def _debiased(scores, features, dial):
-    """Without its taste the scorer has no style gap: right and wrong answers look alike here."""
+    """Without its preference the scorer has no style gap: right and wrong answers look alike here."""
     before = rmlab.style_gap(scores).iloc[0]["gap"]
     on = {"length": "characters", "markdown": "headings"}[dial]
     after = rmlab.style_gap(rmlab.bias.debias(scores, features, on=on).drop(columns="removed")).iloc[0]
@@ -211,7 +211,7 @@ LOOKS = {"length": ("#0072b2", "o"), "markdown": ("#d55e00", "s"), "confidence":
 
 def _measured(ax, rows):
     ax.axline((0, 0), slope=1, color="0.6", linewidth=0.8, zorder=0)
-    beside = 0.015 * (rows["planted"].max() < 2)  # tastes of one price would hide each other
+    beside = 0.015 * (rows["planted"].max() < 2)  # preferences of one weight would hide each other
     for number, (dial, own) in enumerate(rows.groupby("dial", sort=False)):
         colour, marker = LOOKS[dial]
         ends = [own["found"] - own["low"], own["high"] - own["found"]]
@@ -228,7 +228,7 @@ def _corrected(ax, rows, what):
         ax.plot(place, own["before"], color=colour, marker=marker, markersize=4, markerfacecolor="white", linestyle=":")
         ax.errorbar(place, own["found"], ends, color=colour, marker=marker, markersize=4, linestyle="none")
     ax.axhline(rows["planted"].iloc[0], color="0.6", linewidth=0.8, zorder=0)
-    ax.set(xlabel="weight of the taste", ylabel=what, xticks=range(len(SETTINGS)), xticklabels=map(str, SETTINGS))
+    ax.set(xlabel="weight of the preference", ylabel=what, xticks=range(len(SETTINGS)), xticklabels=map(str, SETTINGS))
 
 
 def _coverage(table, names):
@@ -245,7 +245,7 @@ def _legend(ax):
     before = Line2D([], [], color="0.3", marker="o", markersize=4, markerfacecolor="white", linestyle=":")
     after = Line2D([], [], color="0.3", marker="o", markersize=4)
     truth = Line2D([], [], color="0.6", linewidth=0.8)
-    says = [f"taste for {name.capitalize() if name == 'markdown' else name}" for name in LOOKS]
+    says = [f"preference for {name.capitalize() if name == 'markdown' else name}" for name in LOOKS]
     says += ["before the correction", "found, mean 95 % limits", "what was planted"]
     title = "per cent: 95 % intervals that\nhold what was planted"
     ax.legend([*dials, before, after, truth], says, loc="center", frameon=False, title=title, alignment="left")

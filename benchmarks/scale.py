@@ -53,7 +53,7 @@ def keys(prompts: int) -> pd.DataFrame:
 
 
 def scored(frame: pd.DataFrame, model: int, rng: np.random.Generator) -> pd.DataFrame:
-    """A model's scores; its skill grows with its number, its taste for style does not."""
+    """A model's scores; its skill grows with its number, its preference for style does not."""
     right = (frame["label"] == "chosen").to_numpy()
     step = frame["slot"].to_numpy()
     prompt = np.repeat(rng.normal(size=len(frame) // 6), 6)

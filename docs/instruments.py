@@ -1,4 +1,4 @@
-"""The tables of the page on planted tastes, from what benchmarks/planted.py measured."""
+"""The tables of the page on planted preferences, measured by benchmarks/planted.py."""
 
 from pathlib import Path
 
@@ -18,9 +18,11 @@ def tables() -> dict[str, str]:
 
 
 def _measured(table: pd.DataFrame) -> str:
-    """A row per instrument and taste: how many intervals hold the truth, and how many see a taste of each weight."""
+    """A row per measure and preference: how many intervals hold the planted value, and how many detect each weight."""
     weights = sorted(table["weight"].unique())
-    lines = ["| instrument | taste for | hold it | " + " | ".join(f"see {w:g}" for w in weights) + " | wrong sign |"]
+    lines = [
+        "| measure | preference for | hold it | " + " | ".join(f"detect {w:g}" for w in weights) + " | wrong sign |"
+    ]
     lines.append("|---" * (len(weights) + 4) + "|")
     for (name, dial), rows in table[table["instrument"].isin(MEASURE)].groupby(["instrument", "dial"], sort=False):
         seen = " | ".join(f"{100 * share:.0f}" for share in rows.sort_values("weight")["detected"])
@@ -30,9 +32,9 @@ def _measured(table: pd.DataFrame) -> str:
 
 
 def _corrected(table: pd.DataFrame) -> str:
-    """A row per instrument, taste and weight: the number before and after, and how many intervals hold the truth."""
+    """A row per correction, preference and weight: the number before and after, and how many intervals hold it."""
     lines = [
-        "| instrument | taste for | weight | planted | before | after | hold it |",
+        "| correction | preference for | weight | planted | before | after | hold it |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in (

@@ -113,7 +113,7 @@ class Store:
         return values
 
     def records(self, fingerprint: str) -> Iterator[Record]:
-        """All records of a fingerprint, in the order in which they are believed."""
+        """All records of a fingerprint; the first record of a key counts."""
         runs: dict[str, Run] = {}
         n_records: Counter[str] = Counter()
         for name, lines in self._open_files(fingerprint):

@@ -43,8 +43,8 @@ class Packing:
     before it and no more, so that texts with a common beginning share its rows. `views`: what the layers let a row see.
     `pads`: where there are no packs, texts of different lengths can share a batch, since padding changes nothing.
     `half_differs`: on a GPU, in half precision, texts in a pack are rounded otherwise than texts alone. `keeps`: a
-    prompt that is larger than a pack can be forwarded in several, which hand keys and values on; believed until the
-    first such prompt (`packing.supports_prefix_cache`).
+    prompt that is larger than a pack can be forwarded in several, which hand keys and values on; assumed until
+    `packing.supports_prefix_cache` tests it at the first such prompt.
     """
 
     refused: str | None

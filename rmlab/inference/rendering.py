@@ -79,7 +79,7 @@ FORMATS = {
     "ziya": _lines("Human: ", "Assistant: ", "\\n\\n", start="{{ system + '\\n\\n' }}"),
     "openbmb": _lines("User: ", "Assistant: ", "\\n\\n"),
 }
-"""Written to the letter as FastChat and the benchmarks' runners write them, the names of special tokens included.
+"""The formats exactly as FastChat and the benchmarks' runners write them, the names of special tokens included.
 
 raw: the contents one behind the other, or as two segments where the tokenizer has a separator token, as encoders do.
 vicuna, oasst: FastChat's `vicuna_v1.1` and `oasst_pythia`. zephyr: opens with an empty system turn where there is none.

@@ -25,7 +25,7 @@ UNPARSABLE, FAILED = SILENT
 
 @dataclass(frozen=True)
 class Judge(base.Judge):
-    """A model that is asked in words: base of the three kinds.
+    """A language model as a judge: base class of the three kinds.
 
     A kind says in which orders the answers are shown (`orders`), what number an answer says (`read_answer`), and what
     the numbers of all questions come to (`read`).

@@ -35,7 +35,7 @@ def results(name: str) -> pd.DataFrame:
 
     And one of toys, a row per training of a tiny reward model (`train` in notebooks/course/course.py):
 
-    - "toy-dial": dial (of the annotators' taste for Markdown and length), seed, easy, normal, hard, gap.
+    - "toy-dial": dial (the annotators' preference for Markdown and length), seed, easy, normal, hard, gap.
 
     Parameters
     ----------

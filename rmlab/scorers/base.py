@@ -153,7 +153,7 @@ class Judged(NamedTuple):
 
 
 class Judge(ABC):
-    """Asks a model in words, whose answers may not be readable; `rmlab.judge` makes one.
+    """Ask a language model questions whose replies may be unreadable; `rmlab.judge` makes one.
 
     `takes`: what one question shows: an "answer", a "pair" (for `rmlab.prefer`), or the "list" of all answers to a
     prompt. `apart`: judges of some subsets, by the subset's name.

@@ -71,10 +71,10 @@ class Trial(NamedTuple):
 def remote(url: str, *, kind: str, **options: Any) -> Remote:
     """Connect to a reward model behind a server: its raw scores, for `rmlab.score` and wherever a scorer goes.
 
-    The server is tried with a few known texts before it is believed: as many outputs as labels, as many tokens read as
-    sent, different scores for different texts, no sigmoid or softmax, the same alone as among others, and the same as
-    `weights`. It gets the same texts again during and after every run, and scores between two looks that differ are
-    not kept.
+    The server is first validated with a few known texts: it must return as many outputs as labels, read as many tokens
+    as were sent, give different texts different scores, apply no sigmoid or softmax, score a text alone as among
+    others, and agree with `weights`. It gets the same texts again during and after every run; scores between two checks
+    that differ are not kept.
 
     Parameters
     ----------

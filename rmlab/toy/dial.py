@@ -15,7 +15,7 @@ from rmlab.tables import STYLE, check_responses
 
 @dataclass(frozen=True)
 class Dial:
-    """A scorer whose taste is known to the last digit; `scorer` makes it.
+    """A scorer whose preferences are known exactly; `scorer` makes it.
 
     `traits` holds for each prompt and response whether it is right (0 to 1) and its steps of style (0 to 2).
     """

@@ -35,7 +35,7 @@ def digests(role: str, paths: Iterable[Path]) -> list[Part]:
 
 
 def _sha256(path: Path) -> str:
-    """The hub's cache names a large file by its SHA-256: the name is believed, and the file is not read."""
+    """The hub's cache names a large file by its SHA-256: the name is used, and the file is not read."""
     if path.is_symlink() and path.exists():
         # The first link alone says it: a blob may be a link too, into a store whose names are hashes of another kind.
         folder = path.parent.resolve()
