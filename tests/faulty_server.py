@@ -75,13 +75,13 @@ class FaultyServer:
             await asyncio.sleep(0)
 
     def _accept(self, listening):
-        one, _ = listening.accept()
-        accepting = self.loop.connect_accepted_socket(lambda: _Connection(self), one, ssl=self.tls)
-        made = self.loop.create_task(accepting)
-        self._accepted.add(made)
-        made.add_done_callback(self._made)
+        accepted, _ = listening.accept()
+        connecting = self.loop.connect_accepted_socket(lambda: _Connection(self), accepted, ssl=self.tls)
+        task = self.loop.create_task(connecting)
+        self._accepted.add(task)
+        task.add_done_callback(self._forget_task)
 
-    def _made(self, accepted):
+    def _forget_task(self, accepted):
         self._accepted.discard(accepted)
         accepted.exception()  # of a client that left at once, or did not believe the certificate
 
@@ -158,15 +158,15 @@ class _Connection(asyncio.Protocol):
 
     def _request(self):
         """Method, path, headers and content of the next request, once all of it is there."""
-        top, blank, rest = bytes(self.data).partition(b"\r\n\r\n")
+        top, blank, body = bytes(self.data).partition(b"\r\n\r\n")
         lines = top.decode("latin-1").split("\r\n")
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
         size = int(headers.get("content-length", 0))
-        if not blank or len(rest) < size:
+        if not blank or len(body) < size:
             return None
         del self.data[: len(top) + len(blank) + size]
         method, path, _ = lines[0].split(" ")
-        return method, path, headers, rest[:size]
+        return method, path, headers, body[:size]
 
     async def _answer(self, request):
         stays = False

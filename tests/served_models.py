@@ -33,8 +33,8 @@ def sigmoid(x):
 
 
 def rows(score, ids):
-    found = score(tuple(ids))
-    return list(found) if isinstance(found, list | tuple | np.ndarray) else [found]
+    outputs = score(tuple(ids))
+    return list(outputs) if isinstance(outputs, list | tuple | np.ndarray) else [outputs]
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Vllm:
         if body.get("task") == "token_classify":
             message = "Try switching the model's pooling_task via --pooler-config.task token_classify. (parameter=task)"
             return 400, {}, {"error": {"message": message, "code": 400}}
-        texts = [self._ids(one, body) for one in self._inputs(body)]
+        texts = [self._ids(text, body) for text in self._inputs(body)]
         if max(map(len, texts)) > self.window:
             return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens"}}
         if self.padded:
@@ -135,16 +135,16 @@ class Tei:
         if path == "/info":
             return {"model_id": "org/tiny"}
         assert path == "/predict"
-        assert all(isinstance(one, list) and len(one) == 1 for one in body["inputs"]), "a batch, not a pair"
+        assert all(isinstance(text, list) and len(text) == 1 for text in body["inputs"]), "a batch, not a pair"
         assert body["truncate"] is False
-        ids = [self.tokenizer(one[0], add_special_tokens=True)["input_ids"] for one in body["inputs"]]
+        ids = [self.tokenizer(text, add_special_tokens=True)["input_ids"] for (text,) in body["inputs"]]
         if len(ids) > 32:
             return 413, {}, {"error": "batch size 33 > maximum allowed batch size 32"}
-        values = [rows(self.score, one) for one in ids]
+        values = [rows(self.score, text_ids) for text_ids in ids]
         if not body["raw_scores"]:
             values = [[sigmoid(x) for x in row] for row in values]
         named = [[{"label": f"LABEL_{i}", "score": x} for i, x in enumerate(row)] for row in values]
-        return [sorted(row, key=lambda one: -one["score"]) for row in named]
+        return [sorted(row, key=lambda label: -label["score"]) for row in named]
 
 
 @dataclass
@@ -158,7 +158,7 @@ class OpenRlhf:
     def __call__(self, path, body, headers):
         assert path == "/get_reward"
         ids = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for text in body["query"]]
-        rewards = [rows(self.score, one[: self.longest])[0] for one in ids]
+        rewards = [rows(self.score, text_ids[: self.longest])[0] for text_ids in ids]
         return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 
 
@@ -176,10 +176,10 @@ class Triton:
     def __call__(self, path, body, headers):
         assert path == "/v2/models/reward_model/infer", path
         size = int(headers["inference-header-content-length"])
-        about, tensors, offset = json.loads(body[:size]), {}, size
-        for one in about["inputs"]:
-            end = offset + one["parameters"]["binary_data_size"]
-            tensors[one["name"]] = one["shape"], one["datatype"], body[offset:end]
+        head, tensors, offset = json.loads(body[:size]), {}, size
+        for tensor in head["inputs"]:
+            end = offset + tensor["parameters"]["binary_data_size"]
+            tensors[tensor["name"]] = tensor["shape"], tensor["datatype"], body[offset:end]
             offset = end
         shape, kind, data = tensors["sentences"]
         assert kind == "BYTES"

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     return toy.save_model(tmp_path_factory.mktemp("judge"), task="causal", max_position_embeddings=1024)
 
 
-def made(folder, **options):
+def local_judge(folder, **options):
     return rmlab.judge(folder, device="cpu", dtype="float32", name="local", **options)
 
 
@@ -32,77 +32,73 @@ def question(text, number=0):
     return Question(number, (0,), 0, Template("plain", "", "{prompt}"), text, ("",), base_seed=number)
 
 
-def answers(respondent, asked):
+def answers(respondent, questions):
     """Answers of a respondent by the number of the question."""
-    return {question.item: answer for question, answer in respondent.respond(asked)}
+    return {question.item: answer for question, answer in respondent.respond(questions)}
 
 
 def test_batches_say_what_each_question_gets_alone(folder):
-    respondent = made(folder, answer_tokens=12, batch=4).respondent
-    together = answers(respondent, questions(7))
-    alone = made(folder, answer_tokens=12, batch=1).respondent
-    assert together == answers(alone, questions(7))
+    respondents = [local_judge(folder, answer_tokens=12, batch=batch).respondent for batch in (4, 1)]
+    together, alone = (answers(respondent, questions(7)) for respondent in respondents)
+    assert together == alone
     assert all(0 < answer.answer_tokens <= 12 for answer in together.values())
 
 
 def test_a_drawn_answer_depends_on_its_seed_alone(folder):
-    def drawn(asked, **options):
-        respondent = made(folder, answer_tokens=12, temperature=1.5, **options).respondent
-        return {number: answer.text for number, answer in answers(respondent, asked).items()}
+    def draw_texts(questions, **options):
+        respondent = local_judge(folder, answer_tokens=12, temperature=1.5, **options).respondent
+        return {number: answer.text for number, answer in answers(respondent, questions).items()}
 
-    asked = questions(6)
-    whole = drawn(asked, batch=3)
-    assert whole == drawn(asked[::-1], batch=2)
-    other = drawn([replace(one, base_seed=one.base_seed + 100) for one in asked])
-    assert sum(whole[i] != other[i] for i in whole) >= 5
+    texts = draw_texts(questions(6), batch=3)
+    assert texts == draw_texts(questions(6)[::-1], batch=2)
+    reseeded = draw_texts([replace(question, base_seed=question.base_seed + 100) for question in questions(6)])
+    assert sum(texts[i] != reseeded[i] for i in texts) >= 5
+
+
+def next_token_logits(respondent, question):
+    """Logits of the token after the question, by the model's own forward."""
+    import torch
+
+    with torch.no_grad():
+        return respondent.model(torch.tensor([respondent.ids(question)])).logits[0, -1].float()
 
 
 def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
-    import torch
-
-    respondent = made(folder, answer_tokens=1, temperature=0.8, batch=64).respondent
-    one = questions(2)[1]
-    texts = [answer.text for _, answer in respondent.respond(replace(one, base_seed=i) for i in range(1500))]
-    ids = torch.tensor([respondent.ids(one)])
-    with torch.no_grad():
-        p = torch.softmax(respondent.model(ids).logits[0, -1] / 0.8, -1)
-    likely = int(p.argmax())
-    word = respondent.tokenizer.decode([likely], skip_special_tokens=True)
-    same = [i for i in range(len(p)) if respondent.tokenizer.decode([i], skip_special_tokens=True) == word]
-    expected = float(p[same].sum())
-    assert abs(texts.count(word) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
+    respondent = local_judge(folder, answer_tokens=1, temperature=0.8, batch=64).respondent
+    question = questions(2)[1]
+    texts = [answer.text for _, answer in respondent.respond(replace(question, base_seed=i) for i in range(1500))]
+    p = (next_token_logits(respondent, question) / 0.8).softmax(-1)
+    words = [respondent.tokenizer.decode([i], skip_special_tokens=True) for i in range(len(p))]
+    likely = words[int(p.argmax())]
+    expected = sum(float(p[i]) for i, word in enumerate(words) if word == likely)
+    assert abs(texts.count(likely) / 1500 - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500) + 1e-9
 
 
 def test_letters_are_the_logits_of_the_first_token(folder):
-    import torch
-
-    respondent = made(folder, mode="logprob", batch=3).respondent
-    asked = questions(5)
-    for one, answer in respondent.respond(asked):
-        ids = torch.tensor([respondent.ids(one)])
-        with torch.no_grad():
-            expected = torch.log_softmax(respondent.model(ids).logits[0, -1].float(), -1)
-        for token, number in ((text, number) for number, text in respondent.letter_tokens.items()):
+    respondent = local_judge(folder, mode="logprob", batch=3).respondent
+    for question, answer in respondent.respond(questions(5)):
+        expected = next_token_logits(respondent, question).log_softmax(-1)
+        for number, token in respondent.letter_tokens.items():
             assert answer.top[token] == pytest.approx(expected[number].item(), abs=1e-5)
         assert {token.strip() for token in answer.top} >= {"A", "B"}
 
 
 def test_the_tables_of_a_local_judge(folder, tmp_path):
     table = responses(2)
-    pairs = rmlab.prefer(table, made(folder, mode="logprob"), store=tmp_path, progress=False)
+    pairs = rmlab.prefer(table, local_judge(folder, mode="logprob"), store=tmp_path, progress=False)
     assert pairs["margin"].notna().all()
     assert pairs.attrs["provenance"]["local"]["content"]
-    again = rmlab.prefer(table, made(folder, mode="logprob"), store=tmp_path, progress=False)
+    again = rmlab.prefer(table, local_judge(folder, mode="logprob"), store=tmp_path, progress=False)
     assert again.attrs["provenance"]["local"]["asked"] == 0
     assert again["margin"].tolist() == pairs["margin"].tolist()
-    rated = rmlab.score(table, made(folder, mode="rating", answer_tokens=5), allow_missing=True, progress=False)
+    rated = rmlab.score(table, local_judge(folder, mode="rating", answer_tokens=5), allow_missing=True, progress=False)
     assert set(rated["verdict"]) <= {"rated", "unparsable"}
 
 
 @pytest.mark.parametrize(("clock", "date"), [("{{ strftime_now('%Y') }}", "26 Jul 2024"), ("", None)])
 def test_the_day_that_a_template_writes_is_recorded(tmp_path, clock, date):
     words = toy.tokenizer(chat_template=clock + toy.models.CHAT_TEMPLATES["chatml"])
-    judge = made(toy.save_model(tmp_path / "m", task="causal", words=words), mode="logprob")
+    judge = local_judge(toy.save_model(tmp_path / "m", task="causal", words=words), mode="logprob")
     assert judge.provenance()["date_string"] == date
     text = judge.respondent.tokenizer.decode(judge.respondent.ids(questions(1)[0]))
     assert text.startswith("2024") == (date is not None)
@@ -110,13 +106,12 @@ def test_the_day_that_a_template_writes_is_recorded(tmp_path, clock, date):
 
 def test_a_question_that_does_not_fit(folder):
     long = question(" ".join(toy.models.TEXTS) * 60)
-    with pytest.raises(DataError, match=r"do not fit into its window of 1024; lower answer_tokens="):
-        list(made(folder, answer_tokens=8).respondent.respond([long]))
+    with pytest.raises(DataError, match=r"1024.*answer_tokens="):
+        list(local_judge(folder, answer_tokens=8).respondent.respond([long]))
 
 
 def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
     other = toy.save_model(tmp_path / "other", task="causal", seed=3, max_position_embeddings=1024)
-    prints = [made(folder).fingerprint, made(other).fingerprint, made(folder, answer_tokens=9).fingerprint]
-    prints += [made(folder, temperature=1.0).fingerprint, made(folder, mode="logprob").fingerprint]
-    assert len(set(prints)) == 5
-    assert made(folder).fingerprint == made(folder, batch=1).fingerprint
+    changes = [{}, {"folder": other}, {"answer_tokens": 9}, {"temperature": 1.0}, {"mode": "logprob"}]
+    assert len({local_judge(**{"folder": folder} | change).fingerprint for change in changes}) == 5
+    assert local_judge(folder).fingerprint == local_judge(folder, batch=1).fingerprint
