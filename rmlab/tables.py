@@ -30,14 +30,8 @@ ITEM = [*PROMPT, "chosen_slot", "rejected_slot"]
 PAIR_KEY = ["model", *ITEM]
 PAIRS = [*PAIR_KEY, "subset", "chosen_style", "rejected_style", "level", "margin", "outcome"]
 
-CLOSED = {
-    "label": LABEL,
-    "style": STYLE,
-    "chosen_style": STYLE,
-    "rejected_style": STYLE,
-    "level": LEVEL,
-    "outcome": OUTCOME,
-}
+CLOSED = dict.fromkeys(("style", "chosen_style", "rejected_style"), STYLE)
+CLOSED |= {"label": LABEL, "level": LEVEL, "outcome": OUTCOME}
 _CONTRACT = {  # needed columns, all columns, key
     "responses": ([*KEY, "prompt", "response"], RESPONSES, KEY),
     "scores": (["model", *KEY, "score"], SCORES, ["model", *KEY]),
@@ -297,13 +291,9 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
 
 def is_conversation(prompt: object) -> bool:
     """Whether a prompt is a non-empty list of messages with a role and a content."""
-    return (
-        isinstance(prompt, list)
-        and len(prompt) > 0
-        and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-        )
-    )
+    if not isinstance(prompt, list) or not prompt:
+        return False
+    return all(isinstance(m, dict) and all(isinstance(m.get(k), str) for k in ("role", "content")) for m in prompt)
 
 
 def require_text(argument: str, value: object) -> None:
@@ -385,10 +375,8 @@ def _refuse(
     row = int(bad.argmax())
     key = _values(frame, [c for c in ("model", *KEY) if c in frame.columns and c != column], row)
     value = short(_values(frame, [column], row)[column])
-    raise DataError(
-        f"{table}: {column} is not {allowed} in {int(bad.sum())} of {len(frame)} rows, first row {row} {key}, "
-        f"which has {value}. {hint}"
-    )
+    message = f"{table}: {column} is not {allowed} in {bad.sum()} of {len(frame)} rows, first row {row} {key}"
+    raise DataError(f"{message}, which has {value}. {hint}")
 
 
 def _values(frame: pd.DataFrame, columns: Sequence[str], row: int) -> dict[str, object]:

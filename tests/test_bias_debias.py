@@ -148,8 +148,8 @@ def test_a_model_without_scores_stays_without_scores():
 def test_bad_input_is_named():
     scores, features = world(20, length=0.5, seed=10)
     for message, table, counts, options in (
-        ("has 4 prompts", *world(4), {}),
-        ("has 20 prompts", scores, features, {"folds": 30}),
+        ("4 prompts", *world(4), {}),
+        ("20 prompts", scores, features, {"folds": 30}),
         ("'characters' does not vary", scores, features.assign(characters=10), {}),
         ("6 of 120 texts", scores, features[features["id"] != "3"], {}),
         ("features: None", scores, None, {}),

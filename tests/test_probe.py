@@ -131,7 +131,7 @@ def test_bad_input(responses):
     for error, message, transforms in (
         (DataError, "'bald'", ["bald"]),
         (DataError, "'bold'", "bold"),
-        (TypeError, "3", [3]),
+        (DataError, "3", [3]),
         (DataError, "repeats a name", ["bold", "bold"]),
         (DataError, "gone", [Transform("gone", lambda text, steps: "")]),
     ):

@@ -94,9 +94,7 @@ def length_controlled(
     pairs = as_pairs(table)
     counts = np.hstack(regression.look_up_sides(pairs, features, [measure]))
 
-    def design_of(rows: IntArray, budget: int) -> _Design:
-        return _length_design(counts[rows], form, budget, measure)
-
+    design_of = partial(_length_design, counts, measure, form)
     return copy_provenance(table, _fit_groups(pairs, design_of, ["effect"], by, ties, cluster, confidence))
 
 
@@ -152,11 +150,7 @@ def style_controlled(
     tables.check_option("form", form, ("spline", "linear"))
     names = [controls] if isinstance(controls, str) else list(controls)
     pairs = as_pairs(table)
-    differences, sums = _compare_controls(pairs, features, names)
-
-    def design_of(rows: IntArray, budget: int) -> _Design:
-        return _style_design(differences[rows], sums[rows], form, budget // len(names), names)
-
+    design_of = partial(_style_design, *_compare_controls(pairs, features, names), names, form)
     effects = [f"effect_{name}" for name in names]
     return copy_provenance(table, _fit_groups(pairs, design_of, effects, by, ties, cluster, confidence))
 
@@ -188,22 +182,21 @@ def _fit_groups(
     columns, cluster_columns = regression.group_columns(pairs, by, cluster)
     clusters, prompts = group_codes(pairs, cluster_columns)[0], group_codes(pairs, PROMPT)[0]
     earned, names = credit(pairs, ties=ties), [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
-    order = [*columns, "accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
-    order += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
     frames = []
     for rows in regression.group_rows(pairs, columns):
         counted_rows, outcome = rows[~np.isnan(earned[rows])], pairs["outcome"].iloc[rows]
+        row = pairs[columns].iloc[rows[0]].to_dict()
         design = partial(design_of, counted_rows)
-        numbers = _fit(earned[counted_rows], design, clusters[counted_rows], confidence, names)
-        counts = {"n_pairs": len(counted_rows), "n_prompts": len(np.unique(prompts[counted_rows]))}
-        counts |= {"n_ties": int((outcome == "tie").sum()), "missing": int(outcome.isna().sum())}
-        frames.append({**pairs[columns].iloc[rows[0]], **numbers, **counts})
+        row |= _fit(earned[counted_rows], design, clusters[counted_rows], confidence, names)
+        row |= {"n_pairs": len(counted_rows), "n_prompts": len(np.unique(prompts[counted_rows]))}
+        frames.append(row | {"n_ties": (outcome == "tie").sum(), "missing": outcome.isna().sum()})
+    order = [*columns, "accuracy", "controlled", "se", "low", "high", *names, "fit_p"]
+    order += ["n_pairs", "n_prompts", "n_ties", "missing", "caveat", "reason"]
     frame = pd.DataFrame(frames).reindex(columns=order)
-    is_misfit = frame["fit_p"] < _MISFIT
     frame["caveat"] = [f"the form does not fit (p = {p:.1g})" if p < _MISFIT else "" for p in frame["fit_p"]]
-    if is_misfit.any():
-        first = frame.loc[is_misfit, columns].iloc[0].to_dict()
-        warnings.warn(f"form: it does not fit in {is_misfit.sum()} of {len(frame)} rows, first {first}.", stacklevel=3)
+    misfits = frame.loc[frame["caveat"] != "", columns].to_dict("records")
+    if misfits:
+        warnings.warn(f"form: it does not fit in {len(misfits)} of {len(frame)} rows, first {misfits[0]}", stacklevel=3)
     return frame
 
 
@@ -233,8 +226,8 @@ def _fit(
     # If every win has higher odds than every loss, larger slopes fit better without end.
     is_apart = log_odds[y > 0.5].min(initial=np.inf) > log_odds[y < 0.5].max(initial=-np.inf)
     if is_apart or abs(result.params[0]) > _RUNAWAY:
-        reason = f"perfect separation: the differences alone decide every comparison; no finite answer; {reason}"
-        return {"accuracy": y.mean(), "reason": reason.removesuffix("; ")}
+        separation = "perfect separation: the differences alone decide every comparison; no finite answer"
+        return {"accuracy": y.mean(), "reason": "; ".join(filter(None, (separation, reason)))}
     p = expit(log_odds)
     # As cov_type="cluster", but from influences: products of scores lose the digits where a tail decides everything.
     influence = _cluster_sums(x * (y - p)[:, None], cluster) @ result.normalized_cov_params
@@ -248,9 +241,9 @@ def _fit(
     controlled, low, high = expit(limits[0])
     # By the delta method; without an interval there is no error.
     se = controlled * (1 - controlled) * error[0] if half[0] >= 0 else np.nan
-    numbers = {"accuracy": y.mean(), "controlled": controlled, "se": se, "low": low, "high": high}
-    fit_p = _test_fit(y, x, p, design.alternatives, cluster)
-    return {**numbers, **dict(zip(effects, limits[1:].ravel(), strict=True)), "fit_p": fit_p, "reason": reason}
+    numbers = {"accuracy": y.mean(), "controlled": controlled, "se": se, "low": low, "high": high, "reason": reason}
+    numbers |= dict(zip(effects, limits[1:].ravel(), strict=True))
+    return numbers | {"fit_p": _test_fit(y, x, p, design.alternatives, cluster)}
 
 
 def _test_fit(y: FloatArray, x: FloatArray, p: FloatArray, alternatives: FloatArray, cluster: IntArray) -> float:
@@ -259,8 +252,8 @@ def _test_fit(y: FloatArray, x: FloatArray, p: FloatArray, alternatives: FloatAr
     Hotelling's test of the clusters' scores, in the part of the alternatives that the fitted columns do not explain.
     """
     root = np.sqrt(np.maximum(p * (1 - p), 1e-12))[:, None]
-    columns, fitted = root * alternatives, root * x
-    residual = columns - fitted @ np.linalg.lstsq(fitted, columns)[0]
+    columns = root * alternatives
+    residual = columns - root * x @ np.linalg.lstsq(root * x, columns)[0]
     residual = residual[:, np.linalg.norm(residual, axis=0) > 1e-6 * np.linalg.norm(columns, axis=0)]
     scores = _cluster_sums(residual / root * (y - p)[:, None], cluster)
     n, mean = len(scores), scores.mean(axis=0)
@@ -277,40 +270,39 @@ def _cluster_sums(rows: FloatArray, cluster: IntArray) -> FloatArray:
     return np.asarray(indicator(cluster, int(cluster.max()) + 1).T @ rows, np.float64)
 
 
-def _length_design(counts: FloatArray, form: str, budget: int, measure: str) -> _Design:
-    """For both lengths, (rows, 2)."""
+def _length_design(counts: FloatArray, measure: str, form: str, rows: IntArray, budget: int) -> _Design:
+    """For both lengths of each comparison, (comparisons, 2)."""
+    counts = counts[rows]
     difference, total = counts @ [1.0, -1.0], np.log(counts.sum(axis=1) + 2)
     if not difference.any():
         return _Design(np.empty((len(counts) + 1, 0)), np.empty((len(counts), 0)), [f"{measure} does not vary"])
     # The last row: one answer twice as long as the other, at the typical sum of both.
     counts = np.vstack([counts, (np.exp(total.mean()) - 2) * np.array([2 / 3, 1 / 3])])
-    bent, rows = np.tanh(counts @ [1.0, -1.0] / difference.std()), np.log(counts + 1)
+    bent, lengths = np.tanh(counts @ [1.0, -1.0] / difference.std()), np.log(counts + 1)
     n_knots = min(2 + budget, _MAX_KNOTS["length"])
-    merit, shape = _natural_spline(rows[:-1].ravel(), n_knots), _natural_spline(bent[:-1], n_knots)
-    # A column of each goes, as its splines sum to one.
-    spline = np.hstack([(merit(rows[:, 0]) - merit(rows[:, 1]))[:, 1:], (shape(bent) - shape(np.zeros(1)))[:, 1:]])
-    ratio = rows[:-1, 0] - rows[:-1, 1]
+    merit = _spline_change(lengths[:-1].ravel(), n_knots, lengths[:, 0], lengths[:, 1])
+    spline = np.hstack([merit, _spline_change(bent[:-1], n_knots, bent, np.zeros(1))])
+    ratio = lengths[:-1, 0] - lengths[:-1, 1]
     crossed = ratio * (total - total.mean())
-    columns, alternatives = spline, np.column_stack([ratio**2, crossed, ratio * crossed])
-    if form == "tanh":
-        columns, alternatives = bent[:, None], spline[:-1]
+    powers = np.column_stack([ratio**2, crossed, ratio * crossed])
+    columns, alternatives = (bent[:, None], spline[:-1]) if form == "tanh" else (spline, powers)
     return _Design(columns, alternatives, [""], _outside(difference, measure))
 
 
-def _style_design(differences: FloatArray, sums: FloatArray, form: str, budget: int, controls: list[str]) -> _Design:
-    """For the relative difference and the sum of each control, (rows, controls)."""
-    n = len(differences)
-    columns = np.column_stack([np.ones(n), differences])
+def _style_design(
+    differences: FloatArray, sums: FloatArray, controls: list[str], form: str, rows: IntArray, budget: int
+) -> _Design:
+    """For the relative difference and the sum of each control, (comparisons, controls)."""
+    differences, sums = differences[rows], sums[rows]
+    columns = np.column_stack([np.ones(len(rows)), differences])
     reasons = regression.dependence_reasons(columns, ["", *controls], scale=np.linalg.norm(columns, axis=0))[1:]
     places = [place for place, reason in enumerate(reasons) if not reason]
     # The last rows: a standard deviation of one control, nothing of the others.
-    rows = np.vstack([differences, np.diag(differences.std(axis=0))])
-    blocks, n_knots = [np.empty((len(rows), 0))], int(np.clip(1 + budget, 2, _MAX_KNOTS["style"]))
-    for place in places:
-        curve = _natural_spline(differences[:, place], n_knots)
-        # Less their values at zero, so that equal answers get no effect.
-        blocks.append((curve(rows[:, place]) - curve(np.zeros(1)))[:, 1:])
-    columns = np.hstack(blocks) if form == "spline" else rows[:, places]
+    columns = np.vstack([differences, np.diag(differences.std(axis=0))])[:, places]
+    if form == "spline":  # less its value at zero, so that equal answers get no effect
+        n_knots = int(np.clip(1 + budget // len(controls), 2, _MAX_KNOTS["style"]))
+        blocks = [_spline_change(column[: len(rows)], n_knots, column, np.zeros(1)) for column in columns.T]
+        columns = np.hstack([columns[:, :0], *blocks])
     products = [differences[:, a] * differences[:, b] for i, a in enumerate(places) for b in places[: i + 1]]
     # A slope may change with the sum, as where style is worth more on right answers; a curve has room for that.
     alternatives = np.column_stack([sums[:, places if form == "linear" else []], *products])
@@ -318,15 +310,19 @@ def _style_design(differences: FloatArray, sums: FloatArray, form: str, budget: 
     return _Design(columns, alternatives, reasons, outside)
 
 
-def _natural_spline(values: FloatArray, n_knots: int) -> Callable[[FloatArray], FloatArray]:
-    """Natural cubic splines that are one at one knot and zero at the others; constant beyond the outermost knots."""
+def _spline_change(values: FloatArray, n_knots: int, above: FloatArray, below: FloatArray) -> FloatArray:
+    """Natural cubic splines that are one at one knot and zero at the others, `above` less `below`.
+
+    They are constant beyond the outermost knots. The first column goes, as the splines sum to one.
+    """
     from scipy.interpolate import CubicSpline
 
     knots = np.unique(values)
     if len(knots) > _FEW_VALUES or n_knots < 3:
         knots = np.unique(np.quantile(values, np.linspace(0, 1, n_knots)))
     spline = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
-    return lambda x: np.asarray(spline(np.clip(x, knots[0], knots[-1])), np.float64)
+    ends = (np.clip(x, knots[0], knots[-1]) for x in (above, below))
+    return np.asarray(np.subtract(*map(spline, ends))[:, 1:], np.float64)
 
 
 def _compare_controls(
@@ -335,22 +331,23 @@ def _compare_controls(
     """Relative difference and sum of each control, (rows, controls)."""
     if not controls or len(set(controls)) < len(controls):
         raise ValueError(f"controls: {controls}; name at least one, each once")
-    differences, sums = [], []
-    for name in controls:
-        if name == "style":
+    differences, sums = np.empty((2, len(pairs), len(controls)))
+    for place, name in enumerate(controls):
+        if name == "style":  # steps are no counts: no ratio
             steps = [pd.Categorical(pairs[f"{label}_style"], dtype=STYLE).codes for label in tables.LABELS]
-            if min(codes.min(initial=0) for codes in steps) < 0:
+            if np.min(steps, initial=0) < 0:
                 raise DataError("controls: 'style' needs styles, but some are missing in pairs. Leave it out.")
-            differences.append((steps[0] - steps[1]).astype(np.float64))  # steps are no counts: no ratio
-            sums.append((steps[0] + steps[1]).astype(np.float64))
+            differences[:, place], sums[:, place] = steps[0] - steps[1], steps[0] + steps[1]
             continue
         if features is None:
             raise DataError(f"features: None, but {name!r} is a control. Pass rmlab.styles.features(responses).")
-        chosen, rejected = (side[:, 0] for side in regression.look_up_sides(pairs, features, [name]))
+        chosen, rejected = np.hstack(regression.look_up_sides(pairs, features, [name])).T
         # With 1 in the denominator, two answers without a heading differ by 0, not by 0 / 0.
-        differences.append((chosen - rejected) / (chosen + rejected + 1))
-        sums.append(np.log1p(chosen + rejected))
-    return np.column_stack(differences), np.column_stack(sums)
+        differences[:, place], sums[:, place] = (
+            (chosen - rejected) / (chosen + rejected + 1),
+            np.log1p(chosen + rejected),
+        )
+    return differences, sums
 
 
 def _outside(difference: FloatArray, name: str) -> str:

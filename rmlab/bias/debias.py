@@ -149,22 +149,21 @@ def debias_change(
         pair_prompt, margin = _number_prompts(pairs), pairs["margin"].to_numpy()
         margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], chosen - rejected)
         before, after = _credit(margin, ties), _credit(margins, ties)
-        is_flipped = (np.sign(margin) != np.sign(margins[0])).astype(float)
-        items = pd.DataFrame({"before": before, "after": after[0], "change": after[0] - before, "flipped": is_flipped})
         change = after - before
+        items = pd.DataFrame({"before": before, "after": after[0], "change": change[0]})
+        items["flipped"] = (np.sign(margin) != np.sign(margins[0])).astype(float)
         weight, change = weights[:, pair_prompt] * ~np.isnan(change), np.nan_to_num(change)
         for group in regression.group_rows(pairs, columns):
             level = pairs["level"].iloc[group]
             parts = {name: group[level == name] for name in LEVELS if (level == name).any()} | {"all": group}
             for name, part in parts.items():
-                is_counted = items["change"].iloc[part].notna().to_numpy()
-                counted_items, prompts = items.iloc[part[is_counted]], pair_prompt[part[is_counted]]
+                counted_items = items.iloc[part].dropna(subset="change")
+                prompts = pair_prompt[counted_items.index]
                 with np.errstate(invalid="ignore"):
                     changes = (weight[:, part] * change[:, part]).sum(axis=1) / weight[:, part].sum(axis=1)
-                interval = _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
-                counts = {"n_pairs": len(counted_items), "n_prompts": len(np.unique(prompts))}
-                key = {**pairs[columns].iloc[group[0]], "level": name}
-                frames.append({**key, **counted_items.mean(), **interval, **counts})
+                row = {**pairs[columns].iloc[group[0]], "level": name, **counted_items.mean()}
+                row |= _interval(changes, np.bincount(cluster_of_prompt[prompts]), confidence)
+                frames.append(row | {"n_pairs": len(counted_items), "n_prompts": len(np.unique(prompts))})
     order = ["level", "before", "after", "change", "se", "low", "high", "flipped", "n_pairs", "n_prompts"]
     frame = pd.DataFrame(frames)[[*columns, *order]]
     return copy_provenance(scores, frame.assign(reason=[regression.few_prompts(n) for n in frame["n_prompts"]]))
@@ -176,7 +175,7 @@ def _interval(changes: FloatArray, cluster_size: IntArray, confidence: float) ->
     if np.isnan(quantile):
         return dict.fromkeys(("se", "low", "high"), np.nan)
     value, se = changes[0], float(np.nanstd(changes[1:], ddof=1))
-    center, half = value, quantile * se
+    center, half = float(value), quantile * se
     if se == 0:  # no resample flips anything: a gaining and a losing cluster may lie unseen
         kish = cluster_size.sum() ** 2 / (cluster_size**2).sum()
         share, variance = add_two_clusters(np.array((value + 1) / 2), np.array(kish))
@@ -211,10 +210,8 @@ def _deal(scores: pd.DataFrame, folds: int, seed: int) -> tuple[IntArray, IntArr
     prompt = _number_prompts(scores)
     n_prompts = int(prompt.max()) + 1
     if n_prompts < max(folds, MIN_PROMPTS):
-        raise DataError(
-            f"scores: model {scores['model'].iloc[0]!r} has {n_prompts} prompts; calibration needs at least "
-            f"{max(folds, MIN_PROMPTS)}. Score more prompts."
-        )
+        message = f"scores: {n_prompts} prompts of model {scores['model'].iloc[0]!r}; calibration needs"
+        raise DataError(f"{message} {max(folds, MIN_PROMPTS)}. Score more prompts.")
     fold = np.empty(n_prompts, np.intp)
     fold[np.random.default_rng(seed).permutation(n_prompts)] = np.arange(n_prompts) % folds
     return prompt, fold

@@ -70,9 +70,9 @@ def style_effects(
     """
     frames = []
     for fit in _fit_groups(scores, features, terms, by):
-        quantile, is_known = regression.t_limit(confidence, fit.n_prompts), fit.n_prompts >= MIN_PROMPTS
+        quantile = regression.t_limit(confidence, fit.n_prompts)
         # A variance that is nothing but rounding may come out below zero.
-        se = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)) if is_known else np.full(len(fit.terms), np.nan)
+        se = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
             p = np.where(se > 0, 2 * stdtr(fit.n_prompts - 1, -np.abs(fit.effect) / se), np.nan)  # no spread, no test
         limits = {"low": fit.effect - quantile * se, "high": fit.effect + quantile * se}
@@ -155,21 +155,17 @@ def _fit_groups(
     level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]
     # One unit for each model, whatever `by` is: its rows can then be compared with one another.
     y = regression.standardize_models(scores)
-    fits = []
-    for rows in regression.group_rows(scores, columns):
-        group = scores[columns].iloc[rows[0]].to_dict()
-        fits.append(_fit(y[rows], design[rows], level[rows], cluster[rows], terms, group))
-    return fits
+    return [
+        _fit(y[rows], design[rows], level[rows], cluster[rows], terms, scores[columns].iloc[rows[0]].to_dict())
+        for rows in regression.group_rows(scores, columns)
+    ]
 
 
 def _fit(
-    y: FloatArray,
-    design: FloatArray,
-    level: IntArray,
-    cluster: IntArray,
-    terms: list[str],
-    group: dict[str, object],
+    y: FloatArray, design: FloatArray, level: IntArray, cluster: IntArray, terms: list[str], group: dict[str, object]
 ) -> _Fit:
+    import statsmodels.api as sm
+
     observed = ~np.isnan(y)
     missing = int((~observed).sum())
     level = np.unique(level, return_inverse=True)[1]
@@ -178,10 +174,8 @@ def _fit(
     cluster = np.unique(cluster[observed], return_inverse=True)[1]
     n_prompts = int(cluster.max(initial=-1)) + 1
     effect, covariance = np.full(len(terms), np.nan), np.full((len(terms), len(terms)), np.nan)
-    reason = "no prompt with two scores" if not len(y) else ""
-    if not reason and not regression.within_spread(y, level):
-        reason = "scores do not vary within a prompt"
-    if reason:
+    if not len(y) or not regression.within_spread(y, level):
+        reason = "scores do not vary within a prompt" if len(y) else "no prompt with two scores"
         return _Fit(group, terms, effect, covariance, [reason] * len(terms), n_prompts, len(y), missing)
     # Without the prompts' means the intercept of each prompt is out of the regression (Frisch, Waugh and Lovell).
     x = regression.demean(design, level)
@@ -189,19 +183,11 @@ def _fit(
     reasons = regression.dependence_reasons(x, terms, scale=np.linalg.norm(design, axis=0), where="within a prompt")
     places = np.array([i for i, reason in enumerate(reasons) if not reason], dtype=np.intp)
     if len(places):
-        estimates = _least_squares(regression.demean(y, level), x[:, places], cluster)
-        effect[places], covariance[np.ix_(places, places)] = estimates
+        result = sm.OLS(regression.demean(y, level), x[:, places]).fit()
+        effect[places] = result.params
+        if n_prompts >= MIN_PROMPTS:  # CR1: the sandwich times G / (G - 1) * (n - 1) / (n - k)
+            covariance[np.ix_(places, places)] = result.get_robustcov_results("cluster", groups=cluster).cov_params()
     return _Fit(group, terms, effect, covariance, reasons, n_prompts, len(y), missing)
-
-
-def _least_squares(y: FloatArray, x: FloatArray, cluster: IntArray) -> tuple[FloatArray, FloatArray]:
-    import statsmodels.api as sm
-
-    if cluster.max(initial=0) < 1:  # one prompt says nothing of the spread between prompts
-        return sm.OLS(y, x).fit().params, np.full((x.shape[1], x.shape[1]), np.nan)
-    # CR1: the sandwich times G / (G - 1) * (n - 1) / (n - k).
-    result = sm.OLS(y, x).fit(cov_type="cluster", cov_kwds={"groups": cluster, "use_correction": True}, use_t=True)
-    return result.params, result.cov_params()
 
 
 def _design(
@@ -234,11 +220,7 @@ def fieller(estimates: FloatArray, covariance: FloatArray, quantile: float) -> t
     Returns low, high and the reason why they are not bounded: empty where they are.
     """
     # a r^2 - 2 b r + c <= 0, a parabola in the ratio r.
-    denominator, numerator = (float(e) for e in estimates)
-    square = quantile**2
-    a = denominator**2 - square * covariance[0, 0]
-    b = denominator * numerator - square * covariance[0, 1]
-    c = numerator**2 - square * covariance[1, 1]
+    (a, b), (_, c) = (np.outer(estimates, estimates) - quantile**2 * covariance).tolist()
     # a > 0: the denominator differs from zero, the parabola opens upwards, and all ratios between its zeros belong.
     # Else it opens downwards: all ratios but those between its zeros, or all of them.
     root = b**2 - a * c

@@ -71,26 +71,22 @@ def style_gap(
         raise DataError(f"by: {by} has no 'model', but the table has {len(prepared.items.models)}. Add 'model'.")
     levels = group_weights(prepared, [*columns, "level"])
     easy, hard = (levels.means[LEVELS.index(name) :: len(LEVELS)] for name in ("easy", "hard"))
-    gaps = [_subtract(*sides) for sides in zip(easy, hard, strict=True)]
     keys = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
-    easy_value, hard_value = (
-        estimate(prepared.items, Weights(keys, means, levels.label)).value.ravel() for means in (easy, hard)
+    easy_result, hard_result, result = (
+        estimate(prepared.items, Weights(keys, means, levels.label), confidence)
+        for means in (easy, hard, list(map(_subtract, easy, hard)))
     )
-    frame = estimate_frame(estimate(prepared.items, Weights(keys, gaps, levels.label), confidence), "gap")
-    frame = frame.assign(easy=easy_value, hard=hard_value, gap=easy_value - hard_value)
+    frame = estimate_frame(result, "gap").assign(easy=easy_result.value.ravel(), hard=hard_result.value.ravel())
+    frame["gap"] = frame["easy"] - frame["hard"]
     uncertainty = ["se", "low", "high", "n_prompts", "n_ties", "missing", "average", "reason"]
     return copy_provenance(table, frame[[*by, "easy", "hard", "gap", *uncertainty]])
 
 
 def _subtract(first: WeightedMean, second: WeightedMean) -> WeightedMean:
     """The difference of two means as one number."""
-    return WeightedMean(
-        cells=np.concatenate([first.cells, second.cells]),
-        pool=np.concatenate([first.pool, second.pool + len(first.parts)]),
-        weight=np.hstack([first.weight, -second.weight]),
-        parts=[*first.parts, *second.parts],
-        reasons={**first.reasons, **second.reasons},
-    )
+    cells, pool = np.hstack([first.cells, second.cells]), np.hstack([first.pool, second.pool + len(first.parts)])
+    weight, parts = np.hstack([first.weight, -second.weight]), [*first.parts, *second.parts]
+    return WeightedMean(cells, pool, weight, parts, {**first.reasons, **second.reasons})
 
 
 def style_preference(
@@ -146,19 +142,11 @@ def style_preference(
     still = np.where(np.isnan(difference), "scores do not vary within a prompt", "")
     reason = np.where(share.n_pairs == 0, "no outcome", np.where(share.reason != "", share.reason, still))
     frame = rows[columns].iloc[first_rows].reset_index(drop=True)
-    frame = frame.assign(
-        preference=share.value,
-        se=share.se,
-        low=share.low,
-        high=share.high,
-        difference=difference,
-        n_pairs=share.n_pairs,
-        n_prompts=prompt.groupby(group).nunique().to_numpy(),
-        n_ties=np.bincount(group, rows["outcome"] == "tie", n_groups).astype(int),
-        missing=np.bincount(group, rows["outcome"].isna(), n_groups).astype(int),
-        reason=pd.Series(reason, dtype="str"),
-    )
-    return copy_provenance(scores, frame)
+    frame = frame.assign(preference=share.value, se=share.se, low=share.low, high=share.high, difference=difference)
+    frame = frame.assign(n_pairs=share.n_pairs, n_prompts=prompt.groupby(group).nunique().to_numpy())
+    for name, is_counted in (("n_ties", rows["outcome"] == "tie"), ("missing", rows["outcome"].isna())):
+        frame[name] = np.bincount(group, is_counted, n_groups).astype(int)
+    return copy_provenance(scores, frame.assign(reason=pd.Series(reason, dtype="str")))
 
 
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
@@ -166,9 +154,8 @@ def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     key = ["model", *PROMPT, "label"]
     units = regression.standardize_models(scores)
     # Units of a model without spread are all 0: a difference of 0 there would be a number that nobody measured.
-    scores = scores.assign(
-        unit=np.where(pd.Series(units != 0).groupby(scores["model"]).transform("any"), units, np.nan)
-    )
+    scores = scores.assign(unit=units)
+    scores["unit"] = scores["unit"].where((scores["unit"] != 0).groupby(scores["model"]).transform("any"))
     sides = {style: scores.loc[scores["style"] == style, [*key, "subset", *extra, "score", "unit"]] for style in STYLES}
     frames = []
     for plainer, fancier in combinations(STYLES, 2):
@@ -177,10 +164,7 @@ def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
         merged = sides[plainer].merge(fancier_side, on=key, suffixes=("_plainer", "_fancier"))
         frames.append(merged.assign(plainer=plainer, fancier=fancier))
     crossed = pd.concat(frames, ignore_index=True)
-    difference = (crossed["score_fancier"] - crossed["score_plainer"]).to_numpy()
-    return crossed[[*key, "subset", *extra]].assign(
-        plainer=pd.Categorical(crossed["plainer"], dtype=STYLE),
-        fancier=pd.Categorical(crossed["fancier"], dtype=STYLE),
-        outcome=tables.outcome(difference),
-        difference=crossed["unit_fancier"] - crossed["unit_plainer"],
-    )
+    outcome = tables.outcome((crossed["score_fancier"] - crossed["score_plainer"]).to_numpy())
+    crossed = crossed.assign(outcome=outcome, difference=crossed["unit_fancier"] - crossed["unit_plainer"])
+    columns = [*key, "subset", *extra, "plainer", "fancier", "outcome", "difference"]
+    return crossed[columns].astype({"plainer": STYLE, "fancier": STYLE})

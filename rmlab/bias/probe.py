@@ -74,8 +74,7 @@ def probe(
     columns, _ = regression.group_columns(changes, by)
     group, first_rows = group_codes(changes, columns)
     change, cluster = changes["change"].to_numpy(), group_codes(changes, PROMPT)[0]
-    unbounded = (-np.inf, np.inf)
-    mean = group_means(change, group, cluster, len(first_rows), bounds=unbounded, confidence=confidence)
+    mean = group_means(change, group, cluster, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
         # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike the error is 0 and p with it.
         t = np.where((mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se)
@@ -85,21 +84,12 @@ def probe(
     frame = changes[columns].iloc[first_rows].reset_index(drop=True)
     is_null = changes["null"].groupby(group).all().to_numpy()
     frame.insert(0, "model", changes.attrs["model"])
-    return frame.assign(
-        null=is_null,
-        change=mean.value,
-        se=mean.se,
-        low=mean.low,
-        high=mean.high,
-        standardised=mean.value / spread if spread > 0 else np.nan,
-        p=p,
-        # Controls are no hypotheses: they are read, not tested.
-        p_holm=holm(np.where(is_null, np.nan, p)),
-        n=mean.n_pairs,
-        untouched=np.bincount(group) - mean.n_pairs,
-        n_prompts=mean.n_prompts,
-        reason=pd.Series(np.where(mean.n_pairs == 0, "no answer was altered", mean.reason), dtype="str"),
-    )
+    frame = frame.assign(null=is_null, change=mean.value, se=mean.se, low=mean.low, high=mean.high)
+    # Controls are no hypotheses: they are read, not tested.
+    p_holm, standardised = holm(np.where(is_null, np.nan, p)), mean.value / (spread or np.nan)
+    frame = frame.assign(standardised=standardised, p=p, p_holm=p_holm, n=mean.n_pairs)
+    reason = pd.Series(np.where(mean.n_pairs == 0, "no answer was altered", mean.reason), dtype="str")
+    return frame.assign(untouched=np.bincount(group) - mean.n_pairs, n_prompts=mean.n_prompts, reason=reason)
 
 
 def probe_changes(
@@ -129,8 +119,9 @@ def probe_changes(
     if transforms is not None and (isinstance(transforms, str) or not len(transforms)):
         raise DataError(f"transforms: {transforms!r}; give a list of names or functions, or leave it out for all")
     changes = [_as_transform(item) for item in (TRANSFORMS if transforms is None else transforms)]
-    if len({change.name for change in changes}) < len(changes):
-        raise DataError(f"transforms: {[change.name for change in changes]} repeats a name. Leave one of them out.")
+    names = [change.name for change in changes]
+    if len(set(names)) < len(names):
+        raise DataError(f"transforms: {names} repeats a name. Leave one of them out.")
     texts = list(responses["response"])
     changed_texts = [_apply(change, texts, steps) for change in changes]
     before, *scores_after = _score_versions(scorer, list(responses["prompt"]), [texts, *changed_texts])
@@ -152,15 +143,11 @@ def probe_changes(
 def _as_transform(item: str | Transform | Change) -> Transform:
     if isinstance(item, Transform):
         return item
-    if isinstance(item, str):
-        if item not in TRANSFORMS:
-            allowed = nearest(item, list(TRANSFORMS))
-            raise DataError(f"transforms: {item!r}; {allowed}, or a function from text to text.")
-        return TRANSFORMS[item]
-    if not callable(item):
-        raise TypeError(f"transforms: {item!r} is neither a name nor a function from text to text")
-    name = getattr(item, "__name__", type(item).__name__)
-    return Transform(name, lambda text, steps: item(text), steps=1)
+    if callable(item):
+        return Transform(getattr(item, "__name__", type(item).__name__), lambda text, steps: item(text), steps=1)
+    if item not in TRANSFORMS:
+        raise DataError(f"transforms: {item!r}; {nearest(item, list(TRANSFORMS))}, or a function from text to text.")
+    return TRANSFORMS[item]
 
 
 def _apply(change: Transform, texts: list[str], steps: int | None) -> list[str]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
 from rmlab.metrics.items import FloatArray, require_item_columns
-from rmlab.tables import KEY, LABELS, PROMPT, STYLE, DataError, IntArray, group_codes, nearest
+from rmlab.tables import KEY, LABELS, PROMPT, STYLE, DataError, IntArray, group_codes, nearest, refuse_repeats
 
 _DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the columns before it
 
@@ -57,12 +57,10 @@ def within_spread(score: FloatArray, prompt: IntArray) -> float:
     observed = ~np.isnan(score)
     score, prompt = score[observed], prompt[observed]
     df = len(score) - len(np.unique(prompt))
-    if df == 0:
-        return float("nan")
     deviation = demean(score, prompt)
     # Means of equal scores may miss them by a last digit.
-    is_rounding = np.abs(deviation).max() <= 1e-12 * np.abs(score).max()
-    return 0.0 if is_rounding else float(np.sqrt((deviation**2).sum() / df))
+    is_rounding = np.abs(deviation).max(initial=0.0) <= 1e-12 * np.abs(score).max(initial=0.0)
+    return float(np.sqrt((0.0 if is_rounding else (deviation**2).sum()) / df)) if df else float("nan")
 
 
 def standardize_models(scores: pd.DataFrame) -> FloatArray:
@@ -82,22 +80,17 @@ def count_columns(features: pd.DataFrame) -> list[str]:
 
 def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], table: str) -> FloatArray:
     """Features of the answers in `keys`, (rows, columns); DataError where an answer or a column is not there."""
-    for column in (*KEY, *columns):
-        allowed = [*KEY, *count_columns(features)]
-        if column not in features or (column in columns and column not in allowed[len(KEY) :]):
-            raise DataError(
-                f"features: no counts {column!r}; {nearest(column, allowed)}. Use rmlab.styles.features(responses)."
-            )
+    allowed = count_columns(features)
+    for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
+        raise DataError(f"features: no counts {column!r}; {nearest(column, [*KEY, *allowed])}.")
+    refuse_repeats(features, KEY, "features")
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
-    if index.has_duplicates:
-        raise DataError(f"features: {int(index.duplicated().sum())} rows repeat a key {KEY}. Number answers in 'slot'.")
     row = index.get_indexer(wanted_index)
     if (row < 0).any():
-        first = dict(zip(KEY, wanted_index[int((row < 0).argmax())], strict=True))
+        message = f"features: no row for {(row < 0).sum()} of {len(keys)} texts of {table}"
         raise DataError(
-            f"features: {int((row < 0).sum())} of {len(keys)} texts of {table} have no row, first {first}. "
-            "Pass rmlab.styles.features(responses) of the responses that were scored."
+            f"{message}, first {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored."
         )
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():

@@ -66,10 +66,8 @@ def matrix(
     prepared = prepare(table, average, ties, common, options, cluster=cluster, require_complete=False)
     items, parts = prepared.items, prepared.parts
     if len(items.models) != 1:
-        raise DataError(
-            f"table: a matrix shows one model, got {len(items.models)} {items.models[:5]}. "
-            "Keep one: table[table.model == ...]."
-        )
+        message = f"table: a matrix shows one model, got {len(items.models)} {items.models[:5]}."
+        raise DataError(f"{message} Keep one: table[table.model == ...].")
     style_code = items.cells["style_code"].to_numpy()
     if (style_code >= NO_STYLE).any():
         raise DataError("table: level is missing in some comparisons. A matrix needs answers in styles.")
@@ -153,9 +151,8 @@ def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
             raise DataError(f"by: {column!r} is a column of the result. Rename it in the table.")
         if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
             categories[column] = dtype
-            if values.isna().any():
-                message = f"by: {column!r} is missing in {values.isna().sum()} of {len(values)} comparisons."
-                raise DataError(f"{message} Group by domain or subset.")
+            if n := values.isna().sum():
+                raise DataError(f"by: {column!r} is missing in {n} of {len(values)} comparisons. Group by domain.")
     open_columns = [column for column in columns if column not in categories]
     group_of_cell, first_cells = group_codes(items.cells, open_columns)
     for column, dtype in categories.items():

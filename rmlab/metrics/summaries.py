@@ -151,10 +151,10 @@ def estimate_frame(result: Estimate, value: str) -> pd.DataFrame:
     n_models, n_numbers = result.value.shape
     frame = result.numbers.iloc[np.tile(np.arange(n_numbers), n_models)].reset_index(drop=True)
     frame.insert(0, "model", pd.Series(np.repeat(np.array(result.models, object), n_numbers), dtype="str"))
-    behind = {
-        name: getattr(result, name).ravel()
-        for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing")
+    names = {
+        value: "value",
+        **{name: name for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing")},
     }
-    frame = frame.assign(**{value: result.value.ravel()}, **behind)
+    frame = frame.assign(**{column: getattr(result, name).ravel() for column, name in names.items()})
     reason = pd.Series(result.reason.ravel(), dtype="str")
     return frame.assign(average=pd.Series([result.label] * len(frame), dtype="str"), reason=reason)

@@ -97,15 +97,8 @@ def ties_score(scores: pd.DataFrame) -> pd.DataFrame:
     smaller = np.minimum(gap_ref, gap_tied)
     with np.errstate(divide="ignore", invalid="ignore"):  # a spread of 0 gives an infinite ratio, or 0 / 0
         margin = np.nan_to_num(np.tanh(smaller / spread - 1), nan=0.0)
-    parts = pd.DataFrame(
-        {
-            "accuracy_tied": (gap_tied > 0).astype(float),
-            "accuracy_ref": (gap_ref > 0).astype(float),
-            "prefers": (gap_tied > spread).astype(float),
-            "prefers_both": (smaller > spread).astype(float),
-            "margin": margin,
-        }
-    )
+    parts = pd.DataFrame({"accuracy_tied": gap_tied > 0, "accuracy_ref": gap_ref > 0, "prefers": gap_tied > spread})
+    parts = parts.assign(prefers_both=smaller > spread, margin=margin).astype(float)
     parts = parts.where(gap_ref.notna() & gap_tied.notna())
     score = sum(weight * parts[part] for part, weight in WEIGHTS.items())
     order = detail.drop_duplicates(["model", "benchmark", "number"]).set_index(["model", "benchmark", "number"]).index
@@ -120,10 +113,8 @@ def _check_whole(scores: pd.DataFrame) -> None:
     short = scores[size < expected]
     if len(short):
         row = short[["model", "id", "label"]].iloc[0].to_dict()
-        raise DataError(
-            f"scores: Ties prompts lack answers, first {row}: {size[short.index[0]]} of {expected[short.index[0]]} are "
-            "there; score all answers of the prompt"
-        )
+        counts = f"{size[short.index[0]]} of {expected[short.index[0]]}"
+        raise DataError(f"scores: Ties prompts lack answers, first {row}: {counts} are there. Score all of them.")
 
 
 def _check_partners(detail: pd.DataFrame) -> None:
@@ -132,7 +123,5 @@ def _check_partners(detail: pd.DataFrame) -> None:
     if len(unpaired):
         (model, _, number), kind = unpaired.index[0], unpaired["first"].iloc[0]
         other = "ref" if kind == "tied" else "tied"
-        raise DataError(
-            f"scores: {len(unpaired)} Ties prompts have no partner, first {kind}:{number} of {model!r}; "
-            f"score {other}:{number} too"
-        )
+        message = f"scores: {len(unpaired)} Ties prompts have no partner, first {kind}:{number} of {model!r}."
+        raise DataError(f"{message} Score {other}:{number} too.")

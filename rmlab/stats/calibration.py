@@ -78,8 +78,7 @@ def calibration(
             "right": 0.5 + (number + 1) / (2 * bins),
             "predicted": predicted,
             "accuracy": accuracy.value,
-            "se": accuracy.se,
-            **{name: getattr(accuracy, name) for name in ("low", "high", "n_pairs", "n_prompts")},
+            **{name: getattr(accuracy, name) for name in ("se", "low", "high", "n_pairs", "n_prompts")},
             "missing": np.repeat(predictions.n_missing, bins),
             **{name: np.repeat(errors[name].to_numpy(), bins) for name in errors.columns},
         }
@@ -118,9 +117,8 @@ def calibration_error(
     predictions = _predictions(table, bins, temperature)
     model, prompt, n_models = predictions.model, predictions.prompt, len(predictions.models)
     columns = _calibration_errors(predictions, bins, confidence)
-    squared = (
-        predictions.correct * (1 - predictions.predicted) ** 2 + (1 - predictions.correct) * predictions.predicted**2
-    )
+    correct, predicted = predictions.correct, predictions.predicted
+    squared = correct * (1 - predicted) ** 2 + (1 - correct) * predicted**2
     for name, value, upper_bound in (("brier", squared, 1.0), ("log_loss", predictions.log_loss, np.inf)):
         with np.errstate(over="ignore", invalid="ignore"):  # margins beyond the floats: an infinite loss
             means = group_means(value, model, prompt, n_models, bounds=(0.0, upper_bound), confidence=confidence)
@@ -203,18 +201,12 @@ def _calibration_errors(predictions: _Predictions, bins: int, confidence: float)
     """ece, ece_low and ece_high of each model."""
     n_models = len(predictions.models)
     residual = predictions.correct - predictions.predicted
-    group = predictions.model * bins + predictions.bin
-    sign = np.sign(np.bincount(group, residual, n_models * bins))
+    group, prompt = predictions.model * bins + predictions.bin, predictions.prompt
+    sign = np.sign(np.bincount(group, residual, n_models * bins))[group]
+    unbounded = (-np.inf, np.inf)
     # With the signs of the bins as they are, the ECE is a mean of signed residuals.
-    signed = group_means(
-        sign[group] * residual,
-        predictions.model,
-        predictions.prompt,
-        n_models,
-        bounds=(-np.inf, np.inf),
-        confidence=confidence,
-    )
-    block, first_rows = group_codes(pd.DataFrame({"group": group, "prompt": predictions.prompt}), ["group", "prompt"])
+    signed = group_means(sign * residual, predictions.model, prompt, n_models, bounds=unbounded, confidence=confidence)
+    block, first_rows = group_codes(pd.DataFrame({"group": group, "prompt": prompt}), ["group", "prompt"])
     squares = np.bincount(block, residual, len(first_rows)) ** 2
     deviation = np.sqrt(np.bincount(group[first_rows], squares, n_models * bins)).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):
@@ -227,7 +219,5 @@ def _calibration_errors(predictions: _Predictions, bins: int, confidence: float)
 def _with_margins(table: pd.DataFrame) -> pd.DataFrame:
     pairs = as_pairs(table)
     if pairs["margin"].isna().all():
-        raise DataError(
-            f"pairs: no margin in any of {len(pairs)} rows. Use a reward model's scores; a judge has outcomes only."
-        )
+        raise DataError(f"pairs: no margin in any of {len(pairs)} rows. Use scores; a judge has outcomes only.")
     return pairs

@@ -80,13 +80,11 @@ def _item_rest_correlation(credit: FloatArray) -> FloatArray:
     """Correlation over models (rows) of each item's credit with the mean credit on the other items."""
     answered = ~np.isnan(credit)
     filled = np.where(answered, credit, 0.0)
-    n = answered.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         # Of the other items: with the item itself among them, even noise would correlate with the total.
         rest_mean = (filled.sum(axis=1)[:, None] - filled) / (answered.sum(axis=1)[:, None] - answered)
-        rest_mean = np.where(answered, rest_mean, 0.0)
-        x = np.where(answered, filled - filled.sum(axis=0) / n, 0.0)
-        y = np.where(answered, rest_mean - rest_mean.sum(axis=0) / n, 0.0)
+        sides = [pd.DataFrame(np.where(answered, side, np.nan)) for side in (credit, rest_mean)]
+        x, y = (side.sub(side.mean()).fillna(0.0).to_numpy() for side in sides)
         spread = np.sqrt((x**2).sum(axis=0) * (y**2).sum(axis=0))
         return np.where(spread > 1e-12, (x * y).sum(axis=0) / spread, np.nan)
 
@@ -133,20 +131,19 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
         for square in (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
     )
     has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
-    shares = _outcome_shares(both_right, right_a, right_b, n, has_spread)
-    correlation, cuts = _tetrachoric(shares)
+    correlation, cuts = _tetrachoric(_outcome_shares(both_right, right_a, right_b, n, has_spread))
     is_known = has_spread & (n >= MIN_COMPARISONS)
     se = np.full(len(n), np.nan)
     for pair in np.flatnonzero(is_known):
         se[pair] = _clustered_error(items, first[pair], second[pair], correlation[pair], cuts[:, pair])
     names = pd.Index(items.models, name="model")
-    diagonal = np.where(np.diag(observed @ observed.T) >= MIN_COMPARISONS, 1.0, np.nan)
-    diagonal = np.where((credit.sum(axis=1) > 0) & (credit.sum(axis=1) < observed.sum(axis=1)), diagonal, np.nan)
+    n_right, n_observed = credit.sum(axis=1), observed.sum(axis=1)
+    diagonal = np.where((n_observed >= MIN_COMPARISONS) & (n_right > 0) & (n_right < n_observed), 1.0, np.nan)
     squares: dict[Hashable, pd.DataFrame] = {}
     for name, values, model_values in (
         ("correlation", np.where(is_known, correlation, np.nan), diagonal),
         ("se", se, 0.0 * diagonal),
-        ("n_pairs", n, observed.sum(axis=1)),
+        ("n_pairs", n, n_observed),
     ):
         square = np.diag(model_values)
         square[first, second] = square[second, first] = values
@@ -173,10 +170,8 @@ def _outcome_shares(
     """Shares of both right, only the first, only the second, both wrong: (4, pairs)."""
     n = np.maximum(n, 1.0)
     counts = np.stack([both_right, right_a - both_right, right_b - both_right, n - right_a - right_b + both_right])
-    expected = np.stack(
-        [right_a * right_b, right_a * (n - right_b), (n - right_a) * right_b, (n - right_a) * (n - right_b)]
-    )
-    counts = counts + 0.5 * (counts <= 0) * (expected / n < _EXPECTED)
+    expected = np.stack([a * b / n for a in (right_a, n - right_a) for b in (right_b, n - right_b)])
+    counts = counts + 0.5 * (counts <= 0) * (expected < _EXPECTED)
     counts = np.where(has_spread, counts, 1.0)
     return np.asarray(counts / counts.sum(axis=0))
 

@@ -1,8 +1,9 @@
 """How reliable a judge is: what moves its verdicts that should not, each with an interval and a test."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -69,19 +70,15 @@ def judge_report(
     """
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
-        raise DataError(
-            f"judgements: {len(judgements)} rows, missing columns {missing}. "
-            "Pass the result of rmlab.judges.examine(judge, responses)."
-        )
+        message = f"judgements: {len(judgements)} rows, missing columns {missing}."
+        raise DataError(f"{message} Pass the result of rmlab.judges.examine(judge, responses).")
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
         # `detectable` is planned at the first and hardest step of Holm's adjustment over the probes.
         columns = ["share", "effect", "se", "low", "high", "p", "detectable", "n_prompts", "missing", "reason"]
-        tests = [
-            _test_effect(probe(votes), votes.prompts, confidence, alpha / len(_PROBES), power)
-            for probe in _PROBES.values()
-        ]
+        level = alpha / len(_PROBES)
+        tests = [_test_effect(probe(votes), votes.prompts, confidence, level, power) for probe in _PROBES.values()]
         frame = pd.DataFrame(tests, columns=columns)
         frame.insert(columns.index("detectable"), "p_holm", holm(frame["p"].to_numpy(float)))
         frames.append(pd.DataFrame({"model": model, "probe": [*_PROBES]}).join(frame))
@@ -94,18 +91,14 @@ class _Votes:
     def __init__(self, rows: pd.DataFrame) -> None:
         self.is_unreadable = (rows["status"] != "read").astype(float).groupby([rows[c] for c in PROMPT], sort=False)
         self.prompts = pd.MultiIndex.from_frame(rows[PROMPT]).unique()
+        key = ["condition", "order", "sample"]
         # Votes are 1 for the left answer, -1 for the right one, 0 for a draw; one per key.
-        self.table = rows.set_index([*PROMPT, "condition", "order", "sample"])["vote"].unstack(
-            ["condition", "order", "sample"]
-        )
-        self.table = self.table.reindex(self.prompts)
+        self.table = rows.set_index([*PROMPT, *key])["vote"].unstack(key).reindex(self.prompts)
         self.orders = ("first", "second") if set(rows["order"]) != {_SINGLE} else (_SINGLE,)
 
     def samples(self, condition: str, order: str) -> list[pd.Series]:
         """Votes of every sample of a condition in one order."""
-        keys = self.table.columns.to_frame(index=False)
-        is_asked = (keys["condition"] == condition) & (keys["order"] == order)
-        return [column for _, column in self.table.loc[:, is_asked.to_numpy()].items()]
+        return [votes for key, votes in self.table.items() if isinstance(key, tuple) and key[:2] == (condition, order)]
 
     def win_share(self, condition: str, order: str | None = None) -> pd.Series:
         """Share of wins of the left answer, in one order or over both; missing where an order has no vote."""
@@ -122,9 +115,10 @@ class _Votes:
         return _mean_contradiction(pairs) if pairs else pd.Series(0.0, index=self.prompts)
 
 
-def _mean_contradiction(pairs: list[tuple[pd.Series, pd.Series]]) -> pd.Series:
-    """Share of pairs of votes that name different winners; a draw contradicts nothing."""
-    return pd.concat([(a * b < 0).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1).mean(axis=1)
+def _mean_contradiction(pairs: list[tuple[pd.Series, pd.Series]], winner: int = 0) -> pd.Series:
+    """Share of pairs of votes that name different winners, the first one `winner`; a draw contradicts nothing."""
+    is_opposed = [((a * b < 0) & (a * winner >= 0)).astype(float).where(a.notna() & b.notna()) for a, b in pairs]
+    return pd.concat(is_opposed, axis=1).mean(axis=1)
 
 
 def _probe_position(votes: _Votes) -> _Effect | str:
@@ -134,16 +128,11 @@ def _probe_position(votes: _Votes) -> _Effect | str:
 
 
 def _probe_swap(votes: _Votes) -> _Effect | str:
-    pairs = [(a, b) for a in votes.samples("as is", "first") for b in votes.samples("as is", "second")]
+    pairs = [*product(votes.samples("as is", "first"), votes.samples("as is", "second"))]
     if not pairs:
         return _NO_ORDER if votes.orders == (_SINGLE,) else "not asked"
     # The left answer shown first: a vote for it is a vote for the first place; shown second, one against it is.
-    to_first, to_second = (
-        pd.concat(
-            [((side * a > 0) & (side * b < 0)).astype(float).where(a.notna() & b.notna()) for a, b in pairs], axis=1
-        ).mean(axis=1)
-        for side in (1, -1)
-    )
+    to_first, to_second = (_mean_contradiction(pairs, winner) for winner in (1, -1))
     # A lean to one place makes only changes towards it. Those the other way are chance, and half of chance goes each
     # way: half of the contradictions between samples is the baseline.
     rarer = to_second if to_first.mean() >= to_second.mean() else to_first
@@ -177,12 +166,7 @@ def _probe_change(votes: _Votes, change: str) -> _Effect | str:
 
 
 def _probe_wording(votes: _Votes) -> _Effect | str:
-    pairs = [
-        (a, b)
-        for order in votes.orders
-        for a in votes.samples("as is", order)
-        for b in votes.samples("reworded", order)
-    ]
+    pairs = [pair for o in votes.orders for pair in product(votes.samples("as is", o), votes.samples("reworded", o))]
     if not pairs:
         return "not asked in other words"
     changed = _mean_contradiction(pairs)
@@ -237,14 +221,11 @@ def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> 
     NaN where no effect would be found: below six or so prompts none is.
     """
 
-    def has_power(effect: float) -> bool:
-        # An effect is at most the share of prompts that differ, so more must differ for a large one.
-        return exact_power(n, effect, 1 - max(differing, effect), alpha) >= power
+    steps = 2**_HALVINGS
 
-    low, high = 0.0, 1.0 - 1e-9
-    if not has_power(high):
-        return float("nan")
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if has_power(middle) else (middle, high)
-    return high
+    def compute_power(step: int) -> float:
+        # An effect is at most the share of prompts that differ, so more must differ for a large one.
+        return exact_power(n, step / steps, 1 - max(differing, step / steps), alpha)
+
+    step = bisect_left(range(steps), power, lo=1, key=compute_power)
+    return step / steps if step < steps else float("nan")

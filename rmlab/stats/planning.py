@@ -1,6 +1,8 @@
 """How large a difference a comparison would find, and how many prompts it takes."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -73,11 +75,11 @@ def power(
     n_differing = (np.abs(sums.contribution[first] - sums.contribution[second]) > _ROUNDING).sum(axis=1)
     level = alpha / (_count_comparisons(result, first, second) if adjust == "holm" else np.ones(len(second)))
     reason = add_hint(difference.reason, np.where(difference.reason == "", 0.0, np.nan)).to_numpy(object)
-    few = np.where(n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", "")
-    few = np.where(
-        (few == "") & (n_differing < _MIN_DIFFERING), f"fewer than {_MIN_DIFFERING} prompts differ; use plan", few
-    )
-    reason = np.where(reason == "", few, reason)
+    for is_few, few in (
+        (n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan"),
+        (n_differing < _MIN_DIFFERING, f"fewer than {_MIN_DIFFERING} prompts differ; use plan"),
+    ):
+        reason = np.where((reason == "") & is_few, few, reason)
     detectable = np.where(reason == "", (ndtri(1 - level / 2) + ndtri(power)) * difference.se, np.nan)
     frame = pd.DataFrame({"model_a": a, "model_b": [names[place] for place in second], "difference": difference.value})
     frame = frame.assign(agreement=1 - n_differing / n_prompts, n_prompts=n_prompts, detectable=detectable, alpha=level)
@@ -161,12 +163,8 @@ def _fewest_prompts(difference: float, agreement: float, power: float, alpha: fl
     high = 8
     while exact_power(high, difference, agreement, alpha) < power:
         high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_enough = exact_power(middle, difference, agreement, alpha) >= power
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
+    power_of = partial(exact_power, difference=difference, agreement=agreement, alpha=alpha)
+    return bisect_left(range(high), power, lo=high // 2 + 1, key=power_of)
 
 
 def _check_shares(**shares: float) -> None:

@@ -7,6 +7,7 @@ from scipy.stats import rankdata
 
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import Estimate, estimate
+from rmlab.metrics.summaries import estimate_frame
 from rmlab.metrics.weights import Average, overall_weights, prepare
 from rmlab.stats.comparing import add_hint
 from rmlab.stats.difference import differences, holm
@@ -52,12 +53,9 @@ def rank(
     """
     prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
     result = estimate(prepared.items, overall_weights(prepared.items, prepared.parts), confidence, contrasts=[0])
-    uncertainty = {name: getattr(result, name)[:, 0] for name in ("se", "low", "high")}
-    counts = {name: getattr(result, name)[:, 0] for name in ("n_prompts", "n_ties", "missing")}
-    frame = pd.DataFrame({"model": pd.Series(result.models, dtype="str"), "value": result.value[:, 0]})
-    frame = frame.assign(**uncertainty, **rank_columns(result, confidence=confidence), **counts)
-    frame["average"] = pd.Series([result.label] * len(frame), dtype="str")
-    frame["reason"] = frame.pop("reason")
+    frame = estimate_frame(result, "value").assign(**rank_columns(result, confidence=confidence))
+    order = ["model", "value", "se", "low", "high", "rank", "rank_low", "rank_high", "group"]
+    frame = frame[[*order, "n_prompts", "n_ties", "missing", "average", "reason"]]
     frame = frame.sort_values("value", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return copy_provenance(table, frame)
 
@@ -84,9 +82,8 @@ def rank_columns(result: Estimate, *, confidence: float = 0.95) -> dict[str, pd.
     columns = {"rank": (rank, is_ranked), "rank_low": (rank_low, has_error), "rank_high": (rank_high, has_error)}
     ranks = {name: pd.Series(column).astype("Int64").where(mask) for name, (column, mask) in columns.items()}
     if too_many:
-        reason = np.where(
-            is_ranked & (reason == ""), f"rank_low, rank_high and group: at most {MOST_MODELS} models", reason
-        )
+        text = f"rank_low, rank_high and group: at most {MOST_MODELS} models"
+        reason = np.where(is_ranked & (reason == ""), text, reason)
     return {**ranks, "group": pd.Series(groups, dtype="str"), "reason": pd.Series(reason, dtype="str")}
 
 

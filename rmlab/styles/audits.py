@@ -65,12 +65,8 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     frame = tables.check_responses(responses)[[*tables.RESPONSES]]
     frame = frame.assign(**features(frame)[["characters", "markdown", *MARKS]])
     frame["n_prompts"] = frame.groupby(_PLACE)["id"].transform("nunique")
-    findings = [
-        *_find_same_texts(frame),
-        *_find_unexpected_styles(frame),
-        *_find_same_prompts(frame),
-        *_find_telling_lengths(frame, alpha),
-    ]
+    findings = [*_find_same_texts(frame), *_find_unexpected_styles(frame), *_find_same_prompts(frame)]
+    findings += _find_telling_lengths(frame, alpha)
     return pd.DataFrame(findings, columns=list(_TYPES)).astype(_TYPES).fillna({"other": ""})
 
 
@@ -84,18 +80,13 @@ def _find_same_texts(frame: pd.DataFrame) -> Iterator[Finding]:
     seconds = texts[[*key, "label", "row", "name"]].rename(columns={"name": "other"})
     twins = texts.merge(seconds, on=key, suffixes=("", "_2"))
     same_label = twins["label"] == twins["label_2"]
-    yield from _describe(
-        "same_text_across_styles",
-        twins[same_label & (twins["row"] < twins["row_2"])],
-        [*_PLACE, "label", "style", "name", "other"],
-        "{name} and {other} are the same text",
-    )
-    yield from _describe(
-        "chosen_equals_rejected",
-        twins[~same_label & (twins["label"] == "chosen")],
-        [*_PLACE, "style", "name", "other"],
-        "the chosen {name} is the rejected {other}: no score can tell them apart",
-    )
+    places = [*_PLACE, "label", "style", "name", "other"]
+    repeats = twins[same_label & (twins["row"] < twins["row_2"])]
+    yield from _describe("same_text_across_styles", repeats, places, "{name} and {other} are the same text")
+    places.remove("label")
+    across = twins[~same_label & (twins["label"] == "chosen")]
+    note = "the chosen {name} is the rejected {other}: no score can tell them apart"
+    yield from _describe("chosen_equals_rejected", across, places, note)
 
 
 def _find_unexpected_styles(frame: pd.DataFrame) -> Iterator[Finding]:
@@ -117,12 +108,10 @@ def _find_same_prompts(frame: pd.DataFrame) -> Iterator[Finding]:
     texts = [prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True) for prompt in prompts["prompt"]]
     by_text = prompts.groupby(["benchmark", pd.Series(texts, prompts.index)], sort=False)
     prompts = prompts.assign(other=by_text["subset"].transform("first"), twins=by_text["id"].transform(", ".join))
-    yield from _describe(
-        "same_prompt",
-        prompts[by_text["id"].transform("size") > 1],
-        [*_PLACE, "other"],
-        lambda group: "one text under the ids " + "; ".join(group["twins"].unique()[:5]),
-    )
+    repeats = prompts[by_text["id"].transform("size") > 1]
+    first_ids = repeats.groupby([*_PLACE, "other"])["twins"].transform(lambda twins: "; ".join(twins.unique()[:5]))
+    repeats = repeats.assign(first_ids=first_ids)
+    yield from _describe("same_prompt", repeats, [*_PLACE, "other"], "one text under the ids {first_ids}")
 
 
 def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
@@ -141,14 +130,9 @@ def _find_telling_lengths(frame: pd.DataFrame, alpha: float) -> list[Finding]:
         return []
     tests = [binomtest(n, max(total, 1)) for n, total in zip(places["longer"], places["unequal"], strict=True)]
     low, high = proportion_confint(places["longer"], places["n"], method="wilson")
-    places = places.assign(
-        check="length_tells_label",
-        share=places["longer"] / places["n"],
-        low=low,
-        high=high,
-        ratio=places["chosen_characters"] / places["rejected_characters"],
-        p=multipletests([test.pvalue for test in tests], method="holm")[1],
-    )
+    places = places.assign(check="length_tells_label", share=places["longer"] / places["n"], low=low, high=high)
+    places["p"] = multipletests([test.pvalue for test in tests], method="holm")[1]
+    places["ratio"] = places["chosen_characters"] / places["rejected_characters"]
     findings = places[places["p"] < alpha].to_dict("records")
     return [finding | {"note": _LENGTH_NOTE.format_map(finding)} for finding in findings]
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rmlab.styles.prose import plain
 
@@ -51,7 +52,7 @@ _SYNONYMS = (
 )
 _SYNONYM_OF = {a: b for pair in _SYNONYMS.split(", ") for a, b in (pair.split(), pair.split()[::-1])}
 _HAS_SYNONYM = re.compile(rf"(?<![\w`*$./\\(=-])(?:{'|'.join(_SYNONYM_OF)})(?![\w`*$/\\()=-])", re.IGNORECASE)
-
+_SENTENCE_SPACE = re.compile(r"(?<=[a-z][.!?]) (?=[A-Z])")
 
 _ChangePart = Callable[[str, int], str]
 """A paragraph or sentence, and its number among those that are changed, to the new text."""
@@ -117,11 +118,6 @@ def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
     return _change_paragraphs(text, len(text), change_paragraph)
 
 
-def _add_headings(text: str, steps: int) -> str:
-    """A heading before each of the first paragraphs that has none."""
-    return _change_paragraphs(text, steps, lambda paragraph, i: f"## {_TITLES[i]}\n\n{paragraph}")
-
-
 def _list_sentences(paragraph: str, _: int) -> str:
     sentences = [sentence.strip().replace("\n", " ") for sentence in split_sentences(paragraph)]
     return "\n".join(f"- {sentence}" for sentence in sentences if sentence)
@@ -135,14 +131,9 @@ def _mark_longest_word(sentence: str, _: int) -> str:
     return f"{sentence[: word.start()]}**{word[0]}**{sentence[word.end() :]}"
 
 
-def _add_phrases(phrases: tuple[str, ...]) -> Callable[[str, int], str]:
+def _append_phrase(phrases: tuple[str, ...]) -> _ChangePart:
     """A change that adds a phrase after each of the first sentences."""
-    return lambda text, steps: _change_sentences(text, steps, lambda sentence, i: f"{sentence} {phrases[i]}")
-
-
-def _pad(text: str, steps: int) -> str:
-    """Sentences that say nothing, in a paragraph at the end."""
-    return f"{text.rstrip()}\n\n{' '.join(FILLERS[:steps])}"
+    return lambda sentence, i: f"{sentence} {phrases[i]}"
 
 
 def _swap_synonym(word: re.Match[str]) -> str:
@@ -150,31 +141,24 @@ def _swap_synonym(word: re.Match[str]) -> str:
     return synonym.capitalize() if word[0][0].isupper() else synonym
 
 
-def _swap_synonyms(text: str, steps: int) -> str:
-    """Some common words exchanged for others of the same meaning, in both directions."""
-    return _change_paragraphs(text, len(text), lambda paragraph, _: _HAS_SYNONYM.sub(_swap_synonym, paragraph))
-
-
-def _space_sentences(text: str, steps: int) -> str:
-    """Two spaces instead of one between the sentences of a line."""
-    return _change_paragraphs(
-        text, len(text), lambda paragraph, _: re.sub(r"(?<=[a-z][.!?]) (?=[A-Z])", "  ", paragraph)
-    )
+def _change_all(text: str, _: int, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str]) -> str:
+    """Replace a pattern in all paragraphs of running text."""
+    return _change_paragraphs(text, len(text), lambda paragraph, _: pattern.sub(replacement, paragraph))
 
 
 TRANSFORMS: dict[str, Transform] = {
     transform.name: transform
     for transform in (
         Transform("strip_markdown", lambda text, steps: plain(text), steps=1),
-        Transform("headings", _add_headings),
-        Transform("bold", lambda text, steps: _change_sentences(text, steps, _mark_longest_word)),
-        Transform("bullets", lambda text, steps: _change_paragraphs(text, steps, _list_sentences)),
-        Transform("padding", _pad),
-        Transform("hedging", _add_phrases(HEDGES)),
-        Transform("confidence", _add_phrases(ASSURANCES)),
-        Transform("emoji", _add_phrases(_EMOJI)),
-        Transform("synonyms", _swap_synonyms, steps=1, null=True),
-        Transform("spacing", _space_sentences, steps=1, null=True),
+        Transform("headings", partial(_change_paragraphs, change=lambda text, i: f"## {_TITLES[i]}\n\n{text}")),
+        Transform("bold", partial(_change_sentences, change=_mark_longest_word)),
+        Transform("bullets", partial(_change_paragraphs, change=_list_sentences)),
+        Transform("padding", lambda text, steps: f"{text.rstrip()}\n\n{' '.join(FILLERS[:steps])}"),
+        Transform("hedging", partial(_change_sentences, change=_append_phrase(HEDGES))),
+        Transform("confidence", partial(_change_sentences, change=_append_phrase(ASSURANCES))),
+        Transform("emoji", partial(_change_sentences, change=_append_phrase(_EMOJI))),
+        Transform("synonyms", partial(_change_all, pattern=_HAS_SYNONYM, replacement=_swap_synonym), 1, null=True),
+        Transform("spacing", partial(_change_all, pattern=_SENTENCE_SPACE, replacement="  "), 1, null=True),
         Transform("final_newline", lambda text, steps: text + "\n", steps=1, null=True),
     )
 }
