@@ -26,8 +26,6 @@ class Baseline:
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> NDArray[np.float64]:
         """Rewards of the responses, in their order; raises ValueError where the lengths differ."""
-        if len(prompts) != len(responses):
-            raise ValueError(f"prompts and responses differ in length: {len(prompts)} and {len(responses)}; pass pairs")
         rewards = (self.reward(prompt, response) for prompt, response in zip(prompts, responses, strict=True))
         return np.fromiter(rewards, np.float64, len(responses))
 

@@ -50,7 +50,5 @@ def demo(folder: str | Path = "figures") -> tuple[pd.DataFrame, list[Path]]:
         "demo_style_gap": (plots.plot_style_gap(levels), levels),
         "demo_lengths": (plots.plot_lengths(responses), plots.lengths(responses)),
     }
-    files = [
-        file for name, (figure, table) in figures.items() for file in save_figure(figure, Path(folder) / name, table)
-    ]
-    return metrics.summary(pairs), files
+    files = [save_figure(figure, Path(folder) / name, table) for name, (figure, table) in figures.items()]
+    return metrics.summary(pairs), [file for group in files for file in group]

@@ -122,10 +122,8 @@ class _Writer:
                     heading = None
                 case "fence" | "code_block":
                     self._write_code(token)
-                case "hr":
-                    self._end = _line_span(token)[1]
-                case "tbody_open":
-                    self._end = _line_span(token)[0]
+                case "hr" | "tbody_open":
+                    self._end = _line_span(token)[token.type == "hr"]
         return "".join(self._parts).strip("\n")
 
     def _write_prose(self, token: "Token", heading: tuple[int, int] | None) -> None:
@@ -176,8 +174,7 @@ class _Writer:
         pieces = self._pieces(children)
         indents = re.findall(r"\n([ \t]*)", token.content)
         if pieces.count("\n") == len(indents):
-            remaining = iter(indents)
-            pieces = [piece + next(remaining) if piece == "\n" else piece for piece in pieces]
+            pieces = [piece + indents.pop(0) if piece == "\n" else piece for piece in pieces]
         return "".join(pieces).strip()
 
     def _pieces(self, children: list["Token"]) -> list[str]:

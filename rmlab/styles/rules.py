@@ -92,15 +92,10 @@ def restyle_pairs(responses: pd.DataFrame) -> Restyled:
         reasons = report["reason"].value_counts().to_dict()
         raise DataError(f"responses: no prompt could be restyled safely; texts by reason: {reasons}")
     safe = responses[~has_problem].assign(benchmark=lambda frame: frame["benchmark"] + " (restyled by rule)")
-    by_style = [
-        safe.assign(
-            slot=3 * safe["slot"] + place,
-            style=style,
-            response=[versions[text].texts[style] for text in safe["response"]],
-            rule=[versions[text].rules[style] for text in safe["response"]],
-        )
-        for place, style in enumerate(STYLES)
-    ]
+    safe_versions, by_style = [versions[text] for text in safe["response"]], []
+    for place, style in enumerate(STYLES):
+        texts, rules = ([version[part][style] for version in safe_versions] for part in (0, 1))
+        by_style.append(safe.assign(slot=3 * safe["slot"] + place, style=style, response=texts, rule=rules))
     restyled = pd.concat(by_style).sort_index(kind="stable").reset_index(drop=True)
     return Restyled(tables.check_responses(restyled), report)
 
@@ -123,8 +118,8 @@ def _restyle_text(text: str) -> _Versions:
         plain_text, markdown = text, _add_markdown(text)
         rules = {"plain": "as given", "markdown": "Markdown from plain"}
         has_marks, is_reversible = features_of(markdown)["markdown"] > 0, plain(markdown).split() == text.split()
-        problems = {"markdown": "" if is_reversible else "the Markdown does not turn back into the text"}
-        problems |= {} if has_marks else {"markdown": "no place for Markdown"}
+        problem = "" if is_reversible else "the Markdown does not turn back into the text"
+        problems = {"markdown": problem if has_marks else "no place for Markdown"}
     concise = _shorten(plain_text, code)
     is_shorter = len(" ".join(concise.split())) < len(" ".join(plain_text.split()))
     problems["concise"] = _find_loss(plain_text, concise, code) or ("" if is_shorter else _TOO_SHORT)
@@ -141,9 +136,9 @@ def _report_problems(responses: pd.DataFrame, versions: dict[str, _Versions]) ->
         texts, _, problems = versions[row["response"]]
         reasons = list(problems.items())
         if row["label"] == "rejected":
-            chosen_texts = [versions[text].texts for text in chosen.get(tuple(row[c] for c in PROMPT), [])]
-            equal_styles = [style for style in STYLES if texts[style] in [chosen[style] for chosen in chosen_texts]]
-            reasons += [(style, "the same text as a chosen answer") for style in equal_styles]
+            for style, text in texts.items():
+                if text in [versions[t].texts[style] for t in chosen.get(tuple(row[c] for c in PROMPT), [])]:
+                    reasons.append((style, "the same text as a chosen answer"))
         rows += [row | {"style": style, "reason": reason} for style, reason in reasons]
     return pd.DataFrame(rows, columns=[*KEY, "style", "reason"])
 

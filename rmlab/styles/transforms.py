@@ -124,10 +124,9 @@ def _list_sentences(paragraph: str, _: int) -> str:
 
 
 def _mark_longest_word(sentence: str, _: int) -> str:
-    words = list(_LONG_WORD.finditer(sentence))
-    if not words or "**" in sentence:
+    word = max(_LONG_WORD.finditer(sentence), key=lambda match: len(match[0]), default=None)
+    if word is None or "**" in sentence:
         return sentence
-    word = max(words, key=lambda match: len(match[0]))
     return f"{sentence[: word.start()]}**{word[0]}**{sentence[word.end() :]}"
 
 
