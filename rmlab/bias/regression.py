@@ -82,16 +82,15 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], 
     """Features of the answers in `keys`, (rows, columns); DataError where an answer or a column is not there."""
     allowed = count_columns(features)
     for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
-        raise DataError(f"features: no counts {column!r}; {nearest(column, [*KEY, *allowed])}.")
+        names = nearest(column, [*KEY, *allowed])
+        raise DataError(f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses).")
     refuse_repeats(features, KEY, "features")
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))
     row = index.get_indexer(wanted_index)
     if (row < 0).any():
-        message = f"features: no row for {(row < 0).sum()} of {len(keys)} texts of {table}"
-        raise DataError(
-            f"{message}, first {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored."
-        )
+        message = f"features: no row for {(row < 0).sum()} of {len(keys)} texts of {table}, first"
+        raise DataError(f"{message} {wanted_index[int((row < 0).argmax())]}. Count the responses that were scored.")
     values = features[list(columns)].to_numpy(dtype=np.float64)[row]
     if not np.isfinite(values).all():
         raise DataError(f"features: {list(columns)} hold a value that is not finite. Fill it in or name other columns.")
