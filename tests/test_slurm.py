@@ -50,8 +50,8 @@ def task(tmp_path):
     }
     common |= {"STORE": (tmp_path / "scores").as_uri(), "LOG": str(log)}
 
-    def run(number, **more):
-        env = os.environ | common | {"SLURM_ARRAY_TASK_ID": str(number)} | more
+    def run(number, **variables):
+        env = os.environ | common | {"SLURM_ARRAY_TASK_ID": str(number)} | variables
         return subprocess.run(["bash", str(SCRIPT)], env=env, capture_output=True, check=False).returncode
 
     run.log, run.store = log, common["STORE"]
@@ -67,7 +67,7 @@ def test_an_array_with_a_task_that_dies(task):
     forwarded = task.log.read_text().split()
     assert len(set(forwarded)) == len(mini), "the mini benchmark has no text twice"
     assert len(forwarded) - len(mini) <= 4 * 7, "the dead task's last part"
-    rest = Streaming()
-    found = score(mini, rest, store=task.store)
-    assert rest.forwarded == []
-    assert found["score"].tolist() == score(mini, Streaming())["score"].tolist()
+    scorer = Streaming()
+    scores = score(mini, scorer, store=task.store)
+    assert scorer.forwarded == []
+    assert scores["score"].tolist() == score(mini, Streaming())["score"].tolist()
