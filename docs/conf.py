@@ -39,6 +39,7 @@ nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json
 autodoc_member_order = "alphabetical"
 autodoc_typehints = "none"
 napoleon_google_docstring = False  # docstrings are numpydoc; prose such as "line: the chart" is no section
+napoleon_use_ivar = True  # attributes as a list in the class; as entries they would repeat its members
 autodoc_preserve_defaults = True
 
 
