@@ -5,7 +5,7 @@ import pytest
 from fakes import Difference, Streaming, responses
 
 from rmlab.scoring import score
-from rmlab.scoring.self_check import LONG, apart
+from rmlab.scoring.self_check import LONG
 from rmlab.tables import DataError
 
 
@@ -89,10 +89,3 @@ def test_a_text_without_a_score_is_no_difference():
     score(LONG_RUN, Blind(nan=answers), allow_missing=True)
     with pytest.raises(DataError, match="differ by nan"):
         score(LONG_RUN, Checked(nan=quarter), allow_missing=True)
-
-
-def test_distance_is_in_standard_deviations_and_survives_constant_scores():
-    values = np.array([1.0, 3.0])
-    assert apart(values, values + 0.5) == pytest.approx(0.5)
-    assert apart(np.zeros(3), np.zeros(3)) == 0
-    assert apart(np.full(3, 1e4), np.full(3, 1e4) + 1e-3) == pytest.approx(1e-4)

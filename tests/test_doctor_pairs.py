@@ -8,9 +8,7 @@ from pairwise_models import MARKS, save
 
 from rmlab import toy
 from rmlab.checks import doctor
-from rmlab.checks import pairwise as checked
 from rmlab.scorers.pairwise import pairwise
-from rmlab.tables import DataError
 
 COMMON = ["nan", "alone", "dtype", "position", "saturation"]
 CHECKS = {
@@ -68,22 +66,6 @@ def test_position_bias_is_the_share_of_winners_that_change_sides(models, respons
     assert f"written first wins {np.mean(np.r_[left, right] > 0):.0%}" in row["found"]
 
 
-def test_position_statuses():
-    there = np.array([1.0, -2.0, 0.5, 1.0, -1.0, 3.0, -1.0, 1.0, 2.0, 1.0])
-    back = -there
-    assert checked.position(there, back).status == "pass"
-    assert "0 of 10" in checked.position(there, back).detail
-    assert "wins 50%" in checked.position(there, back).detail
-    back[:2] = there[:2]
-    assert checked.position(there, back).status == "warn"
-    assert "2 of 10 comparisons (20%)" in checked.position(there, back).detail
-    row = checked.position(np.ones(10), np.full(10, 0.5))
-    assert row.status == "fail"
-    assert "10 of 10 comparisons (100%)" in row.detail
-    assert "wins 100%" in row.detail
-    assert "both orders are averaged" in row.remedy
-
-
 def test_a_place_that_always_wins_fails(models, responses):
     model = pairwise(models["letters"])
     backbone, head = model.parts
@@ -137,34 +119,8 @@ def test_an_infinite_logit_is_not_averaged_away(models, responses):
     assert found(report, "nan")["found"].startswith("24 of 24 scores are not finite")
 
 
-@pytest.mark.parametrize("kind", CHECKS)
-def test_bfloat16_is_compared_with_float32(models, responses, kind):
-    row = found(doctor(pairwise(models[kind], dtype="bfloat16"), responses), "dtype")
-    assert row["found"].startswith("bfloat16 is at most ")
-    assert "on 24 comparisons; " in row["found"]
-    half, whole = (
-        pairwise(models[kind], dtype=dtype).prefer(
-            ["Question 0?"] * 2,
-            *(responses.query(f"id == '0' and label == '{side}'")["response"].tolist() for side in LABELS),
-        )
-        for dtype in ("bfloat16", "float32")
-    )
-    assert np.abs(half - whole).max() > 0
-
-
 def test_a_forward_pass_that_mixes_texts_up(models, responses):
     scorer = pairwise(models["pairrm"])
     honest = scorer.alone
     scorer.alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
     assert found(doctor(scorer, responses), "alone")["status"] == "fail"
-
-
-def test_what_cannot_be_examined(models, responses):
-    with pytest.raises(DataError, match=r"responses: 6 prompts have answers of one label only, first .*give both"):
-        doctor(pairwise(models["letters"]), responses[responses["label"] == "chosen"])
-    with pytest.raises(DataError, match="the table is empty"):
-        doctor(pairwise(models["letters"]), responses.head(0))
-    empty = responses.assign(response=responses["response"].where(responses["slot"] == 0, " "))
-    row = found(doctor(pairwise(models["letters"]), empty), "template")
-    assert row["status"] == "fail"
-    assert "empty answer" in row["found"]

@@ -50,13 +50,14 @@ def test_where_the_model_ends_is_never_in_doubt(model, benchmark, other_model, o
 
 
 @given(NAMES, NAMES)
-@example("CON", "pairs")
-@example("-rf", "Aux")
+@example("-rf", "a.b")
+@example("x" * 300, "pairs")
 @example("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "rm-bench")
 def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
     for pairs in (False, True):
         file = file_name(model, benchmark, pairs=pairs)
         assert re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]*\.csv", file)
+        assert len(file) < 200
         assert holds_pairs(Path(file)) == pairs
 
 
@@ -80,14 +81,6 @@ def test_seven_confusable_names_are_seven_models_read_back(tmp_path):
             found.sort_values(order, ignore_index=True), scores.sort_values(order, ignore_index=True)
         )
     assert set(read_results(store)[0]["mini"]["model"]) == set(CONFUSABLE)
-
-
-def test_a_long_name_is_cut(tmp_path):
-    responses = rmlab.load("mini").head(6)
-    judge = named("\u00e9" * 60 + "x" * 300)
-    scores = rmlab.score(responses, judge, store=tmp_path)
-    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), scores)
-    assert max(len(path.name) for path in tmp_path.iterdir()) < 200
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +113,3 @@ def test_the_command_line_names_each_model(main, finals, tmp_path, monkeypatch, 
     assert code == 0
     assert set(rmlab.read_scores(tmp_path / "s")["model"]) == {"one", "two"}
     assert {line.split()[0] for line in out.splitlines() if line} >= {"one", "two"}
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["a/b", "c/d", "--name", "x"], 2, "1 names for 2 models"),
-        (["a/b", "--name", ""], 2, "one for each"),
-        (["longest", "--name", "x"], 1, "name"),
-        (["longest", ".", "--name", "x", "--name", "y"], 1, "name: 'x' for 'longest'"),
-    ],
-)
-def test_names_that_fit_no_model_are_refused(main, monkeypatch, tmp_path, words, code, message):
-    monkeypatch.chdir(tmp_path)
-    found, out, err = main("score", "mini", *words)
-    assert (found, out) == (code, "")
-    assert message in " ".join(err.split())

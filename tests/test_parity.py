@@ -78,12 +78,6 @@ def test_a_misreading_of_the_tokens_is_named(world, name):
     assert world.cause(other) == name.partition(",")[0]
 
 
-@pytest.mark.parametrize("name", ["truncation, end", "none"])
-def test_models_without_a_beginning_token_have_the_same_causes(chatml, name):
-    other = chatml.run(lambda ids: MISREAD[name](ids, chatml.words))
-    assert chatml.cause(other) == name.partition(",")[0]
-
-
 UNHEARD_OF = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
@@ -112,14 +106,6 @@ def test_scores_in_another_order_are_named(world):
     assert world.cause(rotated) == "order"
     labels = world.right.assign(label=world.right["label"].map({"chosen": "rejected", "rejected": "chosen"}))
     assert world.cause(labels.assign(model="served")) == "order"
-
-
-def test_scores_rounded_to_half_precision_are_known_by_their_numbers(world):
-    for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
-        # Far from 0 half precision is coarser.
-        right = world.table(20 + world.right["score"])
-        rows = rmlab.parity(right, world.table(half(right["score"], dtype))).set_index("check")
-        assert rows.loc["cause", "found"].startswith(f"half precision: all scores are {name} numbers")
 
 
 def in_half(world, dtype, part):

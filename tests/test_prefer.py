@@ -1,7 +1,5 @@
 """From a pairwise model to a pairs table on disk and a report: Python, command line, store, shards."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +9,9 @@ from pairwise_models import save
 
 from rmlab import tables
 from rmlab.benchmarks import load
-from rmlab.io import read_pairs, read_scores
+from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
-from rmlab.scoring import prefer, score
+from rmlab.scoring import prefer
 from rmlab.scoring.self_check import LONG
 from rmlab.scoring.texts import both_orders, comparisons
 from rmlab.store import Store
@@ -44,46 +42,6 @@ def judge(monkeypatch):
     return made
 
 
-@pytest.fixture
-def own(tmp_path):
-    """A file of three prompts with short texts."""
-    rows = [{"prompt": f"What is {i}?", "chosen": f"It is {i}.", "rejected": f"No idea of {i}, sorry."} for i in "123"]
-    path = tmp_path / "own.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
-def test_a_real_model_from_the_command_line_to_the_report(main, own, pairrm, tmp_path):
-    code, out, err = main("prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o", tmp_path / "pairs.csv")
-    assert (code, out) == (0, "")
-    assert "3 comparisons of 1 model in" in err
-    back = read_pairs(tmp_path / "pairs.csv")
-    frame = load_own(own)
-    sides = {label: part.sort_values("id") for label, part in frame.groupby("label")}
-    expected = pairwise(pairrm).prefer(*(
-        sides[label][column].tolist()
-        for label, column in (("chosen", "prompt"), ("chosen", "response"), ("rejected", "response"))
-    ))  # fmt: skip
-    np.testing.assert_allclose(back.sort_values("id")["margin"], expected, atol=1e-5)
-    assert back["model"].unique().tolist() == ["tiny-pairrm"]
-    about = back.attrs["provenance"]["tiny-pairrm"]
-    assert (about["form"], about["dtype"], about["scored"]) == ("pairrm", "float32", 6)
-    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), back)
-    code, _, _ = main("report", tmp_path / "store", "-o", tmp_path / "report.html")
-    assert code == 0
-    assert "tiny-pairrm" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert main("prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o", tmp_path / "again.csv")[0] == 0
-    again = read_pairs(tmp_path / "again.csv")
-    assert again.attrs["provenance"]["tiny-pairrm"]["scored"] == 0
-    pd.testing.assert_frame_equal(again, back)
-
-
-def load_own(path):
-    from rmlab.benchmarks import load_pairs
-
-    return load_pairs(path)
-
-
 def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
     parts = []
     for i in (1, 2):
@@ -101,20 +59,25 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
     )
 
 
-def test_a_store_keeps_scores_and_comparisons_apart(tmp_path):
-    from rmlab.report import write_report
-
-    frame = load("mini")
-    pairs = prefer(frame, Judge("owner/name"), store=tmp_path / "store")
-    assert [path.name for path in (tmp_path / "store").glob("*.csv")] == ["owner--name.mini.pairs.csv"]
-    with pytest.raises(DataError, match="no file of scores"):
-        read_scores(tmp_path / "store")
-    scores = score(frame, "longest", store=tmp_path / "store")
-    pd.testing.assert_frame_equal(read_scores(tmp_path / "store"), scores)
-    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), pairs)
-    text = write_report(tmp_path / "store", tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "owner/name" in text
-    assert "longest" in text
+def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path):
+    words = ["prefer", "mini", pairrm, "-q", "--store", tmp_path / "store", "-o"]
+    tables = []
+    for file in ("pairs.csv", "again.csv"):
+        assert main(*words, tmp_path / file)[0] == 0
+        tables.append(read_pairs(tmp_path / file))
+    first, again = tables
+    pd.testing.assert_frame_equal(again, first)
+    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), first)
+    about = [table.attrs["provenance"]["tiny-pairrm"] for table in tables]
+    assert about[0]["scored"] == about[0]["texts"] == about[1]["texts"]
+    assert about[1]["scored"] == 0
+    frame = load("mini").merge(first[["domain", "id"]].head(1))
+    sides = {label: part.iloc[0] for label, part in frame.groupby("label")}
+    expected = pairwise(pairrm).prefer(
+        [sides["chosen"]["prompt"]], [sides["chosen"]["response"]], [sides["rejected"]["response"]]
+    )
+    row = first.query("chosen_slot == 0 and rejected_slot == 0").iloc[0]
+    np.testing.assert_allclose(row["margin"], expected[0], atol=1e-5)
 
 
 def test_missing_comparisons_stay_missing(tmp_path):
@@ -249,21 +212,3 @@ def test_a_long_run_begins_with_the_self_check(pairrm):
     model.forward = mixed_up
     with pytest.raises(DataError, match=r"'tiny-pairrm': texts scored alone and together differ by .*rmlab\.doctor"):
         prefer(frame, model)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["prefer", "mini", "longest"], "'longest' scores single answers: use rmlab.pairs"),
-        (["prefer", "mini", "owner/name", "-o", "x.txt"], "cannot tell the file type"),
-        (["prefer", "mini", "owner/name", "-o", "x.json"], "cannot tell the file type"),
-        (["prefer", "mini", "owner/name", "--shard", "9/4"], "shard: '9/4' is not allowed"),
-    ],
-)
-def test_bad_data_is_one_line_before_anything_is_compared(main, judge, monkeypatch, tmp_path, words, message):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = main(*words)
-    assert (code, out) == (1, "")
-    assert message in err
-    assert err.count("\n") == 1
-    assert "scorer" not in judge or judge["scorer"].forwarded == []

@@ -78,16 +78,6 @@ def test_comparisons_by_inheritance_and_by_a_method_are_alike():
         score(frame, Shorter())
 
 
-def test_local_models_have_the_base_classes(tmp_path):
-    policy = toy.save_model(tmp_path / "p", task="causal")
-    one, implicit = rmlab.classifier(toy.save_model(tmp_path / "m")), rmlab.implicit_reward(policy)
-    before = dict(one.__dict__)
-    assert isinstance(one, Scorer)
-    assert isinstance(implicit, Scorer)
-    assert isinstance(rmlab.pairwise(policy), PairScorer)
-    assert one.__dict__ == before, "to ask loads nothing"
-
-
 def test_the_same_model_in_float32_is_another_one(tmp_path):
     policy = toy.save_model(tmp_path / "p", task="causal")
     for make in (rmlab.implicit_reward, rmlab.pairwise):

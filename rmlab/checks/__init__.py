@@ -1,21 +1,18 @@
 """Checks of a model before a long run: what makes scores wrong without an error, found in seconds on a few texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks import scores, texts
-from rmlab.checks.findings import STATUS, Finding, findings_table, model_findings, refusal
+from rmlab.checks.findings import STATUS, Finding, findings_table, refusal
 from rmlab.checks.judges import judge_findings
-from rmlab.checks.pairwise import pairwise_findings
+from rmlab.checks.local import local_findings
 from rmlab.checks.parity import parity, parity_items
 from rmlab.checks.scores import server_findings
 from rmlab.judges.modes import Judge
-from rmlab.scorers.base import fill
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.servers.connect import Trial, connect
@@ -75,34 +72,32 @@ def doctor(
         raise DataError("responses: the table is empty; give the texts that are to be scored")
     if sample < 1:
         raise ValueError(f"sample={sample}; allowed: 1 text or more")
-    if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        return findings_table(server_findings(connect(scorer, **options), responses, sample))
-    if not isinstance(scorer, str | Path):
-        if options:
-            raise DataError(
-                f"options {sorted(options)} are for a model named by a string; give them to the scorer itself"
-            )
-        return findings_table(_scorer_findings(scorer, responses, sample))
-    from rmlab.scorers.checkpoints.checkpoint import find
-
-    # A model that is not there raises; one whose weights are incomplete is a failed row.
-    _ = find(scorer, **{name: options[name] for name in _FIND_OPTIONS if name in options}).config
-    try:
-        return findings_table(_classifier_findings(scorers.classifier(scorer, **options), responses, sample))
-    except DataError as error:
-        if not str(error).startswith("model="):
-            raise
-        return findings_table([refusal("head", error)])
+    return findings_table(_list_findings(scorer, responses, sample, options)).drop(columns="value")
 
 
 _FIND_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
 
 
-def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
-    if isinstance(scorer, Pairwise):
-        return pairwise_findings(scorer, responses, sample)
-    if isinstance(scorer, LocalScorer):
-        return _classifier_findings(scorer, responses, sample)
+def _list_findings(
+    scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
+) -> Iterable[Finding]:
+    if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
+        return server_findings(connect(scorer, **options), responses, sample)
+    if isinstance(scorer, str | Path):
+        from rmlab.scorers.checkpoints.checkpoint import find
+
+        # A model that is not there raises; one whose weights are incomplete is a failed row.
+        _ = find(scorer, **{name: options[name] for name in _FIND_OPTIONS if name in options}).config
+        try:
+            return list(local_findings(scorers.classifier(scorer, **options), responses, sample))
+        except DataError as error:
+            if not str(error).startswith("model="):
+                raise
+            return [refusal("head", error)]
+    if options:
+        raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
+    if isinstance(scorer, LocalScorer | Pairwise):
+        return local_findings(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return server_findings(Trial(scorer, None, True), responses, sample)
     if isinstance(scorer, Judge):
@@ -111,37 +106,3 @@ def _scorer_findings(scorer: object, responses: pd.DataFrame, sample: int) -> It
         f"scorer: {scorer!r:.80} has no tokens and weights to look at; allowed: a model id, a folder, or what "
         "rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise, rmlab.remote or rmlab.judge returns"
     )
-
-
-def _classifier_findings(scorer: LocalScorer, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
-    """The rows of a model that scores single texts."""
-    from rmlab.inference.template import encode
-
-    findings = model_findings(scorer)
-    yield from findings
-    if findings[0].status == "fail":
-        return
-    uncut = scorer.encode_options | {"max_length": None, "truncate": None}
-    try:
-        encoded = encode(scorer.tokenizer, responses["prompt"].tolist(), responses["response"].tolist(), **uncut)
-    except DataError as error:
-        yield refusal("template", error)
-        return
-    yield texts.template(encoded)
-    lengths, window = np.array([len(ids) for ids in encoded.ids], np.intp), scorer.longest
-    yield texts.length(lengths, window, scorer.encode_options["truncate"])
-    fitting = np.flatnonzero(lengths <= (window or lengths.max()))
-    if not len(fitting):
-        return
-    chosen = fitting[texts.spread(lengths[fitting], encoded.groups[fitting], sample)]
-    rows = responses.iloc[chosen].reset_index(drop=True)
-    prepared, every = scorer.prepare(rows["prompt"].tolist(), rows["response"].tolist()), np.arange(len(rows))
-    ids, reads = scorer.places(prepared, every)
-    if scorer.sums_answer:
-        reads = [np.array([len(text) - 1]) for text in ids]  # the end of the answer is scored, not read
-    convention = scorer.encode_options.get("convention")
-    yield texts.allow_convention(texts.beginning(scorer.tokenizer, ids), convention)
-    yield texts.allow_convention(texts.end(scorer.tokenizer, ids, reads), convention)
-    yield texts.pad(scorer.tokenizer, ids)
-    scored = scores.Sample(rows, scorer.alone(prepared, every), fill(scorer.forward(prepared, every), len(rows)))
-    yield from scores.score_findings(scorer, scored, prepared.keys, lambda exact: exact.alone(prepared, every))

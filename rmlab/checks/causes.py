@@ -4,11 +4,12 @@ A misreading is named only where it was reproduced: texts scored here in that wa
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from rmlab.checks.findings import Finding
 from rmlab.scorers.base import Floats, fill
 from rmlab.scorers.classifier import Classifier
 from rmlab.tables import DataError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Ids = list[np.ndarray]
-Tokenizers = Sequence["PreTrainedTokenizerBase"]
 
 EXACT = 1e-3
 """Standard deviations within which two runs of one model on the same tokens agree in float32, on any server."""
@@ -41,12 +41,9 @@ REMEDIES = {
 }
 
 
-class Cause(NamedTuple):
-    """Why two runs differ. `residual`: the largest difference that it leaves, in standard deviations."""
-
-    name: str
-    detail: str
-    residual: float
+def name_cause(name: str, detail: str, residual: float) -> Finding:
+    """Why two runs differ; `residual`: the largest difference that it leaves, in standard deviations."""
+    return Finding("cause", "fail", f"{name}: {detail}", REMEDIES[name], residual)
 
 
 def is_constant(scores: Floats) -> bool:
@@ -70,37 +67,37 @@ def half_precision(scores: Floats) -> str | None:
         return "float16" if (single.astype(np.float16).astype(np.float32) == single).all() else None
 
 
-def numeric_causes(a: Floats, b: Floats) -> Iterator[Cause]:
+def numeric_causes(a: Floats, b: Floats) -> Iterator[Finding]:
     """Causes that turn the numbers of `a` into those of `b`; `a` is thought to be right."""
     if is_constant(a):
         return
     if is_constant(b):
         detail = f"every text has the same score, {b[0]:.6g}: a softmax over one label gives 1 for everything"
-        yield Cause("softmax", detail, 0.0)
+        yield name_cause("softmax", detail, 0.0)
         return
     with np.errstate(over="ignore"):
         distance = float(np.abs(b - 1 / (1 + np.exp(-a))).max())
     if distance <= 2e-3 and b.min() >= 0 and b.max() <= 1:
         n_tied = len(b) - len(np.unique(b))
         detail = f"the sigmoid of the raw scores, to {distance:.1g}; {n_tied} of {len(b)} scores are tied"
-        yield Cause("sigmoid", detail, distance / b.std())
+        yield name_cause("sigmoid", detail, distance / b.std())
     kind = half_precision(b)
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(kind or "", 0.0)
     if kind and half_precision(a) is None and (np.abs(b - a) <= 1.01 * unit * np.abs(a) + 1e-7).all():
         yield half_cause(kind, f"{len(np.unique(a)) - len(np.unique(b))} more are tied", _distance(a, b))
     slope, offset, residual = fit_line(a, b)
     if residual <= EXACT and (abs(slope - 1) > 0.01 or abs(offset) > 0.01 * a.std()):
-        yield Cause("scale", f"b = {slope:.4g} a {offset:+.4g}: the scores were rescaled", residual)
+        yield name_cause("scale", f"b = {slope:.4g} a {offset:+.4g}: the scores were rescaled", residual)
     residual = _distance(np.sort(a), np.sort(b))
     # Sorting brings noisy runs nearer to each other, too, but never a hundred times nearer.
     if residual <= min(EXACT, _distance(a, b) / 100):
-        yield Cause("order", "both runs have the same scores, in another order of the texts", residual)
+        yield name_cause("order", "both runs have the same scores, in another order of the texts", residual)
 
 
-def half_cause(kind: str, evidence: str, residual: float) -> Cause:
+def half_cause(kind: str, evidence: str, residual: float) -> Finding:
     """The cause of scores that are all numbers of a half-precision type."""
     detail = f"all scores are {kind} numbers, {evidence}: the head, or the whole model, was computed in half precision"
-    return Cause("half precision", detail, residual)
+    return name_cause("half precision", detail, residual)
 
 
 def fit_line(a: Floats, b: Floats) -> tuple[float, float, float]:
@@ -125,16 +122,23 @@ def score_ids(model: Classifier, ids: Ids) -> Floats:
 
 
 def misreading_cause(
-    model: Classifier, rows: pd.DataFrame, other: Floats, tolerance: float, tokenizers: Tokenizers
-) -> Cause | None:
-    """The first misreading of `rows` that gives them the scores `other`, within `tolerance` standard deviations.
+    model: Classifier, rows: pd.DataFrame, tokenizers: Sequence["PreTrainedTokenizerBase"]
+) -> Finding | None:
+    """The first misreading of `rows` that turns one run into the other; None where the model gives neither run.
 
-    `rows`: responses, those that differ most first. `tokenizers`: further ones that may have been used.
+    `rows`: texts with score_a and score_b, those that differ most first. `tokenizers`: further ones that may have been
+    used.
     """
     prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
     ids = model.places(prepared, np.arange(len(rows)))[0]
     scores = score_ids(model, ids)
     scale = max(float(scores.std()), 1e-12)
+    runs = [rows[column].to_numpy(np.float64) for column in ("score_a", "score_b")]
+    tolerance = HALF if any(half_precision(run) for run in runs) else EXACT
+    # The tolerance for half precision may hold for both runs: the nearer one reads the texts as they are.
+    right, other = sorted(runs, key=lambda run: float(np.abs(scores - run).max()))
+    if np.abs(scores - right).max() > tolerance * scale:
+        return None
     gaps = np.abs(scores - other) / scale
     # A misreading that leaves most of the difference explains nothing, however small the difference is.
     tolerance = min(tolerance, float(gaps.max()) / 2)
@@ -146,7 +150,7 @@ def misreading_cause(
         is_changed = all(map(len, misread)) and not all(map(np.array_equal, misread, ids))
         # All texts are scored only where the first three agree.
         if is_changed and residual(misread[:3]) <= tolerance and (distance := residual(misread)) <= tolerance:
-            return Cause(name, detail, distance)
+            return name_cause(name, detail, distance)
     kind = half_precision(other)
     if kind is not None and gaps.max() <= HALF:
         evidence = f"at most {gaps.max():.2g} standard deviations from those of the same tokens in float32"
@@ -155,7 +159,11 @@ def misreading_cause(
 
 
 def _misreadings(
-    model: Classifier, rows: pd.DataFrame, ids: Ids, is_different: np.ndarray, tokenizers: Tokenizers
+    model: Classifier,
+    rows: pd.DataFrame,
+    ids: Ids,
+    is_different: np.ndarray,
+    tokenizers: Sequence["PreTrainedTokenizerBase"],
 ) -> Iterator[tuple[str, str, Ids]]:
     """Cause, detail and token ids of each wrong way to read the texts, the simplest first."""
     tokenizer = model.tokenizer
@@ -180,7 +188,9 @@ def _misreadings(
     yield from _other_texts(model, rows, tokenizers)
 
 
-def _other_texts(model: Classifier, rows: pd.DataFrame, tokenizers: Tokenizers) -> Iterator[tuple[str, str, Ids]]:
+def _other_texts(
+    model: Classifier, rows: pd.DataFrame, tokenizers: Sequence["PreTrainedTokenizerBase"]
+) -> Iterator[tuple[str, str, Ids]]:
     """The texts without a template, in ChatML, and as other tokenizers write them."""
     from rmlab.inference.rendering import FORMATS
     from rmlab.inference.template import encode

@@ -20,14 +20,15 @@ STATUS = pd.CategoricalDtype(["pass", "warn", "fail"], ordered=True)
 
 
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
-    """One row per finding: check, status (pass < warn < fail), found, remedy."""
-    return pd.DataFrame(list(findings), columns=["check", "status", "found", "remedy"]).astype({"status": STATUS})
+    """One row per finding: check, status (pass < warn < fail), value, found, remedy."""
+    table = pd.DataFrame(list(findings), columns=["check", "status", "found", "remedy", "value"])
+    return table.astype({"status": STATUS, "value": "float64"})[["check", "status", "value", "found", "remedy"]]
 
 
 def refusal(check: str, error: Exception) -> Finding:
     """A failed check from an error, whose first part says what is wrong and whose second part what to do."""
-    detail, *remedy = re.split(r"; |\. (?=[A-Z])", " ".join(str(error).split()), maxsplit=1)
-    return Finding(check, "fail", detail, *remedy)
+    detail, remedy, *_ = [*re.split(r"; |\. (?=[A-Z])", " ".join(str(error).split()), maxsplit=1), ""]
+    return Finding(check, "fail", detail, remedy)
 
 
 def check_rate(
@@ -36,8 +37,8 @@ def check_rate(
     """A finding about a share of faults: above `warn` it warns, from `fail` on it fails."""
     detail = f"{count} of {total} {description}"
     if count <= warn * total:
-        return Finding(check, "pass", detail)
-    return Finding(check, "fail" if count >= fail * total else "warn", detail, remedy)
+        return Finding(check, "pass", detail, value=count)
+    return Finding(check, "fail" if count >= fail * total else "warn", detail, remedy, count)
 
 
 def model_findings(scorer: LocalModel) -> list[Finding]:
@@ -61,13 +62,11 @@ def memory(scorer: LocalModel) -> Finding:
     need = f"about {_format_size(weights)} of weights and {_format_size(activations)} of activations"
     if size is None:
         return Finding("memory", "warn", f"{need}; how much there is, this system does not say", "compare by hand")
-    share = (weights + activations) / size
-    status = "pass" if share <= 0.85 else "warn" if share <= 1 else "fail"
-    remedies = {
-        "warn": "lower budget=, or free memory before the run",
-        "fail": "use dtype='bfloat16', a device with more memory, or several GPUs: weights are spread over them",
-    }
-    return Finding("memory", status, f"{need}, {_format_size(size)} on {scorer.device}", remedies.get(status, ""))
+    share, detail = (weights + activations) / size, f"{need}, {_format_size(size)} on {scorer.device}"
+    if share <= 0.85:
+        return Finding("memory", "pass", detail)
+    remedy = "use dtype='bfloat16', lower budget=, or several GPUs: weights are spread over them"
+    return Finding("memory", "warn" if share <= 1 else "fail", detail, remedy)
 
 
 def memory_need(scorer: LocalModel) -> tuple[float, float]:

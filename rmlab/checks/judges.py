@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.checks.findings import Finding, check_rate
-from rmlab.checks.pairwise import position
+from rmlab.checks.local import position
 from rmlab.judges.asking import ask, estimate, list_questions
 from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Answer, Question

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmlab import metrics, scoring, tables
 from rmlab.checks import causes
-from rmlab.checks.causes import EXACT, HALF, Cause, half_precision, is_constant, numeric_causes
+from rmlab.checks.causes import EXACT, half_precision, is_constant, numeric_causes
 from rmlab.checks.findings import Finding, check_rate, findings_table
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import PlainScorer, Scorer
@@ -26,9 +26,6 @@ __all__ = ["parity", "parity_items"]
 Floats = NDArray[np.float64]
 Run: TypeAlias = pd.DataFrame | str | Path | PlainScorer | Scorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
-
-Row: TypeAlias = tuple[Finding, float]
-"""A finding and its number, for the column value."""
 
 _MIN_TEXTS = 4
 _TRIED = 16  # texts that each cause is tried on: half of them those with the largest errors
@@ -79,10 +76,7 @@ def parity(
         model = classifier(model, dtype="float32")
     local = next((run for run in (model, a, b) if isinstance(run, Classifier)), None)
     findings = [_check_texts(items, left, right), *_check_scores(items), *_check_comparisons(items)]
-    findings.append(_check_cause(items, responses, local, tokenizers))
-    table = findings_table([finding for finding, _ in findings])
-    table.insert(2, "value", [float(value) for _, value in findings])
-    return table
+    return findings_table([*findings, _check_cause(items, responses, local, tokenizers)])
 
 
 def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -129,54 +123,53 @@ def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
     return items["score_a"].to_numpy(np.float64), items["score_b"].to_numpy(np.float64)
 
 
-def _check_texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> Row:
+def _check_texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> Finding:
     n = len(items)
     if len(a) == len(b) == n:
-        return Finding("texts", "pass", f"{n} texts, the same in both"), n
+        return Finding("texts", "pass", f"{n} texts, the same in both", value=n)
     detail = f"{n} texts in both; {len(a) - n} only in a, {len(b) - n} only in b"
-    return Finding("texts", "warn", detail, "score the same responses in both"), n
+    return Finding("texts", "warn", detail, "score the same responses in both", n)
 
 
-def _check_scores(items: pd.DataFrame) -> list[Row]:
+def _check_scores(items: pd.DataFrame) -> list[Finding]:
     """The rows error and line."""
     first, second = _scores(items)
     if is_constant(first) or is_constant(second):
         name = "a" if is_constant(first) else "b"
         detail = f"{name} gives every text the same score, so that errors have no scale"
-        return [(Finding(check, "fail", detail, "see the row cause"), np.nan) for check in ("error", "line")]
+        return [Finding(check, "fail", detail, "see the row cause") for check in ("error", "line")]
     size = items["error"].abs()
     mean, median, high, largest = size.mean(), size.median(), size.quantile(0.95), size.max()
     detail = f"mean {mean:.2g}, median {median:.2g}, 95 % below {high:.2g}, largest {largest:.2g}"
     status = "pass" if largest <= EXACT else "warn" if largest <= 0.1 else "fail"
     remedy = "" if status == "pass" else "see the rows flips and cause"
-    error = Finding("error", status, f"{detail} standard deviations of a", remedy)
+    error = Finding("error", status, f"{detail} standard deviations of a", remedy, largest)
     slope, offset, residual = causes.fit_line(first, second)
     detail = f"slope {slope:.4g}, offset {offset:.3g}; points lie up to {residual:.2g} standard deviations off the line"
-    is_near = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
-    remedy = "" if is_near else "margins and thresholds do not carry over"
-    return [(error, largest), (Finding("line", "pass" if is_near else "warn", detail, remedy), slope)]
+    if abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std():
+        return [error, Finding("line", "pass", detail, value=slope)]
+    return [error, Finding("line", "warn", detail, "margins and thresholds do not carry over", slope)]
 
 
-def _check_comparisons(items: pd.DataFrame) -> list[Row]:
+def _check_comparisons(items: pd.DataFrame) -> list[Finding]:
     """The rows flips and near_ties."""
-    comparable = items[items.groupby(["benchmark", "domain", "id"])["label"].transform("nunique") == 2]
+    comparable = items[items.groupby(tables.PROMPT)["label"].transform("nunique") == 2]
     if comparable.empty:
         detail = "no prompt has both labels, so there are no comparisons"
-        return [(Finding(check, "pass", detail), 0) for check in ("flips", "near_ties")]
+        return [Finding(check, "pass", detail, value=0) for check in ("flips", "near_ties")]
     before, after = (
         metrics.pairs(comparable[KEY].assign(model="x", score=scores))["margin"].to_numpy(np.float64)
         for scores in _scores(comparable)
     )
-    high_change = float(np.quantile(np.abs(after - before), 0.95))
+    n, high_change = len(before), float(np.quantile(np.abs(after - before), 0.95))
     n_ties = int(((after == 0) & (before != 0)).sum())
     n_flips, n_near = int((np.sign(before) != np.sign(after)).sum()), int((np.abs(before) < high_change).sum())
-    n, remedy = len(before), "do not compare accuracies of the two runs"
     flips = f"comparisons ({n_flips / n:.1%}) come out otherwise; {n_ties} of them become ties"
     near = f"comparisons ({n_near / n:.1%}) have a margin below {high_change:.2g}, which 95 % of the changes are"
-    near_ties = check_rate("near_ties", n_near, n, near, "", warn=0.05, fail=np.inf)
+    remedy = "do not compare accuracies of the two runs"
     return [
-        (check_rate("flips", n_flips, n, flips, remedy, warn=0, fail=0.01), n_flips),
-        (near_ties, n_near),
+        check_rate("flips", n_flips, n, flips, remedy, warn=0, fail=0.01),
+        check_rate("near_ties", n_near, n, near, "", warn=0.05, fail=np.inf),
     ]
 
 
@@ -185,49 +178,33 @@ def _check_cause(
     responses: pd.DataFrame | None,
     model: Classifier | None,
     tokenizers: "Sequence[PreTrainedTokenizerBase]",
-) -> Row:
+) -> Finding:
     first, second = _scores(items)
     error = float(items["error"].abs().max())
-    candidates = [*numeric_causes(first, second), *numeric_causes(second, first)]
-    cause = min(candidates, key=lambda cause: cause.residual, default=None)
     if is_constant(first) and is_constant(second):
         detail = "unknown: both runs give every text the same score"
-        return Finding("cause", "fail", detail, causes.REMEDIES["softmax"]), np.nan
+        return Finding("cause", "fail", detail, causes.REMEDIES["softmax"])
     if error <= EXACT:
-        return Finding("cause", "pass", "none: the runs agree"), error
-    if cause is None and model is not None and responses is not None:
-        cause = _reproduce_cause(items, responses, model, tokenizers)
-    if cause is not None:
-        return Finding("cause", "fail", f"{cause.name}: {cause.detail}", causes.REMEDIES[cause.name]), cause.residual
+        return Finding("cause", "pass", "none: the runs agree", value=error)
+    candidates = [*numeric_causes(first, second), *numeric_causes(second, first)]
+    if candidates:
+        return min(candidates, key=lambda cause: cause.value)
     if model is None or responses is None:
         remedy = "pass responses= and the reward model (model=folder): the texts are then read in other ways"
-        return Finding("cause", "fail", "unknown: the numbers alone do not show it", remedy), np.nan
+        return Finding("cause", "fail", "unknown: the numbers alone do not show it", remedy)
+    if set(model.looks) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
+        worst_first = items.reindex(items["error"].abs().sort_values(ascending=False).index)
+        # The largest errors, and some texts with small ones: a cause has to explain both.
+        large, small = worst_first.iloc[: _TRIED // 2], worst_first.iloc[_TRIED // 2 :]
+        sample = pd.concat([large, small.iloc[:: max(1, len(small) // (_TRIED // 2))]])
+        rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
+        if (cause := causes.misreading_cause(model, rows, tokenizers)) is not None:
+            return cause
     kinds = sorted({kind for kind in (half_precision(first), half_precision(second)) if kind})
     detail = "unknown: no known way of reading the texts explains it"
     detail += f"; the scores are {' and '.join(kinds)} numbers" if kinds else ""
     if error <= 0.2:
-        detail += "; half precision of a whole model is this large"
-        return Finding("cause", "warn", detail, "run both in float32"), np.nan
-    return Finding("cause", "fail", detail, "compare the weights, and the token ids of one text"), np.nan
-
-
-def _reproduce_cause(
-    items: pd.DataFrame, responses: pd.DataFrame, model: Classifier, tokenizers: "Sequence[PreTrainedTokenizerBase]"
-) -> Cause | None:
-    """The misreading that turns one run into the other; None where the model on this machine gives neither run."""
-    if not set(model.looks) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
-        return None
-    worst_first = items.reindex(items["error"].abs().sort_values(ascending=False).index)
-    # The largest errors, and some texts with small ones: a cause has to explain both.
-    large, small = worst_first.iloc[: _TRIED // 2], worst_first.iloc[_TRIED // 2 :]
-    sample = pd.concat([large, small.iloc[:: max(1, len(small) // (_TRIED // 2))]])
-    rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
-    tolerance = HALF if any(half_precision(scores) for scores in _scores(items)) else EXACT
-    prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
-    scores = causes.score_ids(model, model.places(prepared, np.arange(len(rows)))[0])
-    distances = {column: float(np.abs(scores - rows[column]).max()) for column in ("score_a", "score_b")}
-    if min(distances.values()) > tolerance * max(float(scores.std()), 1e-12):
-        return None
-    # The tolerance for half precision may hold for both runs: the nearer one reads the texts as they are.
-    other = max(distances, key=lambda column: distances[column])
-    return causes.misreading_cause(model, rows, rows[other].to_numpy(), tolerance, tokenizers)
+        return Finding(
+            "cause", "warn", f"{detail}; half precision of a whole model is this large", "run both in float32"
+        )
+    return Finding("cause", "fail", detail, "compare the weights, and the token ids of one text")

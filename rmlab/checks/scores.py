@@ -1,8 +1,8 @@
 """Checks of scores and margins: finite, the same alone and together, the same in float32, told apart."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from rmlab import metrics
 from rmlab.checks.findings import Finding, refusal
 from rmlab.checks.texts import spread
-from rmlab.scorers.local import LocalModel
-from rmlab.scoring.self_check import apart, tolerance
+from rmlab.scoring.self_check import apart
 from rmlab.servers.connect import Trial, examine
 from rmlab.tables import KEY, DataError
 
 Floats = NDArray[np.float64]
-S = TypeVar("S", bound=LocalModel)
 
 
 class Sample(NamedTuple):
@@ -40,32 +38,12 @@ class Sample(NamedTuple):
         frame = frame[frame.groupby(["benchmark", "domain", "id"])["label"].transform("nunique") == 2]
         return np.zeros(0) if frame.empty else metrics.pairs(frame)["margin"].to_numpy(np.float64)
 
-    def flips(self, left: Floats, right: Floats) -> tuple[int, int]:
-        """How many comparisons of a chosen with a rejected answer change their outcome, and how many there are."""
+    def flips(self, left: Floats, right: Floats) -> tuple[int, int, str]:
+        """How many comparisons change their outcome, how many there are, and both for people."""
         first, second = self.margins(left), self.margins(right)
-        return int((np.sign(first) != np.sign(second)).sum()), len(first)
-
-    def describe_flips(self, left: Floats, right: Floats) -> str:
-        """The flips of the sample, for people."""
-        n_flips, n = self.flips(left, right)
+        n_flips, n = int((np.sign(first) != np.sign(second)).sum()), len(first)
         flips = f"{n_flips} of {n} comparisons flip" if n else "no prompt with both labels in the sample"
-        return f"on {len(left)} {self.unit}; {flips}"
-
-
-def score_findings(
-    scorer: S, sample: Sample, keys: Sequence[str], score_alone: Callable[[S], Floats]
-) -> Iterator[Finding]:
-    """The checks of this file; scores that are not finite make the others impossible.
-
-    `keys`: one content key per row of the sample. `score_alone`: the rows' scores by another scorer, text by text.
-    """
-    first = finite(sample)
-    yield first
-    if first.status == "pass":
-        dtype = str(scorer.dtype).removeprefix("torch.")  # the provenance says it too, but hashes all weights
-        yield packing(sample, tolerance(dtype))
-        yield half(scorer, dtype, sample, score_alone)
-        yield saturation(sample, keys)
+        return n_flips, n, f"on {len(left)} {self.unit}; {flips}"
 
 
 def finite(sample: Sample) -> Finding:
@@ -83,7 +61,7 @@ def finite(sample: Sample) -> Finding:
 def packing(sample: Sample, tolerance: float) -> Finding:
     """Each text alone gets the score that it gets among others; `tolerance` in standard deviations."""
     distance = apart(sample.alone, sample.together)
-    flips = sample.describe_flips(sample.alone, sample.together)
+    _, _, flips = sample.flips(sample.alone, sample.together)
     detail = f"at most {distance:.1g} standard deviations apart {flips}"
     if distance <= tolerance:
         return Finding("alone", "pass", detail)
@@ -91,24 +69,10 @@ def packing(sample: Sample, tolerance: float) -> Finding:
     return Finding("alone", "fail" if distance > 10 * tolerance else "warn", detail, remedy)
 
 
-def half(scorer: S, dtype: str, sample: Sample, score_alone: Callable[[S], Floats]) -> Finding:
-    """The check of precision for a scorer in half precision, where a float32 copy fits."""
-    from rmlab.scorers.models.backbone import fits
-
-    if dtype == "float32":
-        return Finding("dtype", "pass", "float32: there is nothing more exact to compare with")
-    exact = scorer.in_float32()
-    if not all(fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints):
-        detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
-        return Finding("dtype", "warn", detail, "compare on a machine with more memory, or on a smaller sister model")
-    return precision(sample, score_alone(exact), dtype)
-
-
 def precision(sample: Sample, exact: Floats, dtype: str) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     distance = apart(exact, sample.together)
-    n_flips, n = sample.flips(exact, sample.together)
-    flips = sample.describe_flips(exact, sample.together)
+    n_flips, n, flips = sample.flips(exact, sample.together)
     detail = f"{dtype} is at most {distance:.2g} standard deviations from float32 {flips}"
     if n_flips == 0 and distance <= 0.2:
         return Finding("dtype", "pass", detail)

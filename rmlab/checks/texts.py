@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.checks.findings import Finding
+from rmlab.scorers.base import Prompt as Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -68,14 +69,6 @@ def end(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequenc
     )
 
 
-def allow_convention(finding: Finding, convention: str | None) -> Finding:
-    """A finding that fails for a peculiarity that the convention asks for is a warning."""
-    if finding.status != "fail" or convention is None:
-        return finding
-    remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
-    return finding._replace(status="warn", remedy=remedy)
-
-
 def pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
     """Is the pad token an end token, which runners that look for the last token by it would step over?"""
     token = tokenizer.pad_token_id
@@ -89,25 +82,21 @@ def pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
     return Finding("pad", "warn", f"{detail}, and may be read early elsewhere", remedy)
 
 
-def length(lengths: Ints, window: int | None, truncate: str | None, is_cut: NDArray[np.bool_] | None = None) -> Finding:
+def length(lengths: Ints, is_cut: NDArray[np.bool_], window: int | None, truncate: str | None, unit: str) -> Finding:
     """The share of texts that are longer than the model's window; `is_cut`: comparisons that their form has to cut."""
-    unit = "texts" if is_cut is None else "comparisons"
     longest = f"the longest of {len(lengths)} {unit} has {lengths.max()} tokens"
     is_beyond = lengths > (window or lengths.max())
-    is_long = is_beyond if is_cut is None else is_beyond | is_cut
+    is_long = is_beyond | is_cut
     if not is_long.any():
         limit = "positions are relative, without an end" if window is None else f"the window {window}"
         return Finding("truncated", "pass", f"none; {longest}, {limit}")
     detail = f"{is_long.sum()} of {len(lengths)} {unit} ({is_long.mean():.1%}) are longer than the model takes"
     detail += f" ({window} tokens); {longest}" if is_beyond.any() else ""
-    if is_cut is not None and is_beyond.any():
+    if unit == "comparisons" and is_beyond.any():
         return Finding("truncated", "fail", detail, "raise max_length= where the model can read more")
     if truncate is None:
-        remedy = (
-            "truncate='right', which cuts as its authors do"
-            if is_cut is not None
-            else "max_length= and truncate='left' (keeps the answer)"
-        )
+        cut = "max_length= and truncate='left' (keeps the answer)"
+        remedy = "truncate='right', which cuts as its authors do" if unit == "comparisons" else cut
         return Finding("truncated", "fail", detail, f"pass {remedy}")
     return Finding("truncated", "warn", f"{detail}; cut at the {truncate}", "report the share with the results")
 

@@ -48,12 +48,13 @@ Servers that compute prompts in pieces were wrong above some thousand tokens onl
 
 
 class Finding(NamedTuple):
-    """One check. `remedy` is empty where there is nothing to do."""
+    """One check. `remedy` is empty where there is nothing to do; `value`: what was measured."""
 
     check: str
     status: str
     detail: str
     remedy: str = ""
+    value: float = float("nan")
 
 
 class Trial(NamedTuple):
