@@ -6,13 +6,4 @@ from rmlab.report.leaderboard import leaderboard
 from rmlab.report.sentences import sentences
 from rmlab.report.tables import show, to_csv, to_latex, to_markdown
 
-__all__ = [
-    "leaderboard",
-    "save_figure",
-    "sentences",
-    "show",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-    "write_report",
-]
+__all__ = ["leaderboard", "save_figure", "sentences", "show", "to_csv", "to_latex", "to_markdown", "write_report"]

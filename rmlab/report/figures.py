@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
-__all__ = ["save_figure"]
-
 FORMATS = ("png", "pdf", "svg")
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 # Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
@@ -36,54 +34,67 @@ def save_figure(
     formats: str | Sequence[str] = ("png",),
     width: Width | None = None,
 ) -> list[Path]:
-    """Write a figure, or the figure of an Axes, as `path` in each of `formats` (png, pdf, svg).
+    """Write a figure, and its numbers beside it as CSV.
 
-    `width` lays it out for print: "column" (3.25 in) or "text" (6.75 in, two columns), with texts of 7.5 points and
-    none below 6, so that it goes into a paper at its own size; "slide" makes it a slide of sixteen by nine, a PNG of
-    1920 x 1080 dots. PDF and SVG bring their fonts.
-    `table`, the numbers that it draws, is written beside it as CSV. A suffix of `path` that
-    is one of the formats is taken as the only one; of another kind of image DataError is raised, before anything is
-    written. Returns the files written. PDF and SVG carry no date, so the same figure gives the same file.
-    Folders are made as needed. A file is written whole or not at all: on a full disk the old one stays.
+    The same figure gives the same file: PDF and SVG carry no date and bring their fonts.
+
+    Parameters
+    ----------
+    figure : Axes or Figure
+        What a plot returned.
+    path : path
+        The file without suffix; folders are created. A suffix that is one of the formats stands for `formats`.
+    table : DataFrame, optional
+        The numbers that the figure draws.
+    formats : str or sequence of str
+        Of "png", "pdf" and "svg".
+    width : {"column", "text", "slide"}, optional
+        Size in print: 3.25 in, or 6.75 in (two columns), with texts of 6 to 7.5 points. "slide": sixteen by nine, a
+        PNG of 1920 x 1080 dots.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    DataError
+        For a suffix of another kind of image, before anything is written.
     """
     path = Path(path)
     formats = [formats] if isinstance(formats, str) else list(formats)
     if path.suffix.lstrip(".") in FORMATS:
         path, formats = path.with_suffix(""), [path.suffix.lstrip(".")]
-    strange = [f for f in formats if f not in FORMATS]
-    if strange:
-        raise DataError(f"formats: {strange[0]!r}; {nearest(strange[0], FORMATS)}")
-    whole = whole_figure(figure)
+    for name in formats:
+        if name not in FORMATS:
+            raise DataError(f"formats: {name!r}; {nearest(name, FORMATS)}")
+    root = root_figure(figure)
     suffix = path.suffix.lstrip(".").lower()
-    if suffix in whole.canvas.get_supported_filetypes():  # not of "gemma-2.5"
+    if suffix in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
-    with nullcontext(whole) if width is None else sized(whole, width) as laid_out:
-        made: dict[str, str | bytes] = {f: _drawn(laid_out, f, _dots(laid_out, width)) for f in formats}
+    with nullcontext(root) if width is None else sized(root, width) as page:
+        contents: dict[str, str | bytes] = {name: _draw_figure(page, name, width) for name in formats}
     if table is not None:
-        made["csv"] = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
-    return [write_file(path.with_name(f"{path.name}.{name}"), content) for name, content in made.items()]
+        contents["csv"] = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
+    return [write_file(path.with_name(f"{path.name}.{name}"), content) for name, content in contents.items()]
 
 
-def whole_figure(figure: "Axes | Figure") -> "Figure":
+def root_figure(figure: "Axes | Figure") -> "Figure":
     """The figure that an Axes stands in, or the figure itself."""
     if not hasattr(figure, "get_figure"):
         raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
-    whole = figure.get_figure(root=True)
-    if whole is None:
+    root = figure.get_figure(root=True)
+    if root is None:
         raise TypeError("figure: this Axes was removed from its figure; draw it again")
-    return whole
+    return root
 
 
-def _dots(figure: "Figure", width: Width | None) -> float:
-    """Dots per inch of PNG."""
-    if width == "slide":
-        return _SLIDE_DOTS / float(figure.get_size_inches()[0])
-    return _DOTS if width is None else _PRINT_DOTS
-
-
-def _drawn(figure: "Figure", name: str, dots: float) -> bytes:
+def _draw_figure(figure: "Figure", name: str, width: Width | None) -> bytes:
     from matplotlib import rc_context
 
+    inches, _ = figure.get_size_inches()
+    dots = _DOTS if width is None else _SLIDE_DOTS / inches if width == "slide" else _PRINT_DOTS
     buffer = io.BytesIO()
     with rc_context(_EMBEDDED):
         figure.savefig(buffer, format=name, dpi=dots, metadata=_UNDATED[name])

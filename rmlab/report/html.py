@@ -115,10 +115,8 @@ def _section(
     warning = ""
     if average == "domains":
         present = ", ".join(visible(domain) for domain in dict.fromkeys(table["domain"]))
-        title, warning = (
-            f"{title}: {present} only",
-            f"Parts are missing ({_reason(table)}): the score averages {present}.",
-        )
+        reason = metrics.summary(table, common=True)["reason"].iloc[0]
+        title, warning = f"{title}: {present} only", f"Parts are missing ({reason}): the score averages {present}."
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     has_styles = table["style" if "style" in table else "chosen_style"].notna().any()
     is_paired = benchmark_of(table).needs == "pairs"
@@ -183,10 +181,6 @@ def _ranked(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
     return (fallback, "domains") if fallback["overall"].notna().any() else (board, "benchmark")
 
 
-def _reason(table: pd.DataFrame) -> str:
-    return str(metrics.summary(table, common=True)["reason"].iloc[0])
-
-
 def _links(data: Comparisons) -> dict[str, dict[str, str]]:
     """Column of the leaderboard to what its number counts, as fields of the explorer's selection."""
     benchmark = data.benchmark
@@ -222,7 +216,7 @@ def _figures(file: str, table: pd.DataFrame, board: pd.DataFrame, average: Avera
 def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
     numbers = metrics.estimates(scores)
     subsets = numbers[numbers["quantity"] == "subset"]
-    caption = f"Subset by subset: {_described(list(scores['model'].unique()))}; dotted: random scores."
+    caption = f"Subset by subset: {_describe_panels(list(scores['model'].unique()))}; dotted: random scores."
     yield page.figure_data(plots.plot_subsets(subsets), subsets, f"{file}-subsets", caption)
     is_tie = scores["domain"] == TIES
     curve = None if is_tie.all() else metrics.best_of_curve(scores[~is_tie])
@@ -244,26 +238,18 @@ def _style_figures(
     yield page.figure_data(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
     of_panels = _of_models(table, panels)
     cells = metrics.accuracy(of_panels, by=["model", "chosen_style", "rejected_style"], average=average)
-    caption = f"Style against substance: {_described(panels)}."
+    caption = f"Style against substance: {_describe_panels(panels)}."
     yield page.figure_data(plots.plot_matrices(of_panels, average=average), cells, f"{file}-matrices", caption)
 
 
 def _of_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
     """The rows of some models, in the order of these."""
-    rows = table[table["model"].isin(models)]
-    order = rows["model"].map({model: place for place, model in enumerate(models)})
-    return rows.iloc[order.argsort(kind="stable")]
+    return pd.concat([table[table["model"] == model] for model in models])
 
 
-def _described(models: Sequence[str]) -> str:
+def _describe_panels(models: Sequence[str]) -> str:
     """Which models a figure shows, in words."""
     n_models = sum(not is_baseline(model) for model in models)
-    best = (
-        "the model"
-        if n_models == 1
-        else f"the best {n_models} models"
-        if n_models == _MOST_PANELS
-        else f"{n_models} models"
-    )
-    parts = ([best] if n_models else []) + (["a baseline"] if len(models) > n_models else [])
-    return " and ".join(parts)
+    best = "the best " if n_models == _MOST_PANELS else ""
+    baseline = " and a baseline" if len(models) > n_models else ""
+    return f"{best}{n_models} model{'' if n_models == 1 else 's'}{baseline}"

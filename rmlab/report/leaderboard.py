@@ -11,8 +11,6 @@ from rmlab.metrics.weights import Average, prepare
 from rmlab.stats.ranking import rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError
 
-__all__ = ["leaderboard", "with_baselines"]
-
 _FIRST = ["rank", "model", "kind"]
 _LAST = ["rank_low", "rank_high", "group", "n_prompts", "n_ties", "missing", "average", "reason"]
 
@@ -75,18 +73,17 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     With `responses` all of `rmlab.baselines`, scored on the texts that `table` has; without, one named "random", whose
     scores are drawn, unless there is a baseline already.
     """
-    there = {name for name in table["model"].unique() if is_baseline(name)}
+    present = {name for name in table["model"].unique() if is_baseline(name)}
     if responses is None:
-        return table if there else pd.concat([table, _drawn(table, seed)], ignore_index=True)
-    wanted = [scorer for name, scorer in baselines.ALL.items() if name not in there]
-    if not wanted:
+        return table if present else pd.concat([table, _random_rows(table, seed)], ignore_index=True)
+    missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
+    if not missing:
         return table
-    scored = scoring.score(_scored_texts(table, responses), wanted, progress=False)
+    rows = scoring.score(_scored_texts(table, responses), missing, progress=False)
     if "score" not in table.columns:
-        item = pd.MultiIndex.from_frame(table[ITEM].drop_duplicates())
-        made = pairs(scored)
-        scored = made[pd.MultiIndex.from_frame(made[ITEM]).isin(item)]
-    return pd.concat([table, scored.reindex(columns=table.columns)], ignore_index=True)
+        rows = pairs(rows)
+        rows = rows[_keys(rows, ITEM).isin(_keys(table, ITEM))]
+    return pd.concat([table, rows.reindex(columns=table.columns)], ignore_index=True)
 
 
 def _check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +97,7 @@ def _check_table(table: pd.DataFrame) -> pd.DataFrame:
     return checked
 
 
-def _drawn(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+def _random_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     item = KEY if "score" in table.columns else ITEM
     items = table.drop_duplicates(item).assign(model="random")
     draw = np.random.default_rng(seed).normal(size=len(items))
@@ -111,15 +108,16 @@ def _drawn(table: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 def _scored_texts(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
     """The rows of `responses` whose texts `table` scores."""
-    if "score" in table.columns:
-        tables.check_match(table, responses)
-        wanted = table[KEY]
-    else:
+    answers = table
+    if "score" not in table.columns:
         sides = [
             table[[*PROMPT, f"{label}_slot"]].rename(columns={f"{label}_slot": "slot"}).assign(label=label)
             for label in tables.LABELS
         ]
-        wanted = pd.concat(sides)[KEY]
-        tables.check_match(wanted.astype({"label": tables.LABEL}), responses)
-    index = pd.MultiIndex.from_frame(wanted.astype({"label": "str"}).drop_duplicates())
-    return responses[pd.MultiIndex.from_frame(responses[KEY].astype({"label": "str"})).isin(index)]
+        answers = pd.concat(sides).astype({"label": tables.LABEL})
+    tables.check_match(answers, responses)
+    return responses[_keys(responses, KEY).isin(_keys(answers, KEY))]
+
+
+def _keys(frame: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(frame[columns].astype(dict.fromkeys({"label"} & {*columns}, "str")))

@@ -20,7 +20,7 @@ from rmlab.io.native import sha256
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
-from rmlab.report.figures import whole_figure
+from rmlab.report.figures import root_figure
 from rmlab.text import format_csv, visible
 from rmlab.widgets.comparisons import Comparisons
 
@@ -136,9 +136,9 @@ def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption
     """A figure (or that of an Axes) as PNG, with caption and numbers to download; closes the figure."""
     import matplotlib.pyplot as plt
 
-    whole, buffer = whole_figure(figure), io.BytesIO()
-    whole.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
-    plt.close(whole)
+    root, buffer = root_figure(figure), io.BytesIO()
+    root.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
+    plt.close(root)
     image = base64.b64encode(buffer.getvalue()).decode()
     return {"image": image, "caption": visible(caption), "download": download_data(table, name)}
 

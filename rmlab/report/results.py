@@ -18,19 +18,8 @@ from rmlab.text import visible
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-_PROVENANCE = (
-    "model",
-    "reference",
-    "revision",
-    "dtype",
-    "device",
-    "convention",
-    "template",
-    "head",
-    "mode",
-    "form",
-    "started",
-)
+_MODEL = ("model", "reference", "revision", "dtype", "device")
+_PROVENANCE = (*_MODEL, "convention", "template", "head", "mode", "form", "started")
 _LONGEST = 60  # letters of a value in the table of provenance
 
 

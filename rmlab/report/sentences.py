@@ -91,8 +91,10 @@ def _compare_sentence(row: pd.Series) -> str:
     if row["difference"] < 0:
         first, second, sign = second, first, -1.0
     low, high = sorted((sign * row["low"], sign * row["high"]))
-    known = {"model_a", "model_b", "value_a", "value_b", "difference"}
-    place = [str(value) for name, value in row.items() if name not in known][: list(row.index).index("value_a") - 2]
+    numbers_of_models = {"model_a", "model_b", "value_a", "value_b", "difference"}
+    place = [str(value) for name, value in row.items() if name not in numbers_of_models][
+        : list(row.index).index("value_a") - 2
+    ]
     where = f" on {', '.join(place)}" if place else ""
     difference = sign * row["difference"]
     if math.isnan(low):

@@ -25,20 +25,6 @@ _COMPARISON_CAPTION = (
     "adjusted p allows for all the rows of the table."
 )
 _COUNTS = ("n_prompts", "n_ties", "missing")
-_NOT_SCORES = {
-    "rank",
-    "model",
-    "kind",
-    "rank_low",
-    "rank_high",
-    "group",
-    "se",
-    "low",
-    "high",
-    "average",
-    "reason",
-    *_COUNTS,
-}
 _HEADINGS = {
     "n_prompts": "prompts",
     "low": "95 % interval",
@@ -50,6 +36,7 @@ _HEADINGS = {
 }
 _LABEL = re.compile(r"[\w:./+-]+")
 _LEADERBOARD = ("rank", "model", "kind", "overall", "low", "high", "group", "rank_low", "rank_high")
+_NOT_SCORES = {*_LEADERBOARD, *_COUNTS, "se", "average", "reason"} - {"overall"}
 _COMPARISON = ("model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "n_prompts")
 _WIDTH = 60  # letters in a line of a cell, in plain text
 _NUMBER_CSS = "text-align: right; vertical-align: top"

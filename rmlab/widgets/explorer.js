@@ -92,6 +92,9 @@ class Data {
   answerName(answer) {
     return STYLES[this.answerStyle[answer]] ?? `answer ${this.answerSlot[answer] + 1}`;
   }
+  fullName(answer) {
+    return `${LABELS[this.answerLabel[answer]]} ${this.answerName(answer)}`;
+  }
 }
 
 // ----------------------------------------------------------------------------------------- Selection: what fits, ordered
@@ -370,7 +373,8 @@ class Explorer {
     const range = make("div", {class: "rmlab-field", role: "group", "aria-label": "margin", hidden: !data.hasMargins}, "Margin",
       make("span", {class: "rmlab-range"}, ...this.limits));
     let waiting = 0;
-    this.search = make("input", {type: "search", dir: "auto", placeholder: data.hasTexts === false ? "id of a prompt" : "word in prompt or answers", oninput: () => {
+    const placeholder = data.hasTexts === false ? "id of a prompt" : "word in prompt or answers";
+    this.search = make("input", {type: "search", dir: "auto", placeholder, oninput: () => {
       clearTimeout(waiting);
       waiting = setTimeout(() => this.select({text: this.search.value}), 250);
     }});
@@ -422,7 +426,8 @@ class Explorer {
   makeMatrix(name, place, shares, cells) {
     const chosen = this.selection.cell ? cellCode(this.selection.cell) : -1;
     const stop = Math.max(chosen, 0);
-    const grid = make("div", {class: "rmlab-matrix", role: "group", "aria-label": `${name}: share won, chosen style (rows) by rejected style (columns)`},
+    const title = `${name}: share won, chosen style (rows) by rejected style (columns)`;
+    const grid = make("div", {class: "rmlab-matrix", role: "group", "aria-label": title},
       make("span", {class: "rmlab-corner"}, CORNER), ...STYLES.map(style => make("span", {class: "rmlab-head"}, style)));
     shares.forEach((share, k) => {
       const cell = [STYLES[Math.floor(k / 3)], STYLES[k % 3]], level = LEVELS[levelOfCell(k)];
@@ -474,10 +479,13 @@ class Explorer {
     const value = data.hasMargins ? (compared ? `${margin} / ${other}` : margin) : "";
     const [, domain, id] = data.key(match.number), subset = data.subsets[data.subset[match.number]];
     const marked = this.annotations[match.number] ? " · annotated" : "";
-    const note = `${subset === domain ? domain : subset} · ${id} · ${match.lost} of ${match.n} lost${compared ? ` · ${plural(match.flips, "flip")}` : ""}${marked}`;
-    const row = make("div", {class: "rmlab-option", role: "option", id: `${this.prefix}-${place}`, "aria-selected": String(match.number === this.number),
-      "aria-setsize": this.matches.length, "aria-posinset": place + 1, onclick: () => { this.open(match.number); this.reveal(); }},
-    make("span", {class: "rmlab-title", dir: "auto"}, data.heads[match.number] || id), tint(make("span", {class: "rmlab-value"}, value), Math.sign(match.margin)),
+    const flips = compared ? ` · ${plural(match.flips, "flip")}` : "";
+    const note = `${subset === domain ? domain : subset} · ${id} · ${match.lost} of ${match.n} lost${flips}${marked}`;
+    const row = make("div", {class: "rmlab-option", role: "option", id: `${this.prefix}-${place}`,
+      "aria-selected": String(match.number === this.number), "aria-setsize": this.matches.length,
+      "aria-posinset": place + 1, onclick: () => { this.open(match.number); this.reveal(); }},
+    make("span", {class: "rmlab-title", dir: "auto"}, data.heads[match.number] || id),
+    tint(make("span", {class: "rmlab-value"}, value), Math.sign(match.margin)),
     make("span", {class: "rmlab-quiet"}, note));
     row.style.top = `${ROW_HEIGHT * place}px`;
     return row;
@@ -510,7 +518,8 @@ class Explorer {
     this.allModels = make("details", {hidden: this.data.models.length < 2 || !this.data.score, ontoggle: () => this.showAllModels()},
       make("summary", {}, `Scores of all ${count(this.data.models.length)} models`), make("div"));
     this.main.append(make("div", {class: "rmlab-pager"}, this.previous, this.where, this.next), this.heading,
-      make("label", {class: "rmlab-annotation"}, "Annotation", this.note), this.comparison, this.views, this.body, this.allModels, this.buildExports());
+      make("label", {class: "rmlab-annotation"}, "Annotation", this.note), this.comparison, this.views, this.body,
+      this.allModels, this.buildExports());
   }
 
   async open(number, {save = true} = {}) {
@@ -549,11 +558,11 @@ class Explorer {
     const {data, number, texts} = this, [, domain, id] = data.key(number), subset = data.subsets[data.subset[number]];
     const place = [domain, ...(subset === domain ? [] : [subset]), `id ${id}`].join(" · ");
     const head = make("h4", {}, "Prompt ", make("span", {class: "rmlab-quiet"}, place));
-    const text = texts.prompt
-      ? this.makeText(texts.prompt, "prompt", "rmlab-prompt")
-      : make("p", {class: "rmlab-quiet"}, data.hasTexts === false ? "This page was written without texts." : "The texts of this prompt are not in the page.");
+    const absent = data.hasTexts === false ? "This page was written without texts." : "The texts of this prompt are not in the page.";
+    const text = texts.prompt ? this.makeText(texts.prompt, "prompt", "rmlab-prompt") : make("p", {class: "rmlab-quiet"}, absent);
     const notes = (texts.notes ?? []).map(([title, note]) => make("p", {class: "rmlab-note", dir: "auto"}, make("b", {}, `${title}. `), note));
-    this.heading.replaceChildren(make("div", {class: "rmlab-card"}, make("div", {class: "rmlab-card-top"}, head, this.makeExpander(texts.prompt, "prompt")), text), ...notes);
+    const top = make("div", {class: "rmlab-card-top"}, head, this.makeExpander(texts.prompt, "prompt"));
+    this.heading.replaceChildren(make("div", {class: "rmlab-card"}, top, text), ...notes);
     this.comparison.replaceChildren(...this.selection.models.map(model => this.makeComparisons(model)));
     this.showView(this.view);
     if (this.allModels.open) this.showAllModels();
@@ -571,8 +580,8 @@ class Explorer {
       if (i === undefined) return make("td");
       const outcome = OUTCOME_NAMES[data.outcome[model * data.nItems + i]];
       const label = `chosen ${data.answerName(chosen)} against rejected ${data.answerName(rejected)}: ${outcome}; compare the texts`;
-      const button = make("button", {type: "button", title: label, "aria-label": `${texts.get(i)}, ${label}`, onclick: () => this.compareAnswers(chosen, rejected)},
-        data.hasMargins ? texts.get(i) : outcome);
+      const button = make("button", {type: "button", title: label, "aria-label": `${texts.get(i)}, ${label}`,
+        onclick: () => this.compareAnswers(chosen, rejected)}, data.hasMargins ? texts.get(i) : outcome);
       return tint(make("td", {}, button), margins[i] / largest);
     })));
     return makeTable(`${name}: ${data.hasMargins ? "margins" : "outcomes"}`, [CORNER, ...columns.map(answer => data.answerName(answer))], body);
@@ -596,9 +605,11 @@ class Explorer {
       const cards = answers.flatMap((answer, k) => {
         if (data.answerLabel[answer] !== code) return [];
         const called = `${label} ${data.answerName(answer)}`, shown = this.texts.answers?.[k];
-        const values = scores.flatMap((said, m) => said[k] === undefined ? [] : [make("span", {}, scores.length > 1 ? `${this.selection.models[m]} ` : "", make("b", {}, said[k]))]);
-        return [make("div", {class: "rmlab-card"}, make("div", {class: "rmlab-card-top"}, make("span", {}, data.answerName(answer)),
-          make("span", {class: "rmlab-scores"}, ...values), this.makeExpander(shown, called)), shown ? this.makeText(shown, called, "rmlab-body") : null)];
+        const model = m => (scores.length > 1 ? `${this.selection.models[m]} ` : "");
+        const values = scores.flatMap((texts, m) => texts[k] === undefined ? [] : [make("span", {}, model(m), make("b", {}, texts[k]))]);
+        const top = make("div", {class: "rmlab-card-top"}, make("span", {}, data.answerName(answer)),
+          make("span", {class: "rmlab-scores"}, ...values), this.makeExpander(shown, called));
+        return [make("div", {class: "rmlab-card"}, top, shown ? this.makeText(shown, called, "rmlab-body") : null)];
       });
       return cards.length ? [make("h4", {class: "rmlab-label"}, label), this.makeGrid(cards)] : [];
     });
@@ -612,7 +623,8 @@ class Explorer {
 
   makeText(shown, called, kind) {
     const content = this.view === "Raw" ? make("pre", {class: "rmlab-raw"}, shown.raw) : trusted(shown.html);
-    const cut = shown.length ? make("p", {class: "rmlab-quiet"}, `The first ${count(shown.raw.length)} of ${count(shown.length)} characters are shown.`) : null;
+    const sentence = () => `The first ${count(shown.raw.length)} of ${count(shown.length)} characters are shown.`;
+    const cut = shown.length ? make("p", {class: "rmlab-quiet"}, sentence()) : null;
     return make("div", {class: `rmlab-text ${kind}`, dir: "auto", tabindex: "0", role: "region", "aria-label": called}, content, cut);
   }
 
@@ -632,7 +644,7 @@ class Explorer {
     const right = answers.find(answer => data.answerLabel[answer] === 0), style = data.answerStyle[right];
     const wrong = answers.filter(answer => data.answerLabel[answer] === 1);
     this.difference ??= [right, wrong.find(answer => style >= 0 && data.answerStyle[answer] === style) ?? wrong[0]];
-    const options = answers.map(answer => [String(answer), `${LABELS[data.answerLabel[answer]]} ${data.answerName(answer)}`]);
+    const options = answers.map(answer => [String(answer), data.fullName(answer)]);
     const selects = ["From", "to"].map((label, side) => {
       const {field, select} = makeSelect(label, options, value => { this.difference[side] = Number(value); this.showView("Differences"); });
       select.value = String(this.difference[side]);
@@ -641,19 +653,21 @@ class Explorer {
     const [first, second] = this.difference.map(answer => this.texts.answers[answers.indexOf(answer)].raw);
     const marks = compareTexts(first, second).map(([kind, text]) => (kind === "=" ? text : make(kind === "-" ? "del" : "ins", {}, text)));
     const legend = make("span", {class: "rmlab-quiet rmlab-diff"}, make("del", {}, "only in the first"), " ", make("ins", {}, "only in the second"));
-    return [make("div", {class: "rmlab-bar rmlab-plain"}, ...selects, legend), make("div", {class: "rmlab-text rmlab-diff", dir: "auto", tabindex: "0", role: "region", "aria-label": "differences"}, ...marks)];
+    const text = {class: "rmlab-text rmlab-diff", dir: "auto", tabindex: "0", role: "region", "aria-label": "differences"};
+    return [make("div", {class: "rmlab-bar rmlab-plain"}, ...selects, legend), make("div", text, ...marks)];
   }
 
   makeStyles() {
     const {data} = this, answers = data.answersOf[this.number];
-    const rows = answers.map((answer, k) => make("tr", {}, make("th", {scope: "row"}, `${LABELS[data.answerLabel[answer]]} ${data.answerName(answer)}`),
+    const rows = answers.map((answer, k) => make("tr", {}, make("th", {scope: "row"}, data.fullName(answer)),
       ...this.texts.answers[k].counts.map(value => make("td", {}, count(value)))));
     return makeTable("Style features of each answer", ["", ...data.features.map(name => name.replaceAll("_", " "))], rows);
   }
 
   makeTokens() {
     const {data} = this, answers = data.answersOf[this.number], place = make("div", {"aria-live": "polite"});
-    const {field} = makeSelect("Answer", answers.map(answer => [String(answer), `${LABELS[data.answerLabel[answer]]} ${data.answerName(answer)}`]), value => show(Number(value)));
+    const options = answers.map(answer => [String(answer), data.fullName(answer)]);
+    const {field} = makeSelect("Answer", options, value => show(Number(value)));
     const show = async answer => {
       place.replaceChildren(make("p", {class: "rmlab-quiet"}, "scoring …"));
       try {
@@ -668,7 +682,10 @@ class Explorer {
 
   paintTokens({text, reward, change, method}) {
     const moves = change.map(value => value ?? NaN), largest = Math.max(0, ...moves.map(Math.abs).filter(Number.isFinite));
-    const pieces = text.map((piece, k) => tint(make("span", {title: `reward ${reward[k].toFixed(3)}${Number.isNaN(moves[k]) ? "" : `, change ${moves[k].toFixed(3)}`}`}, piece), moves[k] / (largest || 1)));
+    const pieces = text.map((piece, k) => {
+      const move = Number.isNaN(moves[k]) ? "" : `, change ${moves[k].toFixed(3)}`;
+      return tint(make("span", {title: `reward ${reward[k].toFixed(3)}${move}`}, piece), moves[k] / (largest || 1));
+    });
     const how = method[0] === "token" ? "change after each token" : "change when a sentence is left out";
     return [make("p", {class: "rmlab-quiet"}, `Score ${reward.at(-1).toFixed(3)}. Colour: ${how}; the strongest is ${largest.toFixed(3)}.`),
       make("div", {class: "rmlab-text rmlab-tokens", tabindex: "0", role: "region", "aria-label": "tokens"}, ...pieces)];
@@ -679,7 +696,8 @@ class Explorer {
     const {data} = this, answers = data.answersOf[this.number];
     const rows = data.models.map((name, model) => make("tr", {}, make("th", {scope: "row"}, name),
       ...formatNumbers(answers.map(answer => data.score[model * data.nAnswers + answer])).map(text => make("td", {}, text))));
-    this.allModels.lastElementChild.replaceChildren(makeTable("Scores of all models", ["", ...answers.map(answer => `${LABELS[data.answerLabel[answer]]} ${data.answerName(answer)}`)], rows));
+    const head = ["", ...answers.map(answer => data.fullName(answer))];
+    this.allModels.lastElementChild.replaceChildren(makeTable("Scores of all models", head, rows));
   }
 
   // ------------------------------------------------------------------------------------------------- Links, CSV and notes
@@ -690,7 +708,9 @@ class Explorer {
     this.link = make("code", {class: "rmlab-code", tabindex: "0", role: "region", "aria-label": this.source.linkName});
     this.told = make("span", {class: "rmlab-quiet", role: "status"});
     this.saveNotes = button("Download annotations", () => download(`${name}-annotations.csv`, toCsv(this.annotationRows())));
-    return make("div", {class: "rmlab-exports"}, make("div", {class: "rmlab-buttons"}, button(`Copy ${this.source.linkName}`, () => copied(this.link.textContent, this.source.linkName)),
+    const {linkName} = this.source;
+    return make("div", {class: "rmlab-exports"}, make("div", {class: "rmlab-buttons"},
+      button(`Copy ${linkName}`, () => copied(this.link.textContent, linkName)),
       button("Copy CSV", () => copied(toCsv(this.listRows()), plural(this.matches.length, "prompt"))),
       button("Download CSV", () => download(`${name}-prompts.csv`, toCsv(this.listRows()))), this.saveNotes, this.told), this.link);
   }
@@ -704,13 +724,16 @@ class Explorer {
   // The list as a table: the columns of `View.frame`, and the notes.
   listRows() {
     const compared = this.selection.models[1] !== undefined, {data} = this;
-    const head = ["benchmark", "domain", "id", "subset", "prompt", "n_pairs", "lost", "margin", ...(compared ? ["other", "flips"] : []), "annotation"];
-    return [head, ...this.matches.map(match => [...data.key(match.number), data.subsets[data.subset[match.number]], data.heads[match.number] ?? "", match.n, match.lost, match.margin,
-      ...(compared ? [match.other, match.flips] : []), this.annotations[match.number] ?? ""])];
+    const head = ["benchmark", "domain", "id", "subset", "prompt", "n_pairs", "lost", "margin"];
+    const rows = this.matches.map(match => [...data.key(match.number), data.subsets[data.subset[match.number]],
+      data.heads[match.number] ?? "", match.n, match.lost, match.margin,
+      ...(compared ? [match.other, match.flips] : []), this.annotations[match.number] ?? ""]);
+    return [[...head, ...(compared ? ["other", "flips"] : []), "annotation"], ...rows];
   }
 
   annotationRows() {
-    return [["benchmark", "domain", "id", "annotation"], ...Object.entries(this.annotations).map(([number, note]) => [...this.data.key(Number(number)), note])];
+    const rows = Object.entries(this.annotations).map(([number, note]) => [...this.data.key(Number(number)), note]);
+    return [["benchmark", "domain", "id", "annotation"], ...rows];
   }
 
   annotate() {
@@ -784,7 +807,8 @@ function pythonArguments(selection) {
 }
 
 // Lone halves of surrogate pairs and control characters as escapes, which Python reads alike.
-const pythonString = text => `'${text.replace(/[\\']/g, "\\$&").replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]/gu,
+const pythonString = text => `'${text.replace(/[\\']/g, "\\$&").replace(
+  /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]/gu,
   unit => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)}'`;
 
 function render({model, el}) {
