@@ -203,17 +203,17 @@ def _formula_html(body: str, source: str, *, is_display: bool) -> str:
         body = f"\\begin{{{name}}} {body} \\end{{{name}}}"
     try:
         tree = convert_to_element(body, display="block" if is_display else "inline")
-        is_known = all(_is_known(element.text or "") for element in tree.iter())
+        is_complete = all(_is_typeset(element.text or "") for element in tree.iter())
         mathml = re.sub(r"&amp;(#x[0-9A-F]{2,6};)", r"&\1", tostring(tree, encoding="unicode"))
     except Exception:  # whatever is wrong with the formula: the reader sees its source
-        is_known = False
-    if not is_known or not body or _MACRO.search(body):
+        is_complete = False
+    if not is_complete or not body or _MACRO.search(body):
         return escape_html(source)
     classes = "rmlab-math rmlab-display" if is_display else "rmlab-math"
     return f'<span class="{classes}" title="{escape_html(source.strip())}">{mathml}</span>'
 
 
-def _is_known(text: str) -> bool:
+def _is_typeset(text: str) -> bool:
     """Whether latex2mathml has understood a symbol: it passes unknown commands and a stray & on."""
     return text != "&" and re.match(r"\\[A-Za-z]", text) is None
 
