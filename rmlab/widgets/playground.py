@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks import load
 from rmlab.bias.probe import probe
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
@@ -143,13 +144,12 @@ class Playground:
         Playground
             The playground itself.
         """
-        limits = {name: slider.max for name, slider in self.sliders.items()} | {"restyle": len(self.boxes) - 1}
-        for name, value in {"restyle": self.which.value if restyle is None else restyle, **steps}.items():
+        n_boxes = len(self.boxes)
+        limits = {"answers": n_boxes, "restyle": n_boxes - 1} | {name: part.max for name, part in self.sliders.items()}
+        for name, value in {"answers": len(answers), "restyle": restyle or 0, **steps}.items():
             if value not in range(limits.get(name, -1) + 1):
                 allowed = ", ".join(f"{key} 0 to {limit}" for key, limit in limits.items())
                 raise ValueError(f"{name}={value!r}; allowed: {allowed}")
-        if len(answers) > len(self.boxes):
-            raise ValueError(f"answers: {len(answers)} texts for {len(self.boxes)} boxes; give them to playground()")
         self._is_quiet = True
         for box, text in [(self.prompt_box, prompt), (self.which, restyle), *zip(self.boxes, answers, strict=False)]:
             box.value = box.value if text is None else text
@@ -172,16 +172,11 @@ class Playground:
         DataFrame
             One row, the columns of `rmlab.probe`.
         """
-        if n < 1:
-            raise ValueError(f"n={n!r}; give the number of prompts, 1 or more")
-        if self._responses is None:
-            from rmlab.benchmarks import load
-
-            self._responses = load("mini")
+        responses = load("mini") if self._responses is None else self._responses
         steps = self.steps or {self._last_change: _CHANGES[self._last_change].steps}
-        prompt = self._responses.groupby(PROMPT, sort=False).ngroup()
+        prompt = responses.groupby(PROMPT, sort=False).ngroup()
         numbers = np.linspace(0, prompt.max(), min(n, prompt.max() + 1)).round()
-        sample = self._responses[prompt.isin(numbers)].reset_index(drop=True)
+        sample = responses[prompt.isin(numbers)].reset_index(drop=True)
         name = " + ".join(f"{change} {step}" for change, step in steps.items())
         change = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
         table = probe(sample, self._scorer, [change], by="transform")
@@ -242,9 +237,7 @@ class _Memory:
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> list[float]:
         keys = [(repr(prompt), response) for prompt, response in zip(prompts, responses, strict=True)]
         if rows := {key: row for row, key in enumerate(keys) if key not in self._scores}.values():
-            scores = np.asarray(self.scorer([prompts[r] for r in rows], [responses[r] for r in rows]), float)
-            if scores.shape != (len(rows),):
-                raise ValueError(f"the scorer gave an array of shape {scores.shape} for {len(rows)} texts")
+            scores = np.asarray(self.scorer([prompts[row] for row in rows], [responses[row] for row in rows]), float)
             self._scores |= {keys[row]: score for row, score in zip(rows, scores.tolist(), strict=True)}
         return [self._scores[key] for key in keys]
 
