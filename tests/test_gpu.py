@@ -15,7 +15,7 @@ from rmlab.inference.budget import activation_bytes, default_budget, kept_bytes,
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.layout import lay_out
-from rmlab.inference.packing import packing_support
+from rmlab.inference.packing import how_packed, packing_support
 from rmlab.inference.passes import alone
 from rmlab.inference.planning import Packing, Padded, pack, plan
 from rmlab.inference.transfers import read_late, upload
@@ -693,7 +693,7 @@ def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, 
         "this kernel)"
     )
     assert "install a C compiler" in remedy
-    assert backbones.forwarded(scorer.backbone)["packs"] == found, "the provenance says it too"
+    assert how_packed(scorer.backbone)[0] == found, "the provenance says it too"
     scorer.backbone = load_backbone("deberta-v2")
     assert packs(scorer).detail.startswith("batches of similar length, no packs: its attention does not go")
 
