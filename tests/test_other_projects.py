@@ -49,7 +49,7 @@ def test_side_by_side_data_with_a_winner(caplog):
 
 
 def test_side_by_side_data_that_says_no_winner():
-    with pytest.raises(DataError, match=r"winner.* 0 ties and 5 rows"):
+    with pytest.raises(DataError, match="0 ties and 5 rows"):
         rmlab.load_pairs(SIDES.assign(winner="x"), winner="winner", columns=COLUMNS)
     with pytest.raises(DataError, match=r"no column 'winer'; .*did you mean 'winner'"):
         rmlab.load_pairs(SIDES, winner="winer", columns=COLUMNS)

@@ -37,7 +37,7 @@ def test_the_wheel_has_the_code_its_styles_and_scripts_and_the_data():
     assert wheel["packages"] == ["rmlab"]
     assert wheel["force-include"] == {"data": "rmlab/data"}
     kinds = {Path(name).suffix for name in files("rmlab")}
-    assert kinds <= {".py", ".css", ".js", ".txt", ".typed", ""}
+    assert kinds <= {".py", ".css", ".js", ".html", ".txt", ".typed", ""}
     for needed in (
         "data/mini/chat_filtered.json",
         "data/published/rm_bench_leaderboard.csv",

@@ -70,7 +70,8 @@ def _find(place: Path, names: Sequence[str], ours: str) -> str | None:
     present = [name for name in _USUAL[ours] if name in names]
     if len(present) > 1:
         problem = f"{' and '.join(map(repr, present))} may both be {ours!r}"
-        raise DataError(f"{place}: {problem}; choose one, such as columns={{{ours!r}: {present[0]!r}}}")
+        option = f"columns={{{ours!r}: {present[0]!r}}} (in the shell: --column {ours}={present[0]})"
+        raise DataError(f"{place}: {problem}; choose one, such as {option}")
     return present[0] if present else None
 
 

@@ -112,7 +112,7 @@ def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.
             raise DataError(f"{place}: pairs without scores. Score them: rmlab score {place} MODEL")
         raise DataError(
             f"{place}: no column for chosen_score and rejected_score; columns: {short(names, 200)}. Pass "
-            "columns={'chosen_score': '<column>', 'rejected_score': '<column>'} (in the shell: --column NAME=COLUMN)."
+            "columns={'chosen_score': '<column>', ...} (in the shell: --column chosen_score=<column>)."
         )
     scores = {label: [_list_scores(record, f"{label}_score") for record in rows] for label in tables.LABELS}
     if not {*tables.LABELS} <= rows[0].row.keys():
