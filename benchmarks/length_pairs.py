@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=200)
     options = parser.parse_args()
     rows = []
-    for cost in (0.0, 0.1, 0.2):
+    for cost in (0.0, 0.1):
         rng = np.random.default_rng(0)
         held, reported = [], []
         for _ in range(options.draws):
