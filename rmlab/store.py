@@ -189,7 +189,10 @@ class Store:
 
     def read_table(self, name: str) -> bytes:
         """The bytes of a finished table; DataError for a link, a pipe or a folder in its place."""
-        self._require_file(name, self.list_files("")[name])
+        files = self.list_files("")
+        if name not in files:  # another process writes it anew
+            raise FileNotFoundError(f"{self.root}/{name}")
+        self._require_file(name, files[name])
         content: bytes = self.fs.cat_file(f"{self.root}/{name}")
         return content
 

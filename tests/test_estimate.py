@@ -1,6 +1,7 @@
 """Intervals: equal to the metrics they belong to, exact against loops, honest at the edges and in simulation."""
 
 import cProfile
+import gc
 import pstats
 import tracemalloc
 from dataclasses import replace
@@ -318,6 +319,7 @@ def test_memory_grows_with_the_domains_and_not_with_their_square(make):
         flip = one["outcome"].map({"win": "loss", "loss": "win"}).fillna(one["outcome"].astype(str))
         table = pd.concat([one, one.assign(model="n", margin=-one["margin"], outcome=flip)], ignore_index=True)
         make(table)
+        gc.collect()
         tracemalloc.start()
         try:
             make(table)

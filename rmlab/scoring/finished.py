@@ -53,7 +53,7 @@ def check_tables(
             file = file_name(name, benchmark, pairs=pairs)
             if not {file, file + SIDECAR} <= set(files):
                 continue
-            weights = _read_weights(store.read_table(file + SIDECAR), name)
+            weights = _read_weights(store, file + SIDECAR, name)
             if weights is not None and weights != _own_weights(scorer.provenance()):
                 raise DataError(
                     f"store: {store}/{file} holds the table of another model named {name!r}, with other weights. Give "
@@ -62,10 +62,10 @@ def check_tables(
                 )
 
 
-def _read_weights(sidecar: bytes, name: str) -> object:
+def _read_weights(store: Store, sidecar: str, name: str) -> object:
     try:
-        return _own_weights(loads(sidecar)["provenance"][name])
-    except (ValueError, LookupError, TypeError, AttributeError):
+        return _own_weights(loads(store.read_table(sidecar))["provenance"][name])
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

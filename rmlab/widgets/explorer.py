@@ -58,7 +58,7 @@ def explore(
     >>> responses = rmlab.load("mini")
     >>> view = explore(rmlab.score(responses, "longest"), responses)
     >>> len(view.select(domain="math", outcome="loss").frame)
-    15
+    16
     """
     if scorer is not None and not callable(scorer):
         raise TypeError(f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.classifier(...).")
