@@ -1,10 +1,10 @@
 """How often the interval of an accuracy at equal length, or equal style, holds the truth, and what its caveat sees.
 
-Planted scores on drawn lengths and on the texts of RM-Bench, where these are at hand: tastes for length of six shapes,
-a style that is worth more on right answers than on wrong ones. The truth is the probability of a win where lengths (or
-styles) are equal. `caveat`: share of draws in which the row says that its form does not fit.
+Planted scores on drawn lengths and on the texts of RM-Bench, where these are at hand: preferences for length of six
+shapes, a style that is worth more on right answers than on wrong ones. The truth is the probability of a win where
+lengths (or styles) are equal. `caveat`: share of draws in which the row says that its form does not fit.
 
-    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--texts safety] [--tastes none]
+    python benchmarks/equal_length.py [--draws 2000] [--data ../shared/data] [--texts safety] [--preferences none]
         [--forms spline] [--out benchmarks/results/equal_length.csv]
 """
 
@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from rmlab import bias
 
 BATCH = 100
-EVERY = worlds.TASTES + worlds.HELD_OUT
+EVERY = worlds.PREFERENCES + worlds.HELD_OUT
 STYLES = ("concise", "plain", "markdown")
 Row = dict[str, object]
 
@@ -59,18 +59,18 @@ def summary(parts: list[pd.DataFrame], **names: object) -> Row:
 
 
 def length(
-    name: str, lengths: Callable[[np.random.Generator], np.ndarray], draws: int, forms: dict, tastes: Sequence[str]
+    name: str, lengths: Callable[[np.random.Generator], np.ndarray], draws: int, forms: dict, preferences: Sequence[str]
 ) -> Iterator[Row]:
-    for taste in tastes:
+    for preference in preferences:
         found: dict[str, list[pd.DataFrame]] = {form: [] for form in forms}
         rng = np.random.default_rng(len(name))
         for rows in batches(draws):
             of = lengths(rng)
-            pairs, features = worlds.tables_of(worlds.margins(taste, of, rows, rng), of)
+            pairs, features = worlds.tables_of(worlds.margins(preference, of, rows, rng), of)
             for form, options in forms.items():
                 found[form].append(held(bias.length_controlled(pairs, features, **options), worlds.TRUTH))
         for form, parts in found.items():
-            yield summary(parts, what="equal length", texts=name, world=taste, form=form)
+            yield summary(parts, what="equal length", texts=name, world=preference, form=form)
 
 
 def style(n: int, draws: int) -> Iterator[Row]:
@@ -99,7 +99,7 @@ TEXTS = ("chat", "code", "safety-refuse", "safety-response")
 FORMS: dict[str, dict[str, str]] = {"spline": {}, "tanh": {"form": "tanh"}}
 
 
-def rows(draws: int, data: Path, texts: str, tastes: Sequence[str], names: Sequence[str]) -> Iterator[Row]:
+def rows(draws: int, data: Path, texts: str, preferences: Sequence[str], names: Sequence[str]) -> Iterator[Row]:
     forms = {name: FORMS[name] for name in names}
     lengths = {f"{n:,} prompts, drawn": lambda rng, n=n: worlds.drawn_lengths(n, rng) for n in (60, 400, 1327)}
     if data.is_dir():
@@ -107,7 +107,7 @@ def rows(draws: int, data: Path, texts: str, tastes: Sequence[str], names: Seque
         lengths |= {f"RM-Bench {name}": lambda rng, of=of: of for name, of in real.items()}
     for name, of in lengths.items():
         if texts in name:
-            yield from length(name, of, draws, forms, tastes)
+            yield from length(name, of, draws, forms, preferences)
     for n in (130, 441):
         if texts in f"{n} prompts of 9" and "spline" in names:
             yield from style(n, draws)
@@ -118,12 +118,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--texts", default="", help="only texts whose name holds this, such as 'safety'")
-    parser.add_argument("--tastes", nargs="+", default=EVERY, choices=EVERY)
+    parser.add_argument("--preferences", nargs="+", default=EVERY, choices=EVERY)
     parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=list(FORMS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     start, made = time.perf_counter(), []
-    for row in rows(options.draws, options.data, options.texts, options.tastes, options.forms):
+    for row in rows(options.draws, options.data, options.texts, options.preferences, options.forms):
         made.append(row)
         print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()), flush=True)
     table = pd.DataFrame(made).round(4).assign(date=date.today().isoformat(), machine="2 CPU cores, shared")

@@ -1,13 +1,13 @@
-"""Comparisons whose probability of a win at equal length is known, under tastes for length of several shapes."""
+"""Comparisons whose probability of a win at equal length is known, under preferences for length of several shapes."""
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-TASTES = ("none", "characters", "log length", "middle length", "shorter is better", "unlike lengths")
+PREFERENCES = ("none", "characters", "log length", "middle length", "shorter is better", "unlike lengths")
 HELD_OUT = ("long enough",)  # not looked at when the form and the penalty were chosen
 SKILL, PROMPTS, NOISE = 0.8, 0.5, np.sqrt(0.5)  # advantage of right answers, its spread over prompts, each score's
-TRUTH = float(ndtr(SKILL / np.sqrt(1 + PROMPTS**2)))  # P(win) where a taste for length has nothing to bite on
+TRUTH = float(ndtr(SKILL / np.sqrt(1 + PROMPTS**2)))  # P(win) where a preference for length has nothing to bite on
 
 
 def drawn_lengths(n, rng):
@@ -16,27 +16,27 @@ def drawn_lengths(n, rng):
     return np.round(2 ** (size + rng.normal(0, 0.7, (n, 2)) + np.array([0.4, 0.0])))
 
 
-def merit(taste, lengths, strength=1.0):
+def merit(preference, lengths, strength=1.0):
     """What each answer's length (n, answers) adds to its score."""
     doublings = np.log2(lengths)
-    if taste == "characters":
+    if preference == "characters":
         return strength * lengths / (lengths - lengths.mean(axis=1, keepdims=True)).std()
-    if taste == "log length":
+    if preference == "log length":
         return 0.5 * strength * doublings
-    if taste == "middle length":
+    if preference == "middle length":
         return 0.4 * strength * (doublings - 9.5) ** 2
-    if taste == "long enough":  # what is beyond the middle adds little more
+    if preference == "long enough":  # what is beyond the middle adds little more
         return 1.2 * strength * np.tanh(doublings - 9.5)
-    return -0.5 * strength * doublings if taste == "shorter is better" else np.zeros_like(lengths)
+    return -0.5 * strength * doublings if preference == "shorter is better" else np.zeros_like(lengths)
 
 
-def margins(taste, lengths, rows, rng, strength=1.0):
+def margins(preference, lengths, rows, rng, strength=1.0):
     """Margins (rows, n, comparisons) of so many models: every right answer against every wrong one."""
     n, answers = lengths.shape
-    score = merit(taste, lengths, strength) + NOISE * rng.standard_normal((rows, n, answers))
+    score = merit(preference, lengths, strength) + NOISE * rng.standard_normal((rows, n, answers))
     right, wrong = np.indices((answers // 2, answers // 2)).reshape(2, -1)
     margin = score[..., right] - score[..., answers // 2 + wrong]
-    if taste == "unlike lengths":  # the more they differ, the more wins, whichever is longer
+    if preference == "unlike lengths":  # the more they differ, the more wins, whichever is longer
         apart = lengths[:, right] - lengths[:, answers // 2 + wrong]
         square = (apart / apart.std()) ** 2
         margin = margin + 0.6 * strength * square / (1 + 0.2 * square)

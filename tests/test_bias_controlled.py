@@ -123,25 +123,27 @@ def test_scores_and_pairs_give_the_same_and_families_widen_the_interval(make_sco
 
 
 @pytest.mark.filterwarnings("ignore:form")
-def test_tastes_of_any_shape_are_followed_and_the_tanh_is_caught_where_it_cannot():
+def test_preferences_of_any_shape_are_followed_and_the_tanh_is_caught_where_it_cannot():
     rng = np.random.default_rng(0)
     lengths = length_worlds.drawn_lengths(600, rng)
-    for taste in length_worlds.TASTES:
-        pairs, features = length_worlds.tables_of(length_worlds.margins(taste, lengths, 40, rng), lengths)
+    for preference in length_worlds.PREFERENCES:
+        pairs, features = length_worlds.tables_of(length_worlds.margins(preference, lengths, 40, rng), lengths)
         free = length_controlled(pairs, features)
         inside = (free["low"] <= length_worlds.TRUTH) & (free["high"] >= length_worlds.TRUTH)
-        assert inside.mean() >= 0.85, taste
-        assert (free["caveat"] == "").mean() >= 0.9, taste
+        assert inside.mean() >= 0.85, preference
+        assert (free["caveat"] == "").mean() >= 0.9, preference
         bent = length_controlled(pairs, features, form="tanh")
-        if taste in ("middle length", "unlike lengths"):
-            assert ((bent["low"] <= length_worlds.TRUTH) & (bent["high"] >= length_worlds.TRUTH)).mean() <= 0.6, taste
-            assert bent["caveat"].str.contains("does not fit").mean() >= 0.8, taste
-        if taste == "none":
+        if preference in ("middle length", "unlike lengths"):
+            assert ((bent["low"] <= length_worlds.TRUTH) & (bent["high"] >= length_worlds.TRUTH)).mean() <= 0.6, (
+                preference
+            )
+            assert bent["caveat"].str.contains("does not fit").mean() >= 0.8, preference
+        if preference == "none":
             assert (bent["caveat"] == "").mean() >= 0.9
 
 
 def test_quality_that_falls_with_length_is_in_the_number():
-    # No taste for length at all: the model sees quality only, and short answers are better. Equal length is no cure.
+    # No preference for length: the model sees quality only, and short answers are better. Equal length is no cure.
     rng = np.random.default_rng(1)
     lengths = length_worlds.drawn_lengths(3000, rng)
     pairs, features = length_worlds.tables_of(length_worlds.margins("shorter is better", lengths, 1, rng), lengths)
