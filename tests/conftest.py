@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 matplotlib.use("Agg")
+os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it once: tiny models are fastest on one thread
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -29,29 +31,35 @@ def shared_data() -> Path:
     return SHARED
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_thread():
-    """Tiny models are fastest on one thread."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    """Nothing: all tests run torch on one thread."""
 
 
-@pytest.fixture(scope="module")
-def load_backbone(tmp_path_factory):
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """Folder of a tiny model with the options of `toy.save_model`, written once a session: read it, never write."""
+    from rmlab import toy
+
+    folders = {}
+
+    def folder(architecture="llama", *, name="m", **options):
+        key = repr((architecture, name, sorted(options.items())))
+        if key not in folders:
+            folders[key] = toy.save_model(tmp_path_factory.mktemp("zoo") / name, architecture, **options)
+        return folders[key]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def load_backbone(zoo):
     """A tiny backbone of an architecture, read from its folder."""
     import torch
     from transformers import AutoModel
 
-    from rmlab import toy
-
     def load(architecture, dtype=torch.float32, **config):
-        folder = tmp_path_factory.mktemp(architecture)
-        toy.save_model(folder, architecture, task="backbone", **config)
-        return AutoModel.from_pretrained(folder, dtype=dtype)
+        return AutoModel.from_pretrained(zoo(architecture, task="backbone", **config), dtype=dtype)
 
     return load
 
