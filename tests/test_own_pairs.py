@@ -1,12 +1,11 @@
-"""Preference pairs of one's own: the usual layouts, the shared prompt, and what is refused."""
+"""Preference pairs of one's own: each layout goes from the file to numbers, or ends with the option to type."""
 
-import json
-
+import numpy as np
 import pandas as pd
 import pytest
 
+import rmlab
 from rmlab.benchmarks import load_pairs
-from rmlab.metrics import pairs
 from rmlab.tables import DataError
 
 
@@ -18,82 +17,125 @@ def assistant(text):
     return {"role": "assistant", "content": text}
 
 
-def texts(responses):
-    return [(str(label), slot, text) for label, slot, text in responses[["label", "slot", "response"]].values.tolist()]
+def chatml(prompt, text):
+    return f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n{text}<|im_end|>\n"
 
 
-BOTH = [("chosen", 0, "yes"), ("rejected", 0, "no")]
-LAYOUTS = {
-    "strings": {"prompt": "Is it?", "chosen": "yes", "rejected": "no"},
-    "messages": {"chosen": [user("Is it?"), assistant("yes")], "rejected": [user("Is it?"), assistant("no")]},
-    "prompt and messages": {
-        "prompt": "Is it?",
-        "chosen": [user("Is it?"), assistant("yes")],
-        "rejected": [user("Is it?"), assistant("no")],
+PROMPTS, RIGHT, WRONG = ["Two and two?", "Name a prime.", "Is it so?"], ["4", "7", "yes"], ["5", "8", "no"]
+CHOSEN, REJECTED = [2.0, 0.5, 1.0], [1.0, 1.5, 1.0]
+PAIR = {"prompt": PROMPTS, "chosen": RIGHT, "rejected": WRONG}
+
+
+def with_answers(write_answer):
+    """Pairs whose answers hold the prompt, written by a function of prompt and text."""
+    sides = {"chosen": RIGHT, "rejected": WRONG}
+    return {label: list(map(write_answer, PROMPTS, texts)) for label, texts in sides.items()}
+
+
+TALKS = with_answers(lambda prompt, text: [user(prompt), assistant(text)])
+TEXTS = {
+    "strings": PAIR,
+    **{name: {name: PROMPTS, "chosen": RIGHT, "rejected": WRONG} for name in ("question", "input", "instruction")},
+    "messages": {"messages": [[user(prompt)] for prompt in PROMPTS]} | with_answers(lambda _, text: [assistant(text)]),
+    "conversations": TALKS,
+    "prompt and conversations": PAIR | TALKS,
+    "transcripts": with_answers("\n\nHuman: {}\n\nAssistant: {}".format),
+    "chatml": with_answers(chatml),
+    "prompt repeated": PAIR | with_answers("{}\n{}".format),
+}
+SIDES = {
+    "prompt": PROMPTS,
+    "response_a": [RIGHT[0], WRONG[1], RIGHT[2]],
+    "response_b": [WRONG[0], RIGHT[1], WRONG[2]],
+    "score_a": [CHOSEN[0], REJECTED[1], CHOSEN[2]],
+    "score_b": [REJECTED[0], CHOSEN[1], REJECTED[2]],
+}
+ANSWERS = {
+    "prompt": [prompt for prompt in PROMPTS for _ in "ab"],
+    "response": [text for both in zip(RIGHT, WRONG, strict=True) for text in both],
+    "score": [score for both in zip(CHOSEN, REJECTED, strict=True) for score in both],
+}
+SCORED = {
+    "score_chosen": PAIR | {"score_chosen": CHOSEN, "score_rejected": REJECTED},
+    "chosen_score": PAIR | {"chosen_score": CHOSEN, "rejected_score": REJECTED},
+    "reward_chosen": PAIR | {"reward_chosen": CHOSEN, "reward_rejected": REJECTED},
+    "object of scores": PAIR | {"scores": pd.DataFrame({"chosen": CHOSEN, "rejected": REJECTED}).to_dict("records")},
+    "list of scores": PAIR | {"scores": list(map(list, zip(CHOSEN, REJECTED, strict=True)))},
+    "winner a/b": SIDES | {"winner": ["a", "b", "a"]},
+    "winner 1/2": SIDES | {"winner": [1, 2, 1]},
+    "winner A>B": SIDES | {"winner": ["A>B", "B>A", "A > B"]},
+    "winner by name": SIDES | {"model_a": ["x", "x", "y"], "model_b": ["y", "y", "x"], "winner": ["x", "y", "y"]},
+    "label 1/0": ANSWERS | {"label": [1, 0] * 3},
+    "label true/false": ANSWERS | {"label": [True, False] * 3},
+    "label chosen/rejected": ANSWERS | {"label": ["chosen", "rejected"] * 3},
+    "lists": {
+        "prompt": PROMPTS,
+        "responses": list(map(list, zip(WRONG, RIGHT, strict=True))),
+        "labels": [[0, 1]] * 3,
+        "scores": list(map(list, zip(REJECTED, CHOSEN, strict=True))),
     },
-    "prompt messages": {"prompt": "Is it?", "chosen": [assistant("yes")], "rejected": [assistant("no")]},
-    "transcript": {"chosen": "\n\nHuman: Is it?\n\nAssistant: yes", "rejected": "\n\nHuman: Is it?\n\nAssistant: no"},
-    "chatml": {
-        "chosen": "<|im_start|>user\nIs it?<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n",
-        "rejected": "<|im_start|>user\nIs it?<|im_end|>\n<|im_start|>assistant\nno<|im_end|>\n",
-    },
-    "prompt repeated": {"prompt": "Is it?", "chosen": "Is it?\nyes", "rejected": "Is it?\nno"},
 }
 
 
-@pytest.mark.parametrize("row", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("suffix", ["frame", "json", "jsonl", "parquet"])
-def test_layouts(tmp_path, row, suffix):
-    source = pd.DataFrame([row])
-    if suffix == "parquet":
-        pytest.importorskip("pyarrow")
-        source.to_parquet(tmp_path / "mine.parquet")
-    elif suffix != "frame":
-        (tmp_path / f"mine.{suffix}").write_text(json.dumps([row] if suffix == "json" else row), encoding="utf-8")
-    responses = load_pairs(source if suffix == "frame" else tmp_path / f"mine.{suffix}", name="mine")
-    assert texts(responses) == BOTH
-    assert responses["prompt"].tolist() == ["Is it?"] * 2
-    assert set(responses["benchmark"]) == set(responses["domain"]) == set(responses["subset"]) == {"mine"}
-    assert responses["style"].isna().all()
-    assert set(responses["id"]) == {"0"}
+def write(content, path):
+    frame = pd.DataFrame(content)
+    if path.suffix in (".csv", ".tsv"):
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=path.suffix == ".jsonl")
+    return path
 
 
-@pytest.mark.parametrize("name", ["prompt", "question", "input", "messages", "instruction"])
-def test_names_of_the_prompt(name):
-    responses = load_pairs(pd.DataFrame({name: ["Is it?"], "chosen": ["yes"], "rejected": ["no"]}))
-    assert responses["prompt"].tolist() == ["Is it?"] * 2
-    assert responses.attrs["understood"]["columns"]["prompt"] == [name]
+@pytest.mark.parametrize("layout", [*TEXTS, *SCORED])
+def test_layouts(tmp_path, layout):
+    content = (TEXTS | SCORED)[layout]
+    is_nested = any(isinstance(cells[0], list | dict) for cells in content.values())
+    suffixes = ("json", "jsonl", "parquet", *(() if is_nested else ("csv", "tsv")))
+    for source in (pd.DataFrame(content), *(write(content, tmp_path / f"mine.{suffix}") for suffix in suffixes)):
+        responses = load_pairs(source, name="mine")
+        by_label = responses.pivot(index="id", columns="label", values=["prompt", "response"])
+        expected = [PROMPTS, PROMPTS, RIGHT, WRONG]
+        if layout == "messages":
+            expected[:2] = [[[user(prompt)] for prompt in PROMPTS]] * 2
+        assert by_label.T.to_numpy().tolist() == expected, source
+        assert set(responses["benchmark"]) == set(responses["domain"]) == set(responses["subset"]) == {"mine"}
+        assert responses["style"].isna().all()
+        if layout in SCORED and not isinstance(source, pd.DataFrame):
+            scores = rmlab.read_scores(source)
+            rmlab.tables.check_match(scores, responses)
+            assert rmlab.pairs(scores)["outcome"].tolist() == ["win", "loss", "tie"]
+            assert scores["model"].unique().tolist() == ["mine"]
+
+
+def texts(responses):
+    return responses[["label", "slot", "response"]].astype({"label": "str"}).to_numpy().tolist()
 
 
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
-    expected = pd.DataFrame({"chosen": [[*start, assistant("yes")]], "rejected": [[*start, assistant("no")]]})
-    responses = load_pairs(expected)
+    expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
+    responses = load_pairs(
+        pd.DataFrame({"chosen": [[*start, assistant("yes")]], "rejected": [[*start, assistant("no")]]})
+    )
     assert responses["prompt"].tolist() == [start, start]
-    assert texts(responses) == BOTH
-    by_column = pd.DataFrame({"messages": [start], "chosen": ["yes"], "rejected": ["no"]})
-    assert load_pairs(by_column)["prompt"].tolist() == [start, start]
-    said = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it?\n\nAssistant: "
-    spoken = load_pairs(pd.DataFrame({"chosen": [said + "yes"], "rejected": [said + "no"]}))
-    assert spoken["prompt"].tolist() == [start[1:], start[1:]]
-    assert texts(spoken) == BOTH
+    assert texts(responses) == expected
+    transcript = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it?\n\nAssistant: "
+    responses = load_pairs(pd.DataFrame({"chosen": [transcript + "yes"], "rejected": [transcript + "no"]}))
+    assert responses["prompt"].tolist() == [start[1:], start[1:]]
+    assert texts(responses) == expected
 
 
 def test_several_answers():
-    frame = pd.DataFrame(
-        {
-            "prompt": ["1?", "2?"],
-            "chosen": [["a"], ["b", "B"]],
-            "rejected": [["c", "d"], ["e"]],
-        }
-    )
+    first = [["chosen", 0, "a"], ["rejected", 0, "c"], ["rejected", 1, "d"]]
+    frame = pd.DataFrame({"prompt": ["1?", "2?"], "chosen": [["a"], ["b", "B"]], "rejected": [["c", "d"], ["e"]]})
     responses = load_pairs(frame)
-    assert texts(responses[responses["id"] == "0"]) == [("chosen", 0, "a"), ("rejected", 0, "c"), ("rejected", 1, "d")]
-    assert texts(responses[responses["id"] == "1"]) == [("chosen", 0, "b"), ("chosen", 1, "B"), ("rejected", 0, "e")]
-    assert len(pairs(responses.assign(model="m", score=0.5))) == 4
+    assert texts(responses[responses["id"] == "0"]) == first
+    assert texts(responses[responses["id"] == "1"]) == [["chosen", 0, "b"], ["chosen", 1, "B"], ["rejected", 0, "e"]]
     talks = [[user("1?"), assistant("c")], [user("1?"), assistant("d")]]
     of_messages = load_pairs(pd.DataFrame({"chosen": [[user("1?"), assistant("a")]], "rejected": [talks]}))
-    assert texts(of_messages) == texts(responses[responses["id"] == "0"])
+    assert texts(of_messages) == first
 
 
 def test_columns_of_other_names():
@@ -102,21 +144,10 @@ def test_columns_of_other_names():
     )
     columns = {"prompt": "q", "chosen": "good", "rejected": ["bad_1", "bad_2"], "id": "key", "domain": "kind"}
     responses = load_pairs(frame, columns=columns, name="mine")
-    assert texts(responses) == [("chosen", 0, "yes"), ("rejected", 0, "no"), ("rejected", 1, "never")]
+    assert texts(responses) == [["chosen", 0, "yes"], ["rejected", 0, "no"], ["rejected", 1, "never"]]
     assert set(responses["id"]) == {"7"}
     assert set(responses["domain"]) == set(responses["subset"]) == {"sums"}
     assert responses.attrs["understood"]["ignored"] == ["id"]
-
-
-def test_transcripts_inside_answers_stay_where_a_prompt_is_given():
-    story = "Human: who?\n\nAssistant: me\n\nHuman: ah"
-    responses = load_pairs(pd.DataFrame({"prompt": ["Write a dialogue"], "chosen": [story], "rejected": ["no"]}))
-    assert responses["response"].tolist() == [story, "no"]
-
-
-def test_a_prompt_that_only_some_answers_repeat_stays():
-    frame = pd.DataFrame({"prompt": ["Say hi", "Say ho"], "chosen": ["Say hi!", "ho"], "rejected": ["no", "no"]})
-    assert load_pairs(frame)["response"].tolist() == ["Say hi!", "no", "ho", "no"]
 
 
 def test_what_was_understood():
@@ -129,37 +160,34 @@ def test_what_was_understood():
     }
 
 
-@pytest.mark.parametrize("name", ["subset", "domain"])
-def test_a_list_is_no_name_of_a_part(tmp_path, name):
-    row = {"prompt": "1?", "chosen": "a", "rejected": "b", name: ["x", "y"]}
-    (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    for source in (pd.DataFrame([row]), tmp_path / "x.jsonl"):
-        with pytest.raises(DataError, match=rf"row 0: '{name}' .*\['x', 'y'\]"):
-            load_pairs(source)
+def test_texts_that_only_look_like_a_prompt_stay():
+    story = "Human: who?\n\nAssistant: me\n\nHuman: ah"
+    responses = load_pairs(pd.DataFrame({"prompt": ["Write a dialogue"], "chosen": [story], "rejected": ["no"]}))
+    assert responses["response"].tolist() == [story, "no"]
+    frame = pd.DataFrame({"prompt": ["Say hi", "Say ho"], "chosen": ["Say hi!", "ho"], "rejected": ["no", "no"]})
+    assert load_pairs(frame)["response"].tolist() == ["Say hi!", "no", "ho", "no"]
 
 
-WINNERS = {
-    "beside ties": ("winner", [1, 2, 0]),
-    "labels with ties": ("labels", [1.0, 0.0, 0.5]),
-    "true and false": ("label", [True, False]),
-    "signs with ties": ("winner", ["A>>B", "B > A", "A=B"]),
-    "words": ("winner", ["model_a", "model_b", "tie"]),
-}
-
-
-@pytest.mark.parametrize(("column", "winners"), WINNERS.values(), ids=WINNERS)
-@pytest.mark.parametrize("suffix", ["frame", "csv"])
-def test_ways_to_write_a_winner(tmp_path, column, winners, suffix):
+@pytest.mark.parametrize(
+    ("column", "winners"),
+    [
+        ("winner", [1, 2, 0]),
+        ("labels", [1.0, 0.0, 0.5]),
+        ("label", [True, False]),
+        ("winner", ["A>>B", "B > A", "A=B"]),
+        ("winner", ["model_a", "model_b", "tie"]),
+    ],
+)
+def test_ways_to_write_a_winner(tmp_path, column, winners):
     n = len(winners)
     frame = pd.DataFrame({"prompt": list("123")[:n], "response_a": list("abc")[:n], "response_b": list("xyz")[:n]})
     frame[column] = winners
-    if suffix == "csv":
-        frame.to_csv(tmp_path / "x.csv", index=False)
-    responses = load_pairs(frame if suffix == "frame" else tmp_path / f"x.{suffix}", winner=column)
-    assert responses["response"].tolist() == ["a", "x", "y", "b"]
-    assert responses["id"].tolist() == ["0", "0", "1", "1"]
-    left_out = responses.attrs["understood"]["without_winner"]
-    assert left_out["ties"] + sum(left_out["unknown"].values()) == n - 2
+    for source in (frame, write(frame, tmp_path / "x.csv")):
+        responses = load_pairs(source, winner=column)
+        assert responses["response"].tolist() == ["a", "x", "y", "b"]
+        assert responses["id"].tolist() == ["0", "0", "1", "1"]
+        left_out = responses.attrs["understood"]["without_winner"]
+        assert left_out["ties"] + sum(left_out["unknown"].values()) == n - 2
 
 
 @pytest.mark.parametrize("winners", [[0, 1], [1, 1], ["0", "1"], [True, False]])
@@ -172,34 +200,32 @@ def test_a_winner_that_may_mean_either_side_is_refused(winners):
         load_pairs(numbered, winner="label", columns={"a": "response_0", "b": "response_1"})
 
 
-def test_real_files(shared_data):
-    llmbar = load_pairs(shared_data / "rewardbench" / "llmbar_419.jsonl")
-    assert len(llmbar) == 2 * 419
-    assert llmbar["domain"].value_counts().to_dict() == {
-        "llmbar-adver-neighbor": 268,
-        "llmbar-natural": 200,
-        "llmbar-adver-GPTInst": 184,
-        "llmbar-adver-GPTOut": 94,
-        "llmbar-adver-manual": 92,
-    }
+def test_ties_and_empty_winners_keep_the_ids_of_the_others(tmp_path):
+    path = write(SIDES | {"winner": ["tie", "b", "a"]}, tmp_path / "mine.csv")
+    for table in (load_pairs(path), rmlab.read_scores(path)):
+        assert table["id"].unique().tolist() == ["1", "2"]
 
-
-ONE_PROMPT = r"'rejected' must be conversations with one prompt"
 
 BAD = {
-    "no rejected": ({"prompt": "1?", "chosen": "a"}, r"no column for rejected.*prompt.*columns="),
-    "no prompt": ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' must be .*columns=\{'prompt': ...\}"),
-    "empty chosen": ({"prompt": "1?", "chosen": "", "rejected": "b"}, r"row 0: 'chosen' must be a non-empty string"),
-    "empty list": ({"prompt": "1?", "chosen": [], "rejected": ["b"]}, r"'chosen' must be .* has \[\]; fill in"),
-    "other prompts": (
-        {"chosen": [user("1?"), assistant("a")], "rejected": [user("2?"), assistant("b")]},
-        ONE_PROMPT,
-    ),
+    "no rejected": ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
+    "no prompt": ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
+    "empty chosen": ({"prompt": "1?", "chosen": "", "rejected": "b"}, "row 0: 'chosen'"),
+    "empty list": ({"prompt": "1?", "chosen": [], "rejected": ["b"]}, r"'chosen' .* \[\]"),
+    "two prompts": ({"chosen": [user("1?"), assistant("a")], "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
     "ends with the user": (
         {"chosen": [user("1?"), assistant("a")], "rejected": [assistant("a"), user("1?")]},
-        ONE_PROMPT,
+        "'rejected'",
     ),
-    "mixed": ({"chosen": [user("1?"), assistant("a")], "rejected": "b"}, ONE_PROMPT),
+    "mixed": ({"chosen": [user("1?"), assistant("a")], "rejected": "b"}, "'rejected'"),
+    "half a prompt": ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
+    "list of subsets": (
+        {"prompt": "1?", "chosen": "a", "rejected": "b", "subset": ["x"]},
+        r"row 0: 'subset' .*\['x'\]",
+    ),
+    "list of domains": (
+        {"prompt": "1?", "chosen": "a", "rejected": "b", "domain": ["x"]},
+        r"row 0: 'domain' .*\['x'\]",
+    ),
 }
 
 
@@ -209,13 +235,29 @@ def test_bad_rows_are_refused(row, message):
         load_pairs(pd.DataFrame([row]))
 
 
-def test_half_a_prompt_is_refused():
-    frame = pd.DataFrame({"instruction": ["Add."], "input": ["1, 2"], "chosen": ["3"], "rejected": ["4"]})
-    with pytest.raises(DataError, match=r"may be 'instruction', 'input', or both; name one "):
-        load_pairs(frame)
-    assert load_pairs(frame, columns={"prompt": "instruction"})["prompt"].unique().tolist() == ["Add."]
-    whole = frame.assign(prompt=frame["instruction"] + "\n\n" + frame["input"])
-    assert load_pairs(whole)["prompt"].unique().tolist() == ["Add.\n\n1, 2"]
+MISTAKES = {
+    "no scores": (PAIR, "rmlab score"),
+    "winner without scores": (
+        {name: SIDES[name] for name in ("prompt", "response_a", "response_b")} | {"winner": ["a", "b", "a"]},
+        "rmlab score",
+    ),
+    "two spellings": (SCORED["chosen_score"] | {"reward_chosen": CHOSEN}, "--column chosen_score="),
+    "unusual names": ({"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}, "--column chosen_score="),
+    "a word for a score": (PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED}, "high"),
+    "ratings for labels": (ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}, "label"),
+}
+
+
+@pytest.mark.parametrize(("content", "remedy"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_end_with_what_to_type(tmp_path, content, remedy):
+    with pytest.raises(DataError, match=f"mine.csv.*{remedy}"):
+        rmlab.read_scores(write(content, tmp_path / "mine.csv"))
+
+
+def test_scores_without_texts(tmp_path):
+    path = write({"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1}, tmp_path / "mine.jsonl")
+    outcomes = rmlab.pairs(rmlab.read_scores(path))
+    assert dict(zip(outcomes["id"], outcomes["outcome"], strict=True)) == {"x": "loss", "y": "tie", "z": "win"}
 
 
 def test_bad_arguments(tmp_path):
@@ -223,16 +265,30 @@ def test_bad_arguments(tmp_path):
     with pytest.raises(DataError, match=r"'id' '1' .*columns=\{'id': None\}"):
         load_pairs(frame)
     assert load_pairs(frame, columns={"id": None})["id"].tolist() == ["0", "0", "1", "1"]
-    with pytest.raises(DataError, match=r"columns\['chosen'\]: no column 'choosen'; .*did you mean 'chosen'"):
+    with pytest.raises(DataError, match=r"columns\['chosen'\]: .*'choosen'; .*'chosen'"):
         load_pairs(frame, columns={"chosen": "choosen"})
     with pytest.raises(DataError, match=r"columns: .*'winner'"):
         load_pairs(frame, columns={"winner": "chosen"})
-    with pytest.raises(DataError, match="the frame has no rows"):
+    with pytest.raises(DataError, match="no rows"):
         load_pairs(frame[:0])
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
-    with pytest.raises(DataError, match=r"cut.csv: line 2 is not CSV .*may be cut off"):
-        load_pairs(tmp_path / "cut.csv")
-    with pytest.raises(DataError, match="no such file"):
-        load_pairs(tmp_path / "nothing.jsonl")
-    with pytest.raises(DataError, match="no such file"):
-        load_pairs("nothing.csv")
+    for place, message in ((tmp_path / "cut.csv", "cut.csv: line 2"), (tmp_path / "nothing.csv", "no such file")):
+        with pytest.raises(DataError, match=message):
+            load_pairs(place)
+
+
+@pytest.mark.parametrize("names", [("score_chosen", "score_rejected"), ("good", "bad")])
+def test_from_a_file_to_a_report_and_an_explorer_in_one_command(tmp_path, main, names):
+    rng = np.random.default_rng(0)
+    prompts = [f"What is {n} plus {n}?" for n in range(60)]
+    rows = {"prompt": prompts, "chosen": [f"{2 * n}" for n in range(60)], "rejected": ["One, as everybody knows."] * 60}
+    path = write(rows | {names[0]: rng.normal(size=60), names[1]: rng.normal(2, 1, 60)}, tmp_path / "mine.csv")
+    columns = [] if names[0] == "score_chosen" else ["--column", "chosen_score=good", "--column", "rejected_score=bad"]
+    code, _, err = main("report", path, "-o", tmp_path / "report.html", *columns)
+    assert code == 0, err
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "mine scores" in page
+    assert "shorter than the rejected one" in page
+    code, _, err = main("explore", path, "-o", tmp_path / "explorer.html", "--no-open", *columns)
+    assert code == 0, err
+    assert "What is 7 plus 7?" in (tmp_path / "explorer.html").read_text(encoding="utf-8")

@@ -1,11 +1,29 @@
-"""The checks at the border: legal tables pass in the contract's shape, illegal ones name the value."""
+"""The checks at the border: legal tables pass in the contract's shape, illegal values are named with their place."""
+
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import rmlab
 from rmlab import tables
 from rmlab.tables import DataError
+
+HALF = "cut \ud83d"  # UTF-8 cannot hold half of a surrogate pair
+ROW = {"model": "m", "benchmark": "b", "domain": "d", "id": "1", "label": "chosen", "slot": 0, "subset": "s"}
+ROW |= {"score": 0.5, "prompt": "p", "response": "r", "chosen_slot": 0, "rejected_slot": 0, "margin": 1.0}
+CHECKS = {"responses": tables.check_responses, "scores": tables.check_scores, "pairs": tables.check_pairs}
+
+
+def scores(**changed):
+    return pd.DataFrame([ROW | changed]).astype(dict.fromkeys(changed, object))
+
+
+def values(column):
+    return column.astype(object).where(column.notna(), None).tolist()
 
 
 @pytest.fixture
@@ -28,106 +46,94 @@ def test_responses_take_the_contract_shape_and_leave_the_input_alone(responses):
     pd.testing.assert_frame_equal(tables.check_responses(checked), checked)
 
 
-@pytest.mark.parametrize("text", ["🙂", "שלום", "   \n", "<script>x</script>", "$x$ `$`", "x" * 1_000_000])
-def test_odd_but_legal_text_passes_unchanged(responses, text):
-    responses.loc[0, "response"] = text
-    assert tables.check_responses(responses)["response"].iloc[0] == text
+def test_odd_but_legal_texts_and_conversations_pass_unchanged(responses):
+    responses["response"] = ["🙂", "שלום", "   \n", "<script>x</script>", "$x$ `$`", "x" * 1_000_000]
+    responses["prompt"] = [[{"role": "user", "content": "Why?"}]] * 6
+    checked = tables.check_responses(responses)
+    assert checked[["prompt", "response"]].to_numpy().tolist() == responses[["prompt", "response"]].to_numpy().tolist()
 
 
-def test_a_conversation_is_a_legal_prompt(responses):
-    messages = [{"role": "user", "content": "Why?"}]
-    responses["prompt"] = [messages] * len(responses)
-    assert tables.check_responses(responses)["prompt"].iloc[0] == messages
+NO_NUMBER = ["1+2j", "1_0", "\uff11\uff12", "0x1f", "1,5", "12 34", "", "one", [1.0], {}]
+REFUSED = [
+    *[("scores", "score", value) for value in (*NO_NUMBER, np.nan, np.inf)],
+    *[("scores", "slot", value) for value in (*NO_NUMBER, -1, 0.5, 10**12, "9" * 400, np.inf, None)],
+    *[(table, column, HALF) for table in CHECKS for column in ("benchmark", "domain", "id", "subset")],
+    *[(table, "model", value) for table in ("scores", "pairs") for value in (HALF, None, ["x"])],
+    *[("responses", "response", value) for value in ("", 3, HALF)],
+    *[("responses", "prompt", value) for value in (None, [{"role": "user"}], HALF)],
+    ("responses", "prompt", [{"role": "user", "content": HALF}]),
+    *[("responses", "label", value) for value in ("best", None, ["x"])],
+    ("responses", "style", "fancy"),
+    *[("responses", "id", value) for value in (None, ["x"])],
+    ("pairs", "margin", np.inf),
+    ("pairs", "outcome", "won"),
+]
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "words"),
-    [
-        ("style", "fancy", "'fancy'"),
-        ("label", "best", "'best'"),
-        ("label", None, "label"),
-        ("response", "", "response"),
-        ("response", 3, "response"),
-        ("prompt", None, "prompt"),
-        ("prompt", [{"role": "user"}], "messages"),
-        ("slot", -1, "slot"),
-        ("slot", "one", "'one'"),
-        ("id", None, "id"),
-    ],
-)
-def test_a_bad_value_is_named_with_its_place(responses, column, value, words):
-    responses[column] = [*responses[column][:4], value, *responses[column][5:]]
-    with pytest.raises(DataError, match="row 4") as caught:
-        tables.check_responses(responses)
-    assert words in str(caught.value)
-    assert column in str(caught.value)
+@pytest.mark.parametrize(("table", "column", "value"), REFUSED, ids=lambda part: ascii(part)[:20])
+def test_a_bad_value_is_named_with_its_place(table, column, value):
+    legal = {"outcome": "win"} if column == "outcome" else {}
+    frame = pd.DataFrame([ROW | legal | {"id": "0"}, ROW | {column: value}], dtype=object)
+    with pytest.raises(DataError, match=f"{table}: {column} .*row 1 ") as caught:
+        CHECKS[table](frame)
+    assert repr(value)[:20] in str(caught.value)
 
 
-def test_repeated_keys_and_absent_columns_are_refused(responses):
-    with pytest.raises(DataError, match="repeat a key"):
-        tables.check_responses(pd.concat([responses, responses.head(1)]))
-    with pytest.raises(DataError, match=r"missing columns \['slot'\]"):
-        tables.check_responses(responses.drop(columns="slot"))
-    with pytest.raises(TypeError, match="DataFrame"):
-        tables.check_responses([1, 2])
+@pytest.mark.parametrize("table", CHECKS)
+def test_repeated_keys_and_absent_columns_are_refused(table):
+    frame = pd.DataFrame([ROW])
+    with pytest.raises(DataError, match=f"{table}: 1 rows repeat a key, first .*'id': '1'"):
+        CHECKS[table](pd.concat([frame, frame]))
+    with pytest.raises(DataError, match=r"\['domain'\].*rmlab\."):
+        CHECKS[table](frame.drop(columns="domain"))
+    with pytest.raises(TypeError, match=f"{table}: .*DataFrame, got list"):
+        CHECKS[table]([1, 2])
 
 
-def test_messages_show_plain_values_and_where_such_a_table_comes_from(responses, make_scores):
-    scores = make_scores()
-    for broken in (scores.assign(score=np.nan), pd.concat([scores, scores.head(1)])):
-        with pytest.raises(DataError) as caught:
-            tables.check_scores(broken)
-        assert "np." not in str(caught.value)
-    with pytest.raises(DataError, match=r"rmlab\.score\(responses"):
-        tables.check_scores(responses)
-    with pytest.raises(DataError, match=r"rmlab\.pairs\(scores\)"):
-        tables.check_pairs(scores)
-    with pytest.raises(DataError, match=r"row 1 .*'model'.* has 'high'"):
-        tables.check_scores(scores.head(2).assign(score=[1.0, "high"]))
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_text_is_the_float_it_is_written_as(value):
+    for text in (repr(value), f" {value!r}"):
+        assert tables.check_scores(scores(score=text))["score"].tolist() == [value]
 
 
-def test_missing_scores_raise_unless_allowed(make_scores):
-    scores = make_scores()
-    scores.loc[3, "score"] = np.nan
-    with pytest.raises(DataError, match="allow_missing"):
-        tables.check_scores(scores)
-    assert tables.check_scores(scores, allow_missing=True)["score"].isna().sum() == 1
-    scores.loc[3, "score"] = np.inf
-    with pytest.raises(DataError, match="inf"):
-        tables.check_scores(scores, allow_missing=True)
-    with pytest.raises(DataError, match="'high'"):
-        tables.check_scores(make_scores().astype({"score": object}).replace({"score": {0.0: "high"}}))
+@pytest.mark.parametrize("value", [7, "7", "7.0", 7.0, Decimal(7), np.int8(7)], ids=repr)
+def test_numbers_of_all_kinds_are_numbers(value):
+    frame = tables.check_scores(scores(score=value, slot=value))
+    assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
+
+
+def test_missing_scores_pass_where_allowed():
+    assert tables.check_scores(scores(score=np.nan), allow_missing=True)["score"].isna().all()
+    with pytest.raises(DataError, match=r"score is not a finite number .*inf"):
+        tables.check_scores(scores(score=np.inf), allow_missing=True)
 
 
 def test_scores_of_other_texts_are_refused(make_scores):
-    scores = make_scores()
-    responses = scores[tables.KEY].drop_duplicates()
-    tables.check_match(scores, responses)
-    with pytest.raises(DataError, match="no text in responses"):
-        tables.check_match(scores, responses.iloc[1:])
+    table = make_scores()
+    keys = table[tables.KEY].drop_duplicates()
+    tables.check_match(table, keys)
+    with pytest.raises(DataError, match=r"2 of \d+ rows have no text in responses, first .*'chat/0'"):
+        tables.check_match(table, keys.iloc[1:])
 
 
 def test_pairs_make_outcome_and_level_from_margin_and_styles():
-    frame = pd.DataFrame(
-        {"model": "m", "benchmark": "b", "domain": "d", "id": ["0", "1", "2", "3"], "chosen_slot": 0}
-        | {"rejected_slot": 0, "chosen_style": "plain", "rejected_style": ["plain", "concise", "markdown", None]}
-        | {"margin": [1.0, -1.0, 0.0, np.nan]}
-    )
+    rows = [
+        ROW | {"id": str(i), "chosen_style": "plain", "margin": margin} for i, margin in enumerate([1.0, -1, 0, None])
+    ]
+    frame = pd.DataFrame(rows).assign(rejected_style=["plain", "concise", "markdown", None])
+    frame = frame.drop(columns=[*{*ROW} - {*tables.PAIRS}])
     checked = tables.check_pairs(frame)
-    assert checked["outcome"].astype(object).where(checked["outcome"].notna(), None).tolist() == [
-        "win",
-        "loss",
-        "tie",
-        None,
-    ]
-    assert checked["level"].astype(object).where(checked["level"].notna(), None).tolist() == [
-        "normal",
-        "easy",
-        "hard",
-        None,
-    ]
+    assert values(checked["outcome"]) == ["win", "loss", "tie", None]
+    assert values(checked["level"]) == ["normal", "easy", "hard", None]
     assert list(checked.columns) == tables.PAIRS
     judged = tables.check_pairs(frame.drop(columns="margin").assign(outcome="win"))
     assert judged["margin"].isna().all()
     with pytest.raises(DataError, match="outcome"):
         tables.check_pairs(frame.drop(columns="margin"))
+
+
+def test_margins_beyond_all_floats_are_said():
+    frame = pd.concat([scores(score=1.7e308), scores(score=-1.7e308, label="rejected")])
+    with pytest.raises(DataError, match=r"beyond 1.8e308, first "):
+        rmlab.pairs(frame)
