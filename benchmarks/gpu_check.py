@@ -23,9 +23,9 @@ import torch
 import transformers
 
 from rmlab import toy
-from rmlab.inference.budget import model_budget
+from rmlab.inference.flex import kernels, serves
 from rmlab.inference.forward import hidden
-from rmlab.inference.kernels import kernels, serves
+from rmlab.inference.memory import model_budget
 from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import alone
 from rmlab.inference.planning import plan

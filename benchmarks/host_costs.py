@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rmlab.inference import attention, flex, kernels
+from rmlab.inference import attention, flex
 from rmlab.inference.attention import path_attention, paths
 from rmlab.inference.flex import View
-from rmlab.inference.layout import Layout, lay_out
-from rmlab.inference.planning import Pack, pack
-from rmlab.inference.transfers import upload
+from rmlab.inference.memory import upload
+from rmlab.inference.planning import Layout, Pack, lay_out, pack
 
 HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8, 28)}
 """Heads, heads of keys, layers."""
@@ -98,7 +97,7 @@ def costs(budget: int) -> list[dict[str, object]]:
 def table() -> pd.DataFrame:
     """Microseconds of full packs of two sizes, a row for each model."""
     torch.set_num_threads(1)
-    kernels.BACKEND = nothing
+    flex.BACKEND = nothing
     attention.serves = lambda device: True
     with torch.inference_mode():
         return pd.DataFrame([row for budget in (4096, 16384) for row in costs(budget)])

@@ -6,8 +6,7 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from rmlab import toy
-from rmlab.inference.layout import lay_out
-from rmlab.inference.planning import pack
+from rmlab.inference.planning import lay_out, pack
 from rmlab.inference.template import encode
 
 PROMPT = "Which planet has the most moons?"

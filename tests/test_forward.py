@@ -13,14 +13,13 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from rmlab.inference import attention, flex, kernels
+from rmlab.inference import attention, flex
 from rmlab.inference.attention import Kept
 from rmlab.inference.forward import hidden
-from rmlab.inference.layout import lay_out
+from rmlab.inference.memory import upload
 from rmlab.inference.packing import packing_support, supports_prefix_cache
 from rmlab.inference.passes import alone, packed_rows, position_scales
-from rmlab.inference.planning import Packing, pack, plan
-from rmlab.inference.transfers import upload
+from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -645,7 +644,7 @@ def queries_and_keys(layout, size, dtype=torch.float32):
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, monkeypatch):
     """Flex attention over the block mask, as on a GPU, against the loop over runs."""
-    monkeypatch.setattr(kernels, "compiled", kernels.attention)
+    monkeypatch.setattr(flex, "compiled", flex.attention)
     rng = np.random.default_rng(0)
     prompt = rng.integers(0, 9, 150)
     texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [rng.integers(0, 9, 133)]
@@ -653,7 +652,7 @@ def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, mo
     query, key, value = queries_and_keys(layout, 16)
     kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
     tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
-    found = kernels.Kernels().attend(kind, query, key, value, tables)
+    found = flex.Kernels().attend(kind, query, key, value, tables)
     torch.testing.assert_close(found, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
 
 

@@ -10,15 +10,13 @@ import pytest
 
 from rmlab import toy
 from rmlab.checks.findings import packs
-from rmlab.inference import flex, kernels, transfers
-from rmlab.inference.budget import activation_bytes, default_budget, kept_bytes, until_it_fits
+from rmlab.inference import flex, memory, planning
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
-from rmlab.inference.layout import lay_out
+from rmlab.inference.memory import activation_bytes, default_budget, read_late, until_it_fits, upload
 from rmlab.inference.packing import how_packed, packing_support
 from rmlab.inference.passes import alone
-from rmlab.inference.planning import Packing, Padded, pack, plan
-from rmlab.inference.transfers import read_late, upload
+from rmlab.inference.planning import Packing, Padded, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones
@@ -42,7 +40,7 @@ def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by torch without a compiler."""
     for module in ("attention", "passes", "packing"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
-    monkeypatch.setattr(kernels, "BACKEND", "eager")
+    monkeypatch.setattr(flex, "BACKEND", "eager")
 
 
 def noted(caplog):
@@ -50,7 +48,7 @@ def noted(caplog):
     return [record.getMessage() for record in caplog.records if record.name.startswith("rmlab")]
 
 
-COMPILED = kernels.compiled
+COMPILED = flex.compiled
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +111,13 @@ def test_scores_are_those_of_each_text_alone(
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
-    monkeypatch.setattr(kernels, "BACKEND", counter)
+    monkeypatch.setattr(flex, "BACKEND", counter)
     backbone = load_backbone(architecture, **options)
     packing = packing_support(backbone)
     assert packing.packed
     assert_as_alone(backbone, world, -1 if packing.causal else 0, budget=1000)
     assert counter.frame_count == sights
-    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert str(flex.kernels(backbone)) == "flex attention"
 
 
 def test_packs_that_are_nearly_full_go_through_the_model_full(load_backbone, as_on_a_gpu):
@@ -149,7 +147,7 @@ def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, 
     made = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
     assert (made.tokens, sum(part.kept > 0 for part in made.parts)) == (made.minimum, 3)
     assert_as_alone(backbone, world, budget=300)
-    held = kernels.kernels(backbone)
+    held = flex.kernels(backbone)
     assert str(held) == "flex attention"
     assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {(1024, 0), (1024, 1024)}
 
@@ -209,12 +207,12 @@ def test_scores_become_float64_on_the_host(tmp_path, kind):
 
 def test_apples_gpu_goes_over_kernels_only_with_a_torch_that_has_them(monkeypatch):
     for release, serves in (("2.12.1", False), ("2.13.0+cpu", True), ("3.0.0a0", True)):
-        kernels.has_metal.cache_clear()
+        flex.has_metal.cache_clear()
         monkeypatch.setattr(torch, "__version__", release)
-        assert kernels.serves(torch.device("mps")) == serves
-    kernels.has_metal.cache_clear()
-    assert kernels.serves(torch.device("cuda"))
-    assert not kernels.serves(torch.device("cpu"))
+        assert flex.serves(torch.device("mps")) == serves
+    flex.has_metal.cache_clear()
+    assert flex.serves(torch.device("cuda"))
+    assert not flex.serves(torch.device("cpu"))
 
 
 # Kernels that cannot be had
@@ -240,19 +238,19 @@ class Compiler:
 
 def test_small_blocks_where_the_first_do_not_compile(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
     compiler = Compiler(lambda rows, options: not options)
-    monkeypatch.setattr(kernels, "compiled", compiler)
+    monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("modernbert")
     assert_as_alone(backbone, world, 0, budget=1000)
     assert compiler.asked == [(1024, False), (1024, True), (1024, True)], "what failed once is not tried again"
     cause = "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
     assert noted(caplog) == [f"flex attention takes smaller blocks: {cause}"]
-    assert str(kernels.kernels(backbone)).startswith("flex attention in small blocks (no kernel for 1,024 rows")
+    assert str(flex.kernels(backbone)).startswith("flex attention in small blocks (no kernel for 1,024 rows")
 
 
 def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gpu, monkeypatch, caplog):
     """The same packs, the same scores: the model is not to blame."""
     compiler = Compiler(lambda rows, options: True)
-    monkeypatch.setattr(kernels, "compiled", compiler)
+    monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world, budget=1000)
     assert packing_support(backbone).packed
@@ -260,7 +258,7 @@ def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gp
     assert noted(caplog)[1].startswith(
         "attention goes run by run, which gives the same and takes longer: no kernel for 1,024 rows"
     )
-    assert str(kernels.kernels(backbone)).startswith("run by run (no kernel for 1,024 rows on cpu")
+    assert str(flex.kernels(backbone)).startswith("run by run (no kernel for 1,024 rows on cpu")
 
 
 def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
@@ -268,13 +266,13 @@ def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
 ):
     """The largest pack comes first, and fails; the smaller ones still have their kernel."""
     compiler = Compiler(lambda rows, options: rows > 1024)
-    monkeypatch.setattr(kernels, "compiled", compiler)
+    monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 1100)
     assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), budget=2000)
     assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
-    assert str(kernels.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
+    assert str(flex.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
     assert sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
 
 
@@ -283,10 +281,10 @@ def test_kernels_that_compute_something_else_are_not_used(load_backbone, world, 
         whole = COMPILED(kind, rows, {}, kept)
         return lambda *tensors: whole(*tensors).roll(1, dims=2)
 
-    monkeypatch.setattr(kernels, "compiled", wrong)
+    monkeypatch.setattr(flex, "compiled", wrong)
     backbone = load_backbone("llama")
     assert_as_alone(backbone, world)
-    assert str(kernels.kernels(backbone)).startswith("run by run (texts in a pack come out different")
+    assert str(flex.kernels(backbone)).startswith("run by run (texts in a pack come out different")
     assert len(noted(caplog)) == 1
 
 
@@ -294,7 +292,7 @@ def test_a_model_that_cannot_be_packed_is_not_blamed_on_the_kernels(load_backbon
     backbone = load_backbone("llama")
     backbone.layers[0].register_forward_hook(lambda layer, given, out: out + 0.5 * out.roll(1, dims=1))
     assert "different from texts alone" in packing_support(backbone).refused
-    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert str(flex.kernels(backbone)) == "flex attention"
     assert not noted(caplog)
 
 
@@ -314,11 +312,11 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_
 
         return run
 
-    monkeypatch.setattr(kernels, "compiled", compiled)
-    kernels.kernels(backbone).made.clear()
+    monkeypatch.setattr(flex, "compiled", compiled)
+    flex.kernels(backbone).made.clear()
     assert np.abs(scores(backbone, world, budget=1000) - reference).max() <= 1e-5 * reference.std()
     assert "out of memory at" in caplog.text
-    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert str(flex.kernels(backbone)) == "flex attention"
 
 
 # The limit on compilations
@@ -329,11 +327,11 @@ def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, 
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
-    monkeypatch.setattr(kernels, "BACKEND", counter)
+    monkeypatch.setattr(flex, "BACKEND", counter)
     backbone = load_backbone("gemma2", sliding_window=50)
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 700)
-    monkeypatch.setattr(flex, "SIZES", (512, 1024))
+    monkeypatch.setattr(planning, "SIZES", (512, 1024))
     with torch._dynamo.config.patch(recompile_limit=1):
         for model in (backbone, load_backbone("gemma2", sliding_window=50)):
             assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), budget=400)
@@ -348,7 +346,7 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
         made.append(COMPILED(kind, rows, options, kept))
         return made[-1]
 
-    monkeypatch.setattr(kernels, "compiled", compiled)
+    monkeypatch.setattr(flex, "compiled", compiled)
     backbone = load_backbone("llama")
     with torch._dynamo.config.patch(recompile_limit=1):
         assert_as_alone(backbone, world)
@@ -359,7 +357,7 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
             torch.use_deterministic_algorithms(False)
     assert len(made) == 2
     assert not noted(caplog)
-    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert str(flex.kernels(backbone)) == "flex attention"
 
 
 def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, monkeypatch):
@@ -367,10 +365,10 @@ def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, monkey
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
-    monkeypatch.setattr(kernels, "BACKEND", counter)
+    monkeypatch.setattr(flex, "BACKEND", counter)
     texts = [np.arange(900)]
     sent = upload(flex.tables(lay_out(pack(texts, [0], 1024)[0], texts), View(None, True)), torch.device("cpu"))
-    run = kernels.compiled(Kind(None, None, None), 1024, {})
+    run = flex.compiled(Kind(None, None, None), 1024, {})
     with torch.inference_mode():
         for heads in (2, 4, 2):
             run(*(torch.ones(1, heads, 1024, 8) for _ in range(3)), *flex.tables_of(sent, View(None, True)))
@@ -391,11 +389,11 @@ def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
         asked.append({type(one) for one in inputs})
         return lambda *given: (torch.empty_like(inputs[0]),)
 
-    monkeypatch.setattr(kernels, "BACKEND", compiler)
+    monkeypatch.setattr(flex, "BACKEND", compiler)
     for window, rows, heads in ((None, 1024, 2), (None, 4096, 2), (50, 1024, 2), (129, 1024, 4)):
         text, view = np.arange(rows), View(window, True)
         sent = upload(flex.tables(lay_out(pack([text], [0], rows)[0], [text]), view), torch.device("cpu"))
-        run = kernels.compiled(Kind(window, None, None), rows, {})
+        run = flex.compiled(Kind(window, None, None), rows, {})
         with torch.inference_mode():
             run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *flex.tables_of(sent, view))
     assert asked == [{torch.Tensor}] * 4, "a size that is not fixed would be an input too"
@@ -444,13 +442,6 @@ def test_the_budget_is_what_fits_beside_the_weights(billions, free, offloaded, b
     assert default_budget(config, torch.float32, torch.device("cpu"), free=None) == 4096
     # About 2 GB at 16,384 tokens for 8 B, and 4 for 70 B.
     assert 16384 * activation_bytes(config, torch.bfloat16) == pytest.approx({8: 2.2e9, 70: 4.4e9}[billions], rel=0.02)
-
-
-@pytest.mark.parametrize(("billions", "bytes_a_token"), [(8, 131072), (70, 327680)])
-def test_what_is_kept_of_a_long_prompt(billions, bytes_a_token):
-    """32 layers x 8 heads of 128 numbers, keys and values, 2 bytes each; 80 layers for 70 B."""
-    assert kept_bytes(llama_config(billions), torch.bfloat16) == bytes_a_token
-    assert kept_bytes(llama_config(billions), torch.float32) == 2 * bytes_a_token
 
 
 def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
@@ -509,7 +500,7 @@ def test_large_llamas_run_from_plan_to_states_with_one_copy_a_pack(as_on_a_gpu, 
 
         return run
 
-    monkeypatch.setattr(kernels, "compiled", compiled)
+    monkeypatch.setattr(flex, "compiled", compiled)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(llama_config(billions), dtype=torch.bfloat16).eval()
     packing = Packing(None, True, frozenset([View(None, True)]), half_differs=True)
@@ -536,7 +527,7 @@ def test_nothing_is_made_for_a_backward_pass(load_backbone, as_on_a_gpu):
     batch = next(hidden(backbone, [text], [np.array([31])], groups=[0]))
     assert batch.rows.is_inference()
     ones = (torch.ones(shape, dtype=torch.int32) for shape in ((1, 1, 1), (1, 1, 1, 1)))
-    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **kernels.only_forward_options())
+    mask = torch.nn.attention.flex_attention.BlockMask.from_kv_blocks(*ones, **flex.only_forward_options())
     assert mask.q_num_blocks is None
 
 
@@ -567,7 +558,7 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
             asked.append((device.type, non_blocking))
             return self.tensor
 
-    monkeypatch.setattr(transfers, "pinned", Buffer)
+    monkeypatch.setattr(memory, "pinned", Buffer)
     arrays = {
         "ids": np.arange(7)[None],
         ("view", "counts"): np.arange(3, dtype=np.int32)[None, None],
@@ -647,7 +638,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
     """The forward pass and the head of the next pack come before the last one's scores are waited for."""
     log = []
 
-    class Download(transfers.Download):
+    class Download(memory.Download):
         def __init__(self, tensor):
             super().__init__(tensor)
             self.overlaps = True
@@ -668,7 +659,7 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
     given = (prompts, answers) if kind != "letters" else (prompts, answers, answers[::-1])
     run = scorer.prefer if kind == "letters" else scorer
     expected = run(*given)
-    monkeypatch.setattr(transfers, "Download", Download)
+    monkeypatch.setattr(memory, "Download", Download)
     np.testing.assert_array_equal(run(*given), expected)
     packs = log.count("launch")
     assert packs >= 4
@@ -684,7 +675,7 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, 
 def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
     scorer = SimpleNamespace(backbone=load_backbone("llama"))
     assert packs(scorer)[:4] == ("packs", "pass", "texts with shared beginnings; flex attention", "")
-    monkeypatch.setattr(kernels, "compiled", Compiler(lambda rows, options: True))
+    monkeypatch.setattr(flex, "compiled", Compiler(lambda rows, options: True))
     scorer.backbone = load_backbone("llama", torch.bfloat16)
     _, status, found, remedy = packs(scorer)[:4]
     assert status == "warn"

@@ -5,8 +5,7 @@ import pytest
 from chat_templates import CLOCKS, FAILING, PUBLISHED, ThatDay
 
 from rmlab import toy
-from rmlab.inference.rendering import FORMATS, render
-from rmlab.inference.template import encode
+from rmlab.inference.template import FORMATS, encode, render
 from rmlab.tables import DataError
 
 CHAT = [

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from rmlab import toy
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
-from rmlab.inference.layout import lay_out
-from rmlab.inference.planning import CPU_BUDGET, WASTE, Pack, Packing, distinct, pack, pad, plan, trie_size
+from rmlab.inference.planning import CPU_BUDGET, WASTE, Pack, Packing, distinct, lay_out, pack, pad, plan, trie_size
 from rmlab.inference.template import encode
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")

@@ -10,13 +10,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from rmlab.inference import attention, flex, kernels, passes
+from rmlab.inference import attention, flex, passes
 from rmlab.inference.forward import hidden
-from rmlab.inference.layout import lay_out
+from rmlab.inference.memory import upload
 from rmlab.inference.packing import packing_support
 from rmlab.inference.passes import alone
-from rmlab.inference.planning import pack
-from rmlab.inference.transfers import upload
+from rmlab.inference.planning import lay_out, pack
 
 torch = pytest.importorskip("torch")
 
@@ -44,12 +43,12 @@ def a_pack(rng, causal, lengths=(300, 10, 100), alone=133):
     return lay_out(pack(texts, groups, 100_000)[0], texts)
 
 
-def assert_kernel_is_right(layout, kind, heads, size, options=kernels.OPTIONS):
+def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads)
     view = flex.View(kind.window, kind.causal)
     tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
-    held = kernels.Kernels()
+    held = flex.Kernels()
     with torch.inference_mode():
         found = held.attend(kind, query, key, value, tables)
         assert found is not None, held.trouble
@@ -77,14 +76,14 @@ def test_more_rows_than_the_first_size():
 
 
 def test_small_blocks(monkeypatch):
-    monkeypatch.setattr(kernels, "OPTIONS", kernels.OPTIONS[1:])
+    monkeypatch.setattr(flex, "OPTIONS", flex.OPTIONS[1:])
     assert_kernel_is_right(a_pack(np.random.default_rng(3), True), flex.Kind(None, None, None), (2, 1, 1), 64)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
 def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
     """From the upload to the states, as on a GPU."""
-    for module in (kernels, passes, "rmlab.inference.attention", "rmlab.inference.packing"):
+    for module in (flex, passes, "rmlab.inference.attention", "rmlab.inference.packing"):
         name = module if isinstance(module, str) else module.__name__
         monkeypatch.setattr(f"{name}.serves", lambda device: True)
     rng = np.random.default_rng(4)
@@ -97,6 +96,6 @@ def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architect
     found = torch.zeros(len(texts), backbone.config.hidden_size)
     for batch in hidden(backbone, texts, at, groups=[0, 0, 0, 1], budget=1024):
         found[batch.texts] = batch.stacked()[:, 0]
-    assert str(kernels.kernels(backbone)) == "flex attention"
+    assert str(flex.kernels(backbone)) == "flex attention"
     single = torch.cat([alone(backbone, text, where) for text, where in zip(texts, at, strict=True)])
     torch.testing.assert_close(found, single, rtol=0, atol=1e-5 * float(single.std()))

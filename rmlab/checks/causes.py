@@ -192,8 +192,7 @@ def _other_texts(
     model: Classifier, rows: pd.DataFrame, tokenizers: Sequence["PreTrainedTokenizerBase"]
 ) -> Iterator[tuple[str, str, Ids]]:
     """The texts without a template, in ChatML, and as other tokenizers write them."""
-    from rmlab.inference.rendering import FORMATS
-    from rmlab.inference.template import encode
+    from rmlab.inference.template import FORMATS, encode
     from rmlab.toy.models import CHAT_TEMPLATES
 
     tokenizer = model.tokenizer

@@ -74,7 +74,7 @@ def memory_need(scorer: LocalModel) -> tuple[float, float]:
 
     An implicit reward adds its chunk of logits, and its second model if both stay.
     """
-    from rmlab.inference.budget import activation_bytes, default_budget, free_memory
+    from rmlab.inference.memory import activation_bytes, default_budget, free_memory
 
     config = scorer.checkpoints[0].config
     budget = scorer.run_options["budget"]

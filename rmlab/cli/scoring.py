@@ -144,8 +144,7 @@ def plan(
 
     from rmlab.inference.planning import CPU_BUDGET, Packing
     from rmlab.inference.planning import plan as plan_passes
-    from rmlab.inference.rendering import read_template
-    from rmlab.inference.template import encode
+    from rmlab.inference.template import encode, read_template
     from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
     from rmlab.scorers.checkpoints.loading import require_score
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer

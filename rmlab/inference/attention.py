@@ -2,10 +2,10 @@
 
 In a decoder it sees the tokens before it on its text's path, in an encoder all of its text. One function is registered
 with transformers' AttentionInterface; a model uses it for the length of one forward pass and is otherwise as it was.
-On a GPU it is flex attention over a block mask (kernels.py, flex.py). Elsewhere, and where no kernel can be had:
+On a GPU it is flex attention over a block mask (flex.py). Elsewhere, and where no kernel can be had:
 
 A decoder in float32 on a CPU goes segment by segment. A run sees itself, as any text does. What it sees of earlier runs
-are whole segments (layout.py), and all rows behind a segment up to the end of its subtree see all of it: one call
+are whole segments (planning.py), and all rows behind a segment up to the end of its subtree see all of it: one call
 without a mask serves them all, whatever texts they belong to. The two results of a row are joined by the logarithms of
 their sums, as FlashAttention (arXiv 2205.14135) joins blocks of keys.
 
@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmlab.inference import flex
-from rmlab.inference.flex import Kind, View
-from rmlab.inference.kernels import Kernels, kernels, serves
-from rmlab.inference.layout import Layout, Run
-from rmlab.inference.planning import Ints
-from rmlab.inference.transfers import upload
+from rmlab.inference.flex import Kernels, Kind, View, kernels, serves
+from rmlab.inference.memory import upload
+from rmlab.inference.planning import Ints, Layout, Run
 
 if TYPE_CHECKING:
     import torch

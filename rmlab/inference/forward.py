@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmlab.inference.attention import Kept
-from rmlab.inference.budget import model_budget, until_it_fits
-from rmlab.inference.layout import lay_out
+from rmlab.inference.memory import model_budget, until_it_fits, upload
 from rmlab.inference.packing import packing_support, supports_prefix_cache
 from rmlab.inference.passes import packed_rows, padded_rows, position_scales
-from rmlab.inference.planning import FILL, Groups, Ints, Pack, Packing, Padded, Texts, cut, plan
-from rmlab.inference.transfers import upload
+from rmlab.inference.planning import FILL, Groups, Ints, Pack, Packing, Padded, Texts, cut, lay_out, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +61,7 @@ def hidden(
 
     `backbone`: a transformers base model (what AutoModel gives). `sequences[i]`: token ids of text i; `reads[i]`:
     positions in it; `groups[i]`: its prompt number. `budget`: tokens at once, by default what suits the device and the
-    model (budget.py); running out of memory halves it. The largest part comes first, so that a budget that is too large
+    model (memory.py); running out of memory halves it. The largest part comes first, so that a budget that is too large
     shows at once. On a GPU a batch is given out while it is still computed: launch what follows before reading it.
     Raises ValueError for an empty sequence or a position outside it.
     """

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, Kept
-from rmlab.inference.budget import out_of_memory
-from rmlab.inference.kernels import kernels, serves
-from rmlab.inference.layout import Run, lay_out
+from rmlab.inference.flex import kernels, serves
+from rmlab.inference.memory import out_of_memory
 from rmlab.inference.passes import accepts, alone, packed_rows, padded_rows
-from rmlab.inference.planning import Groups, Ints, Packing, Texts, Tokens, pack
+from rmlab.inference.planning import Groups, Ints, Packing, Run, Texts, Tokens, lay_out, pack
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.attention import Call, Kept, paths
-from rmlab.inference.budget import offloaded
-from rmlab.inference.flex import View, filled, tables
-from rmlab.inference.kernels import kernels, serves
-from rmlab.inference.layout import Layout
-from rmlab.inference.planning import Ints, Texts, Tokens
-from rmlab.inference.transfers import upload
+from rmlab.inference.flex import View, kernels, serves, tables
+from rmlab.inference.memory import offloaded, upload
+from rmlab.inference.planning import Ints, Layout, Texts, Tokens, filled
 
 if TYPE_CHECKING:
     from torch import Tensor

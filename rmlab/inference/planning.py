@@ -1,18 +1,20 @@
 """The order in which texts go through a model: packs of tries, packs of whole texts, or padded batches.
 
 Texts of a prompt are sorted, so that each text shares most with the one before it. A text then needs rows only for the
-tokens that it does not share; layout.py writes these rows out.
+tokens that it does not share: its run. The rows of a pack are the runs of its texts, one behind the other, and the path
+of a text is the rows that spell it.
 
 A prompt whose trie is larger than a pack may be is cut anywhere, also within a text. Depth first, all that the rows
 behind a cut still see of those before it is one path, the beginning of the text that stands at the cut: its keys and
-values are kept for the next pack (attention.py). All functions are pure and know only numpy.
+values are kept for the next pack (attention.py), where they come first. All functions are pure and know only numpy.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,10 @@ FILL = {"cpu": 1024}
 
 WASTE = 0.01
 """A batch holds at most this share of padding by default."""
+
+# Powers of four, from 1,024.
+SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
+"""Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]
@@ -108,7 +114,7 @@ class Plan:
 
     `tokens`: tokens forwarded, padding included. `minimum`: the fewest that give the same states: the nodes of one trie
     per prompt for a decoder's packs, else the tokens of the distinct texts. `kept`: the most tokens whose keys and
-    values are kept at once, for prompts larger than the budget (`budget.kept_bytes` says what one takes).
+    values are kept at once, for prompts larger than the budget.
     """
 
     parts: list[Pack | Padded]
@@ -190,7 +196,8 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padde
     >>> [(part.texts.tolist(), part.tokens) for part in pad([3, 5, 3], budget=8)]
     [([1], 5), ([0, 2], 6)]
     """
-    _check_budget(budget)
+    if budget < 1:
+        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     sizes = np.asarray(lengths, np.intp)
     # Longest first: if memory runs out, it does so at once.
     order = np.argsort(-sizes, kind="stable")
@@ -221,20 +228,12 @@ def distinct(sequences: Texts) -> tuple[Ints, Ints]:
 
 
 def trie_size(sequences: Texts, groups: Groups) -> int:
-    """The fewest tokens that give every text of each group its path: the nodes of one trie per group."""
-    return int(own_tokens(sequences, groups).sum())
+    """The fewest tokens that give every text of each group its path: the nodes of one trie per group.
 
-
-def own_tokens(sequences: Texts, groups: Groups) -> Ints:
-    """How many tokens each text has that it shares with no text sorted before it in its group; together `trie_size`.
-
-    >>> own_tokens([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0]).tolist()
-    [3, 2]
+    >>> trie_size([np.array([1, 2, 3]), np.array([1, 2, 4, 5])], [0, 0])
+    5
     """
-    counts = np.zeros(len(sequences), np.intp)
-    for texts, lengths, shared in _sorted_groups(sequences, groups):
-        counts[texts] = lengths - shared
-    return counts
+    return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
 
 
 def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = None, keeps: bool = True) -> list[Pack]:
@@ -246,7 +245,8 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
     single text that is longer than the budget is then a pack of its own. Other prompts are put together up to `fill`
     tokens, by default the budget.
     """
-    _check_budget(budget)
+    if budget < 1:
+        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
     whole: list[Pack] = []  # prompts that fit into a pack
     prompts: list[list[Pack]] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
@@ -261,11 +261,6 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
         prompts.append([Pack(texts, shared, sum(piece.tokens for piece in pieces))])
     # The largest first, so that a budget that is too large shows at once; a prompt's packs stay together.
     return [part for packs in sorted(prompts, key=lambda packs: -packs[0].tokens) for part in packs]
-
-
-def _check_budget(budget: int) -> None:
-    if budget < 1:
-        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
 
 
 def _sorted_groups(sequences: Texts, groups: Groups) -> Iterator[tuple[Ints, Ints, Ints]]:
@@ -321,3 +316,155 @@ def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
             bins.append([piece])
         insort(room, (left - piece.tokens, number))
     return bins
+
+
+def filled(rows: int) -> int:
+    """The number of rows that a pack is filled up to: 1,024, 4,096, 16,384 and so on.
+
+    Filling costs memory for queries, keys and values, and next to no time: filled blocks meet no other block.
+
+    >>> filled(700), filled(1024), filled(16000)
+    (1024, 1024, 16384)
+    """
+    return SIZES[bisect_left(SIZES, rows)]
+
+
+class Run(NamedTuple):
+    """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them."""
+
+    start: int
+    stop: int
+    before: tuple[tuple[int, int], ...]
+
+    @property
+    def offset(self) -> int:
+        """How many tokens of the text come before the run."""
+        return sum(stop - start for start, stop in self.before)
+
+
+class Segment(NamedTuple):
+    """The rows start..stop of one run, all of which are seen by each of the rows first..end of later runs."""
+
+    start: int
+    stop: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
+
+    `runs`: one per text. `ends[r]`: the first row behind r whose text does not go through r, so that row q sees row k
+    exactly when k <= q < ends[k]. Rows behind the last run, if any, only fill up: they see themselves. The first `kept`
+    rows were forwarded by the pack before; `keep`: as of the pack.
+    """
+
+    ids: Ints
+    positions: Ints
+    runs: list[Run]
+    ends: Ints
+    kept: int = 0
+    keep: int = 0
+
+    @property
+    def forwarded(self) -> int:
+        """How many rows go through the model."""
+        return len(self.ids) - self.kept
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """What rows see of runs before their own."""
+        segments = []
+        # Rows whose subtrees end at one row are seen by the same later rows: a stretch between two edges is one
+        # segment.
+        edges = np.flatnonzero(np.diff(self.ends)) + 1
+        # Kept rows are looked at like a run.
+        for begin, behind in [(0, self.kept), *((run.start, run.stop) for run in self.runs)]:
+            inside = edges[np.searchsorted(edges, begin, "right") : np.searchsorted(edges, behind, "left")].tolist()
+            for start, stop in pairwise([begin, *inside, behind]):
+                # From the end of the run to the end of the subtree: rows inside the run are its own, causal part.
+                end = int(self.ends[start]) if stop > start else 0
+                if end > behind:
+                    segments.append(Segment(start, stop, behind, end))
+        return segments
+
+    @cached_property
+    def carried(self) -> list[tuple[int, int]]:
+        """The slices of rows that the next pack goes on from: the first `keep` tokens of the last text."""
+        slices, left = [], self.keep
+        for first, last in self._slices(len(self.runs) - 1):
+            if left > 0:
+                slices.append((first, min(last, first + left)))
+            left -= last - first  # the path's slices in order, until `keep` tokens are there
+        return slices
+
+    def _slices(self, text: int) -> tuple[tuple[int, int], ...]:
+        start, stop, before = self.runs[text]
+        return *before, (start, stop)
+
+    def path(self, text: int) -> Ints:
+        """The rows that spell the text, in order."""
+        return np.concatenate([np.arange(first, last) for first, last in self._slices(text)])
+
+    def rows(self, texts: Ints, positions: Ints) -> Ints:
+        """The row of each position of a text, given as two arrays of one length."""
+        offsets = np.array([run.offset for run in self.runs])[texts]
+        # Right for positions in the text's own run.
+        rows: Ints = positions - offsets + np.array([run.start for run in self.runs])[texts]
+        # Most heads read behind what texts share, where no path need be written out.
+        is_shared = positions < offsets
+        for text in set(texts[is_shared].tolist()):
+            cells = is_shared & (texts == text)
+            rows[cells] = self.path(text)[positions[cells]]
+        return rows
+
+    def filled(self, rows: int) -> "Layout":
+        """The same with rows behind the last that fill it up to `rows` forwarded ones, each a text of one token."""
+        if rows == self.forwarded:
+            return self
+        filling = np.zeros(rows - self.forwarded, np.intp)
+        ids, positions = (np.concatenate([values, filling]) for values in (self.ids, self.positions))
+        # Each filling row ends behind itself.
+        ends = np.concatenate([self.ends, np.arange(len(self.ids), len(ids)) + 1])
+        return replace(self, ids=ids, positions=positions, ends=ends)
+
+
+def lay_out(part: Pack, sequences: Texts) -> Layout:
+    """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
+    pieces = [sequences[text][begin:] for text, begin in zip(part.texts, part.shared, strict=True)]
+    if part.cut:
+        pieces[-1] = pieces[-1][: part.keep - part.shared[-1]]
+    lengths = np.array([len(piece) for piece in pieces], np.intp)
+    stops = part.kept + np.cumsum(lengths)
+    ids = np.concatenate([sequences[part.texts[0]][: part.kept], *pieces]).astype(np.intp, copy=False)
+    positions = np.arange(part.kept + part.tokens)
+    # A row's position is its distance from the run's start plus what the text shares.
+    positions[part.kept :] -= np.repeat(stops - lengths - part.shared, lengths)
+    return Layout(ids, positions, *_runs(part, stops.tolist()), part.kept, part.keep)
+
+
+def _runs(part: Pack, stops: list[int]) -> tuple[list[Run], Ints]:
+    """Each text's run, which ends at its number of `stops`, and where each row's subtree ends."""
+    rows = part.kept + part.tokens
+    ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
+    runs: list[Run] = []
+    path = [(0, part.kept)] if part.kept else []
+    start = n_spelled = part.kept  # where the next run begins; how many rows are on the path
+    for stop, shared in zip(stops, part.shared.tolist(), strict=True):
+        # From the back: rows that are not shared are on no later text's path, so their subtrees end here.
+        while n_spelled > shared:
+            first, last = path.pop()
+            cut_row = max(last - (n_spelled - shared), first)
+            ends[cut_row:last] = start
+            n_spelled -= last - cut_row
+            if cut_row > first:
+                path.append((first, cut_row))
+        runs.append(Run(start, stop, tuple(path)))
+        # A run that goes on where the path ends makes that slice longer: few slices, few copies.
+        if path and path[-1][1] == start:
+            path[-1] = (path[-1][0], stop)
+        elif stop > start:
+            path.append((start, stop))
+        start, n_spelled = stop, shared + stop - start
+    return runs, ends

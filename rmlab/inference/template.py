@@ -5,15 +5,18 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, cast
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.planning import common_length
-from rmlab.inference.rendering import choose_template, pinned_date, read_template, render
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +30,79 @@ Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+DATE = "26 Jul 2024"
+"""The day that templates read instead of the clock, at midnight: the default of Llama's templates."""
+
+_CLOCK = SimpleNamespace(now=lambda: datetime.strptime(DATE, "%d %b %Y"))
+
+_lock = Lock()
+
+_SYSTEM = (
+    "{% if messages and messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}"
+    "{% set turns = messages[1:] %}{% else %}{% set system = '' %}{% set turns = messages %}{% endif %}"
+)
+"""Takes a system message off the front: `system` ('' without one) and `turns`."""
+
+
+def _lines(user: str, assistant: str, after: str, *, between: str = "", start: str = "{{ system }}") -> str:
+    """A format that writes `role between content after` for every turn, behind `start`."""
+    # "\\n" is a line break to Jinja, which reads it inside a string of its own.
+    return (
+        _SYSTEM + start + "{% for m in turns %}"
+        "{{ ('" + user + "' if m['role'] == 'user' else '" + assistant + "') + '" + between + "' + m['content']"
+        " + '" + after + "' }}{% endfor %}{% if add_generation_prompt %}{{ '" + assistant + between + "' }}{% endif %}"
+    )
+
+
+def _brackets(opening: str, closing: str) -> str:
+    """A format of [INST] and [/INST]; `opening`: what the first turn opens with where there is a system message."""
+    return (
+        # The system message stands inside the first user's turn.
+        _SYSTEM + "{% for m in turns %}{% if loop.first %}"
+        "{{ (" + opening + " if system else '[INST] ') + m['content'] + ' ' }}"
+        "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' ' }}"
+        "{% else %}{{ '[/INST] ' + m['content'] + '" + closing + "' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '[/INST]' }}{% endif %}"
+    )
+
+
+_VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user\\'s questions."
+)
+
+FORMATS = {
+    "raw": "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    "tulu": _lines("<|user|>", "<|assistant|>", "\\n", between="\\n", start="{{ system + ('\\n' if system else '') }}"),
+    "open-instruct": (
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
+        "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% if not loop.last %}{{ '\n' }}{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '\n<|assistant|>\n' }}{% endif %}"
+    ),
+    "vicuna": (
+        _SYSTEM + "{{ (system or '" + _VICUNA + "') + ' ' }}{% for m in turns %}"
+        "{% if m['role'] == 'user' %}{{ 'USER: ' + m['content'] + ' ' }}"
+        "{% else %}{{ 'ASSISTANT: ' + m['content'] + '</s>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+    ),
+    "zephyr": _lines(
+        "<|user|>", "<|assistant|>", "</s>\\n", between="\\n", start="{{ '<|system|>\\n' + system + '</s>\\n' }}"
+    ),
+    "llama-2": _brackets("'[INST] <<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n'", " </s><s>"),
+    "mistral": _brackets("'[INST] ' + system + '\\n'", "</s>"),
+    "oasst": _lines("<|prompter|>", "<|assistant|>", "<|endoftext|>"),
+    "pku-align": _lines("USER: ", "ASSISTANT: ", " ", start="{{ (system or 'BEGINNING OF CONVERSATION:') + ' ' }}"),
+    "ziya": _lines("Human: ", "Assistant: ", "\\n\\n", start="{{ system + '\\n\\n' }}"),
+    "openbmb": _lines("User: ", "Assistant: ", "\\n\\n"),
+}
+"""The formats exactly as FastChat and the benchmarks' runners write them, the names of special tokens included.
+
+raw: the contents one behind the other, or as two segments where the tokenizer has a separator token, as encoders do.
+vicuna, oasst: FastChat's `vicuna_v1.1` and `oasst_pythia`. zephyr: opens with an empty system turn where there is none.
+llama-2: closes every answer with `</s><s>`. pku-align: Beaver. openbmb: UltraRM. open-instruct: what tulu models were
+trained on, with the tokenizer's end token behind an answer and no line break after the last one.
+"""
 
 
 @dataclass(frozen=True)
@@ -128,7 +204,12 @@ def encode(
         too long, and options that do not exist.
     """
     _check_options(max_length, truncate, convention)
-    _check_texts(prompts, responses)
+    if len(prompts) != len(responses):
+        raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; give one prompt per response")
+    empty = [i for i, text in enumerate(responses) if not text.strip()]
+    if empty:
+        raise DataError(f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; fill them in")
+    require_unicode(prompts, responses)
     source, jinja = choose_template(tokenizer, read_template(template))
     # In front of messages stands a "\0", so that a prompt that is itself JSON never passes for messages.
     keys = [prompt if isinstance(prompt, str) else "\0" + json.dumps(prompt, sort_keys=True) for prompt in prompts]
@@ -176,15 +257,6 @@ def _check_options(max_length: int | None, truncate: str | None, convention: str
         raise DataError(f"truncate={truncate!r} without max_length; give the model's window in tokens")
 
 
-def _check_texts(prompts: Sequence[Prompt], responses: Sequence[str]) -> None:
-    if len(prompts) != len(responses):
-        raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; give one prompt per response")
-    empty = [i for i, text in enumerate(responses) if not text.strip()]
-    if empty:
-        raise DataError(f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; fill them in")
-    require_unicode(prompts, responses)
-
-
 def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Sequence[str]) -> None:
     """Raise DataError for texts with half a surrogate pair, which no tokenizer can write."""
     for number, row in enumerate(zip(prompts, *answers, strict=True)):
@@ -216,24 +288,21 @@ def _tokenise(
     if not texts:
         return []
     encoding = call(tokenizer, texts, add_special_tokens=add_special_tokens)
-    if tokenizer.is_fast:
-        first = [_token_at(encoding, i, start, len(texts[i])) for i, start in enumerate(starts)]
-    else:
-        # A slow tokenizer cannot say where a token stands; the ids of text and beginning part where the response
-        # begins.
+    rows = [np.array(ids, np.int32) for ids in encoding["input_ids"]]
+    if not tokenizer.is_fast:
+        # It cannot say where a token stands; the ids of text and beginning part where the response begins.
         beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
-        begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)["input_ids"]
-        first = [common_length(*map(np.array, pair)) for pair in zip(begun, encoding["input_ids"], strict=True)]
-    return [_Text(np.array(ids, np.int32), start) for ids, start in zip(encoding["input_ids"], first, strict=True)]
-
-
-def _token_at(encoding: "BatchEncoding", text: int, start: int, stop: int) -> int:
-    # White space before a word may belong to no token of its own.
-    tokens = (encoding.char_to_token(text, character) for character in range(start, stop))
-    token = next((token for token in tokens if token is not None), None)
-    if token is None:
-        raise DataError(f"response {text} has no token; it cannot be scored")
-    return int(token)
+        openings = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)["input_ids"]
+        return [_Text(ids, common_length(np.array(part), ids)) for ids, part in zip(rows, openings, strict=True)]
+    tokenised = []
+    for i, (ids, start) in enumerate(zip(rows, starts, strict=True)):
+        # White space before a word may belong to no token of its own.
+        tokens = (encoding.char_to_token(i, character) for character in range(start, len(texts[i])))
+        first = next((token for token in tokens if token is not None), None)
+        if first is None:
+            raise DataError(f"response {i} has no token; it cannot be scored")
+        tokenised.append(_Text(ids, first))
+    return tokenised
 
 
 def _with_special_tokens(
@@ -281,18 +350,19 @@ def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: boo
 
 def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> list[_Text]:
     """Texts of at most `max_length` tokens; the others are refused or cut."""
-    if max_length is None:
-        return texts
     lengths = np.array([len(text.ids) for text in texts])
-    n_long = int((lengths > max_length).sum())
-    if n_long and truncate is None:
-        longest = f"the longest is text {lengths.argmax()} with {lengths.max()}"
-        too_long = f"{n_long} of {len(texts)} texts are longer than max_length={max_length} tokens; {longest}"
-        raise DataError(f"{too_long}; pass truncate='left' (keeps the answer) or 'right'")
+    if max_length is None or not (lengths > max_length).any():
+        return texts
+    if truncate is None:
+        raise DataError(
+            f"{(lengths > max_length).sum()} of {len(texts)} texts are longer than max_length={max_length} tokens; the "
+            f"longest is text {lengths.argmax()} with {lengths.max()}; pass truncate='left', which keeps the answer, "
+            "or 'right'"
+        )
     return [_cut(text, max_length, truncate) if len(text.ids) > max_length else text for text in texts]
 
 
-def _cut(text: _Text, length: int, truncate: str | None) -> _Text:
+def _cut(text: _Text, length: int, truncate: str) -> _Text:
     """The text without tokens at one of its ends; the special tokens around it stay, as encoders are read there."""
     n_cut = len(text.ids) - length
     if truncate == "left":
@@ -301,8 +371,10 @@ def _cut(text: _Text, length: int, truncate: str | None) -> _Text:
     else:
         first, start = length - text.closing, text.start
         if start >= first:
-            at = f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {start}"
-            raise DataError(f"{at}; use truncate='left' or a larger max_length")
+            raise DataError(
+                f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {start}; use "
+                "truncate='left' or a larger max_length"
+            )
     return replace(text, ids=np.delete(text.ids, slice(first, first + n_cut)), start=start, is_cut=True)
 
 
@@ -380,3 +452,74 @@ def _as_reward_bench_dpo(tokenizer: "PreTrainedTokenizerBase", prompts: list[str
         start = len(prompt) if prompt == ids[: len(prompt)] else len(prompt) - 1
         rows.append(_Text(np.array([eos if bos is None else bos, *ids, eos], np.int32), start + 1, opening=1))
     return rows
+
+
+def read_template(template: str | Path | None) -> str | None:
+    """A name of FORMATS, or the text of a template given as Jinja or as a file; None stays None.
+
+    Raises DataError for everything else.
+    """
+    if template is None:
+        return None
+    # A text that holds no braces is a path; a template without any would write the same for every conversation.
+    text = str(template)
+    if template in FORMATS or (not isinstance(template, Path) and ("{{" in text or "{%" in text)):
+        return text
+    try:
+        return Path(template).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"template={text[:60]!r}; {nearest(text, list(FORMATS))}; or a Jinja template, or a file that holds one; "
+            "None takes the tokenizer's own"
+        ) from error
+
+
+def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> tuple[str, str]:
+    """Where the template comes from ("tokenizer", a name, or "given"), and its text."""
+    if template is not None:
+        return (template, FORMATS[template]) if template in FORMATS else ("given", template)
+    try:
+        jinja = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    except ValueError:  # several templates, none of them the default
+        jinja = ""
+    if not jinja:
+        raise DataError(
+            f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template, or several "
+            "and no default; say in which format the model was trained: "
+            f"template={' | '.join(map(repr, FORMATS))}, a Jinja template, or a file that holds one"
+        )
+    return "tokenizer", str(jinja)
+
+
+def pinned_date(jinja: str) -> str | None:
+    """DATE where the template asks for today's date, which it gets instead; None where it does not ask."""
+    return DATE if "strftime_now" in jinja else None
+
+
+def render(
+    tokenizer: "PreTrainedTokenizerBase", jinja: str, conversations: list[list[dict[str, str]]], *, header: bool
+) -> list[str]:
+    """Each conversation as text; `header`: with the beginning of the assistant's answer.
+
+    Every template reads DATE instead of the clock. Raises DataError where it refuses a conversation or fails.
+    """
+    from jinja2 import TemplateError
+
+    texts = []
+    # transformers hands templates plain data only, so no function of ours can take the clock's place among its options.
+    with _lock, patch("transformers.utils.chat_template_utils.datetime", _CLOCK):
+        # One by one, not as a batch: a refusal then names its conversation.
+        for number, conversation in enumerate(conversations):
+            try:
+                text = tokenizer.apply_chat_template(
+                    conversation, chat_template=jinja, tokenize=False, add_generation_prompt=header
+                )
+            except Exception as error:  # a template is somebody's program: it may raise whatever it likes
+                verb = "refuses" if isinstance(error, TemplateError) else "fails on"
+                raise DataError(
+                    f"the chat template {verb} conversation {number} with roles {[m['role'] for m in conversation]} "
+                    f"({type(error).__name__}: {str(error)[:200]}); bring its messages into the form that the model "
+                    "knows, or give the template that was published with it"
+                ) from error
+            texts.append(cast(str, text))  # `tokenize=False` gives this one of the kinds that its annotation names
+    return texts

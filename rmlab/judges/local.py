@@ -72,7 +72,7 @@ class Local(Respondent):
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
-        from rmlab.inference.rendering import pinned_date
+        from rmlab.inference.template import pinned_date
 
         return {
             "model": self.checkpoint.name,
@@ -109,8 +109,7 @@ class Local(Respondent):
 
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template; raise DataError where they do not fit with an answer."""
-        from rmlab.inference.rendering import render
-        from rmlab.inference.template import call
+        from rmlab.inference.template import call, render
         from rmlab.scorers.models.backbone import window
 
         (text,) = render(self.tokenizer, self._chat_template, [question.messages], header=True)
@@ -127,7 +126,7 @@ class Local(Respondent):
 
     @cached_property
     def _chat_template(self) -> str:
-        from rmlab.inference.rendering import choose_template
+        from rmlab.inference.template import choose_template
 
         return choose_template(self.tokenizer, None)[1]
 

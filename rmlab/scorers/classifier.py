@@ -238,8 +238,7 @@ class Classifier(LocalScorer):
     @cached_property
     def _header(self) -> tuple[list[int], list[int]]:
         """The tokens with which the template closes the user's turn, and those with which it opens an answer."""
-        from rmlab.inference.rendering import choose_template, render
-        from rmlab.inference.template import call
+        from rmlab.inference.template import call, choose_template, render
 
         jinja = choose_template(self.tokenizer, None)[1]
         chat = [[{"role": "user", "content": _SENTINEL}]]

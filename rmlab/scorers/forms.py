@@ -171,8 +171,7 @@ def _clip(ids: list[int], longest: int, n_opening: int | None) -> list[int]:
 
 def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> "Encoded":
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
-    from rmlab.inference.rendering import choose_template, pinned_date, render
-    from rmlab.inference.template import call
+    from rmlab.inference.template import call, choose_template, pinned_date, render
 
     if not tokenizer.chat_template:
         raise DataError(

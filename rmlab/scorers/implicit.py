@@ -144,7 +144,7 @@ class LanguageModel(LocalScorer):
         """
         import torch
 
-        from rmlab.inference.transfers import upload
+        from rmlab.inference.memory import upload
 
         vocabulary = self._load()[1]
         targets = np.concatenate([prepared.ids[text][int(prepared.response_start[text]) :] for text in numbers])

@@ -72,7 +72,7 @@ class LocalModel(Scorer):
     """Members that hold weights or depend on their number type."""
 
     def __init__(self, checkpoints: list[Checkpoint], **options: Unpack[LocalOptions]) -> None:
-        from rmlab.inference.rendering import read_template
+        from rmlab.inference.template import read_template
         from rmlab.scorers.models import backbone
 
         if options.get("truncate") not in (None, "left", "right"):
@@ -135,8 +135,8 @@ class LocalModel(Scorer):
     def forward(self, prepared: "Encoded", numbers: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
         from rmlab.inference.forward import hidden
+        from rmlab.inference.memory import read_late
         from rmlab.inference.packing import how_packed
-        from rmlab.inference.transfers import read_late
 
         numbers = np.asarray(numbers, np.intp)
         if not len(numbers):

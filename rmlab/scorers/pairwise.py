@@ -174,9 +174,8 @@ class Pairwise(LocalModel, PairScorer):
         """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens."""
         import torch
 
-        from rmlab.inference.budget import until_it_fits
+        from rmlab.inference.memory import read_late, until_it_fits
         from rmlab.inference.planning import Padded, pad
-        from rmlab.inference.transfers import read_late
 
         (model, head), numbers = self.parts, np.asarray(numbers, np.intp)
 

@@ -1,22 +1,31 @@
-"""How many tokens go through a model at once: as many as keep a GPU busy and fit beside the weights.
+"""The device's memory: how many tokens go through a model at once, and copies between host and device.
 
-Where memory runs out all the same, the part that did not fit is cut in half, and the run goes on.
+A budget keeps a GPU busy and fits beside the weights. Where memory runs out all the same, the part that did not fit is
+cut in half, and the run goes on.
+
+A GPU works through what it is given in order, while the host goes on. A copy that the host waits for empties that
+queue: the GPU then idles for as long as the host takes to prepare the next pack. So everything a pack needs goes up in
+one copy from pinned memory, which the host does not wait for, and a result is waited for one pack later.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rmlab.inference.flex import SIZES
-from rmlab.inference.planning import CPU_BUDGET, Ints, Pack, Padded
+from rmlab.inference.planning import CPU_BUDGET, SIZES, Ints, Pack, Padded
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel
 
+Key = TypeVar("Key")
+Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 Part = TypeVar("Part", bound=Pack | Padded)
 
@@ -33,6 +42,8 @@ _MESSAGES = re.compile("can't allocate memory|out of memory|hipErrorOutOfMemory|
 """How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and kernels raise other errors."""
 
 _log = logging.getLogger(__name__)
+
+_ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
 
 def model_budget(backbone: "PreTrainedModel") -> int:
@@ -70,17 +81,6 @@ def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     # Four times the hidden size is the usual width where a configuration does not say (Vaswani and others 2017).
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
-
-
-def kept_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
-    """Bytes of keys and values for each token of a prompt that is larger than the budget: 131 kB for a Llama of 8 B.
-
-    `plan(...).kept` says how many tokens are kept at once.
-    """
-    text = config.get_text_config()
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return float(2 * text.num_hidden_layers * heads * size * dtype.itemsize)  # 2: keys and values
 
 
 def free_memory(device: "torch.device") -> float | None:
@@ -156,3 +156,87 @@ def _free_caches() -> None:
     torch.cuda.empty_cache()  # does nothing where there is no GPU
     if torch.backends.mps.is_available():
         torch.mps.empty_cache()
+
+
+def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -> "dict[Name, torch.Tensor]":
+    """The arrays on the device by name, in one copy that the host does not wait for.
+
+    >>> import torch
+    >>> sent = upload({"ids": np.arange(3), "mask": np.ones((2, 2), np.int32)}, torch.device("cpu"))
+    >>> sent["ids"].tolist(), sent["mask"].dtype
+    ([0, 1, 2], torch.int32)
+    """
+    import torch
+
+    if device.type == "cpu":
+        return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in arrays.items()}
+    # Rounded up to where the next array may begin.
+    starts = [0, *accumulate(-(-values.nbytes // _ALIGNED) * _ALIGNED for values in arrays.values())]
+    size = starts.pop()
+    # From memory that is not pinned torch waits for the copy, and for all that was queued before it. Only CUDA pins.
+    pins = device.type == "cuda"
+    buffer = pinned(size) if pins else torch.empty(size, dtype=torch.uint8)
+    memory = buffer.numpy()
+    # All arrays in one buffer, of which the tensors on the device are views.
+    for start, values in zip(starts, arrays.values(), strict=True):
+        np.ndarray(values.shape, values.dtype, memory, start)[...] = values
+    sent = buffer.to(device, non_blocking=pins)
+    return {
+        name: sent[start : start + values.nbytes].view(getattr(torch, values.dtype.name)).view(values.shape)
+        for start, (name, values) in zip(starts, arrays.items(), strict=True)
+    }
+
+
+def read_late(launched: "Iterable[tuple[Key, torch.Tensor]]") -> Iterator[tuple[Key, NDArray[np.float64]]]:
+    """Each tensor as float64 numbers, in order; on a CUDA GPU each is waited for only after the next was launched.
+
+    `launched`: gives a key and a tensor per pack, as soon as the pack's work is queued. Where launching fails, the
+    result before it is still handed out before the error goes on.
+    """
+    waiting: deque[tuple[Key, Download]] = deque()
+    try:
+        for key, tensor in launched:
+            started = Download(tensor)
+            waiting.append((key, started))
+            # One pack may be on its way while the next is launched; without background copies nothing is gained by
+            # holding it back.
+            while len(waiting) > (1 if started.overlaps else 0):
+                first, download = waiting.popleft()
+                yield first, download.read()
+    except Exception:
+        yield from ((key, download.read()) for key, download in waiting)
+        raise
+    yield from ((key, download.read()) for key, download in waiting)
+
+
+class Download:
+    """One tensor on its way to the host.
+
+    Only CUDA (and ROCm, which has its name) copies in the background. On Apple's GPU a copy that is not waited for
+    would need memory that torch does not pin there.
+    """
+
+    def __init__(self, tensor: "torch.Tensor") -> None:
+        import torch
+
+        self.overlaps = tensor.device.type == "cuda"
+        self.tensor = tensor.to("cpu", non_blocking=self.overlaps)
+        self.event = None
+        if self.overlaps:
+            self.event = torch.cuda.Event()
+            # Behind the copy on the same stream: when the event has come, so have the numbers.
+            self.event.record(torch.cuda.current_stream(tensor.device))
+
+    def read(self) -> NDArray[np.float64]:
+        """The numbers; waits for the copy. Float64 is made on the host: Apple's GPU does not have it."""
+        if self.event is not None:
+            self.event.synchronize()
+        numbers: NDArray[np.float64] = self.tensor.cpu().double().numpy()
+        return numbers
+
+
+def pinned(size: int) -> "torch.Tensor":
+    """So many bytes of memory on the host that a GPU copies from by itself; torch reuses it once the copy is done."""
+    import torch
+
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
