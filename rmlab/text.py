@@ -46,7 +46,7 @@ def visible(text: object) -> str:
 
 def line(text: object) -> str:
     """Text for one line of a terminal or a table: white space becomes single spaces."""
-    return visible(" ".join(str(text).split()))
+    return _CONTROL.sub("\ufffd", " ".join(str(text).split()))
 
 
 def escape_html(text: object) -> str:

@@ -5,7 +5,7 @@ import pytest
 from fakes import Difference, Streaming, responses
 
 from rmlab.scoring import score
-from rmlab.scoring.self_check import LONG
+from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
 
 

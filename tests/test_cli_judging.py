@@ -53,7 +53,7 @@ def test_comparisons_and_ratings(main, pairs_file, tmp_path):
 def test_a_model_of_its_own_is_asked_on_a_cluster(main, pairs_file, tmp_path, monkeypatch):
     toy.save_model(tmp_path / "m", task="causal", max_position_embeddings=1024)
     here, words = Here(), ("judge", pairs_file, tmp_path / "m", "--mode", "logprob", "--device", "cpu", "-q")
-    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word: {"ray": here}[word])
+    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word, cpus: {"ray": here}[word])
     plain = main(*words)
     assert plain[0] == 0, plain
     assert main(*words, "--cluster", "ray") == plain

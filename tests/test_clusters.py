@@ -13,10 +13,9 @@ from served_models import Vllm, number
 
 import rmlab
 from rmlab import toy
-from rmlab.cli.options import engine_of
 from rmlab.scorers import Text
 from rmlab.scoring import prefer, score
-from rmlab.scoring.cluster import cut_blocks
+from rmlab.scoring.cluster import cut_blocks, find_engine
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -214,10 +213,9 @@ def _make_both_orders(model, **options):
 
 @pytest.mark.usefixtures("one_thread")
 def test_the_shell_names_an_engine(main, tmp_path, monkeypatch):
-    assert engine_of("ray", 2) == rmlab.scoring.Ray(cpus=2)
+    assert find_engine("ray", 2) == rmlab.scoring.Ray(cpus=2)
     here = Here()
-    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word: {"ray": here}[word])
-    monkeypatch.setattr("rmlab.scoring.find_engine", lambda word: word)
+    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word, cpus: {"ray": here}[word])
     monkeypatch.setattr("rmlab.scorers.classifier", _make_streaming)
     monkeypatch.setattr("rmlab.scorers.pairwise", _make_both_orders)
     for command in ("score", "prefer"):

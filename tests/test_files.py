@@ -11,7 +11,7 @@ import pytest
 import rmlab
 from rmlab import io, report, toy
 from rmlab.metrics import pairs
-from rmlab.scoring import finished, score
+from rmlab.scoring import score, stores
 from rmlab.store import Store
 
 PACKAGE = Path(rmlab.__file__).parent
@@ -41,7 +41,7 @@ WRITERS = {
     "scores.jsonl": lambda path, scores, mini: io.write_scores(scores, path),
     "scores.parquet": lambda path, scores, mini: io.write_scores(scores, path),
     "pairs.csv": lambda path, scores, mini: io.write_pairs(pairs(scores), path),
-    "longest.mini.csv": lambda path, scores, mini: finished.write_tables(
+    "longest.mini.csv": lambda path, scores, mini: stores.write_tables(
         scores[scores["model"] == "longest"], Store(path.parent)
     ),
 }

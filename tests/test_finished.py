@@ -13,7 +13,7 @@ import rmlab
 from rmlab import toy
 from rmlab.io.native import holds_pairs
 from rmlab.report.html import read_results
-from rmlab.scoring.finished import file_name
+from rmlab.scoring.stores import file_name
 from rmlab.tables import DataError
 
 CONFUSABLE = ["org/model", "org--model", "Org/Model", "gpt:4", "gpt_4", "caf\u00e9", "cafe\u0301"]

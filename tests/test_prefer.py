@@ -11,7 +11,7 @@ from rmlab import tables
 from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer
-from rmlab.scoring.self_check import LONG
+from rmlab.scoring.run import LONG
 from rmlab.scoring.texts import both_orders, comparisons
 from rmlab.store import Store
 from rmlab.tables import DataError

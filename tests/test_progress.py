@@ -7,7 +7,7 @@ import pytest
 from fakes import Streaming, responses
 
 from rmlab.scoring import score
-from rmlab.scoring.self_check import LONG
+from rmlab.scoring.run import LONG
 
 
 class Slow(Streaming):
@@ -35,13 +35,15 @@ def clock(monkeypatch):
         def perf_counter(self):
             return self.now
 
+        time = perf_counter
+
     clock = Clock()
-    monkeypatch.setattr("rmlab.scoring.self_check.time", clock)
+    monkeypatch.setattr("rmlab.scoring.run.time", clock)
     return clock
 
 
 def lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "rmlab.scoring.self_check"]
+    return [record.getMessage() for record in caplog.records if record.name == "rmlab.scoring.run"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fakes import Streaming, responses
 
 from rmlab import io, scoring
 from rmlab.scoring import score
-from rmlab.scoring.finished import file_name
+from rmlab.scoring.stores import file_name
 from rmlab.store import Store
 from rmlab.tables import DataError
 

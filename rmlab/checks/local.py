@@ -12,7 +12,7 @@ from rmlab.checks.findings import Finding, check_rate, model_findings, refusal
 from rmlab.scorers.base import fill
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.scoring.self_check import tolerance
+from rmlab.scoring.run import tolerance
 from rmlab.scoring.texts import comparisons
 from rmlab.tables import DataError
 

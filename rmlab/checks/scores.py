@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmlab import metrics
 from rmlab.checks.findings import Finding, refusal
 from rmlab.checks.texts import spread
-from rmlab.scoring.self_check import apart
+from rmlab.scoring.run import apart
 from rmlab.servers.connect import Trial, examine
 from rmlab.tables import KEY, DataError
 

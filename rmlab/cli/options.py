@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -73,7 +73,9 @@ class RunOptions:
 
     def keywords(self) -> Options:
         """Return keywords of `rmlab.score` and `rmlab.prefer`."""
-        engine = engine_of(self.cluster, self.cpus)
+        from rmlab.scoring import cluster
+
+        engine = None if self.cluster is None else cluster.find_engine(self.cluster, self.cpus or 1)
         return {"store": self.store, "shard": self.shard, "cluster": engine, "progress": not self.quiet}
 
 
@@ -231,16 +233,6 @@ def model_keywords(options: LocalOptions) -> Options:
     """Keywords of the function that makes a model of these options."""
     keywords = pick_given(**vars(options))
     return keywords | pick_given(weights=_label_weights(keywords.pop("weight", None)))
-
-
-def engine_of(cluster: str | None, cpus: int | None) -> object:
-    """The engine that the options name."""
-    if cluster is None:
-        return None
-    from rmlab.scoring.cluster import Ray, find_engine
-
-    engine = find_engine(cluster)
-    return replace(engine, cpus=cpus) if isinstance(engine, Ray) and cpus is not None else engine
 
 
 def _label_weights(texts: list[str] | None) -> dict[str, float] | None:

@@ -14,7 +14,7 @@ from rmlab.text import line
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rmlab.scoring.models import Model
+    from rmlab.scoring import Model
 
 
 @shared.with_shared_options

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rmlab import tables
 from rmlab.judges.questions import Answer, Question, Sampling, count_tokens, decode, encode
 from rmlab.scorers.base import Provenance
-from rmlab.scoring.judged import show_items, split_by_judge
+from rmlab.scoring.judged import list_items
 from rmlab.scoring.texts import comparisons
 from rmlab.store import Store
 from rmlab.text import line
@@ -213,13 +213,10 @@ def list_questions(judge: "Judge", responses: pd.DataFrame) -> "list[tuple[Judge
     """Return the questions of a run with the judge that asks them: the judge itself, or that of a subset."""
     responses = tables.check_responses(responses)
     if judge.takes == "pair":
-        _, texts = comparisons(responses)
-        return [(judge, judge.questions(texts.prompts, texts.answers))]
-    runs = []
-    for part_judge, rows in split_by_judge(judge, responses):
-        prompts, candidates, _, _ = show_items(part_judge, responses.iloc[rows])
-        runs.append((part_judge, part_judge.questions(prompts, candidates)))
-    return runs
+        runs = [(judge, comparisons(responses)[1].distinct)]
+    else:
+        runs = [(items.judge, items.texts.distinct) for items in list_items(judge, responses)]  # type: ignore[misc]
+    return [(asker, asker.questions([t.prompt for t in texts], [t.answers for t in texts])) for asker, texts in runs]
 
 
 def estimate(judge: "Judge", responses: pd.DataFrame, *, store: str | Path | None = None) -> pd.DataFrame:

@@ -1,24 +1,27 @@
 """Responses to scores: any scorer, each distinct text once, resumable with a store."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from rmlab import baselines, tables
-from rmlab.scorers.base import Judge, PairScorer
+from rmlab import baselines, scorers, tables
+from rmlab.scorers.base import Judge, PairScorer, PlainScorer, Scorer, as_pair_scorer, as_scorer
 from rmlab.scoring.cluster import Engine, Ray, find_engine
-from rmlab.scoring.finished import check_tables, write_tables
 from rmlab.scoring.judged import judge_pairs, judge_scores
-from rmlab.scoring.merging import merge
-from rmlab.scoring.models import Model, open_models
 from rmlab.scoring.run import RunOptions, score_texts
+from rmlab.scoring.stores import check_tables, merge, write_tables
 from rmlab.scoring.texts import Shard, both_orders, comparisons, select_shard, unique_texts
 from rmlab.store import Store
 from rmlab.tables import DataError
 
 __all__ = ["Ray", "merge", "prefer", "score"]
+
+Model = str | Path | PlainScorer | Scorer | Judge
+"""A model by its name, or a scorer."""
 
 
 def score(
@@ -87,29 +90,32 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    run = _run_options(store, batch, allow_missing, progress, cluster)
+    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
     responses = tables.check_responses(responses)
     extra = tables.prompt_columns(responses, tables.SCORES)
     responses = select_shard(responses[[*tables.RESPONSES, *extra]], shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
-    named = open_models(model, options, run, pairwise=False)
-    finished = run.store if shard is None else None
-    check_tables(finished, named, responses["benchmark"].unique(), pairs=False)
+    models = _open_models(model, options, run, pairwise=False)
+    if run.table_store is not None:
+        check_tables(run.table_store, models, responses["benchmark"].unique(), pairs=False)
     parts, provenance = [], {}
-    for name, scorer in named.items():
+    for name, scorer in models.items():
         if isinstance(scorer, Judge):
             columns, provenance[name] = judge_scores(scorer, responses, run)
         else:
             # A baseline costs nothing: it is computed anew, and here.
-            here = replace(run, store=None, engine=None) if baselines.is_baseline(name) else run
-            rows, provenance[name] = score_texts(scorer, texts, here)
+            is_free = isinstance(getattr(scorer, "model", None), baselines.Baseline)
+            rows, provenance[name] = score_texts(
+                scorer, texts, replace(run, store=None, engine=None) if is_free else run
+            )
             columns = dict(zip(("score", *scorer.columns), rows[texts.rows].T, strict=True))
         names = [*tables.SCORES, *(column for column in columns if column != "score")]
         scored = responses.assign(model=name, **columns)
         parts.append(scored[[*names, *(column for column in extra if column not in names)]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
-    write_tables(scores, finished)
+    if run.table_store is not None:
+        write_tables(scores, run.table_store)
     return scores
 
 
@@ -156,37 +162,105 @@ def prefer(
     DataError, OSError
         As in `rmlab.score`.
     """
-    run = _run_options(store, batch, allow_missing, progress, cluster)
+    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
     frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
-    named = open_models(model, options, run, pairwise=True)
-    finished = run.store if shard is None else None
-    check_tables(finished, named, frame["benchmark"].unique(), pairs=True)
+    models = _open_models(model, options, run, pairwise=True)
+    if run.table_store is not None:
+        check_tables(run.table_store, models, frame["benchmark"].unique(), pairs=True)
     parts, provenance = [], {}
-    for name, scorer in named.items():
+    for name, scorer in models.items():
         if isinstance(scorer, Judge):
             columns, provenance[name] = judge_pairs(scorer, texts, run)
             parts.append(pd.concat([frame.drop(columns=["margin", "outcome"]).assign(model=name), columns], axis=1))
             continue
         assert isinstance(scorer, PairScorer)
-        asked = both_orders(texts) if scorer.both_orders else texts
-        rows, provenance[name] = score_texts(scorer, asked, run)
-        margin = rows[asked.rows, 0]
+        ordered = both_orders(texts) if scorer.both_orders else texts
+        rows, provenance[name] = score_texts(scorer, ordered, run)
+        margin = rows[ordered.rows, 0]
         if scorer.both_orders:
             margin = scorer.average(*margin.reshape(2, -1))
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
-    write_tables(pairs, finished)
+    if run.table_store is not None:
+        write_tables(pairs, run.table_store)
     return pairs
 
 
 def _run_options(
-    store: str | Path | None, batch: int, allow_missing: bool, progress: bool | None, cluster: str | Engine | None
+    store: str | Path | None,
+    shard: Shard | None,
+    cluster: str | Engine | None,
+    batch: int,
+    allow_missing: bool,
+    progress: bool | None,
 ) -> RunOptions:
     if not isinstance(batch, int) or batch < 1:
         raise DataError(f"batch: {batch!r} is not allowed. Give the number of texts of a call, 1 or more.")
-    # Without a store a function gets all texts at once.
-    batch_size = None if store is None else batch
+    opened = None if store is None else Store(store)
     return RunOptions(
-        None if store is None else Store(store), allow_missing, progress, find_engine(cluster), batch_size
+        store=opened,
+        table_store=opened if shard is None else None,
+        allow_missing=allow_missing,
+        progress=progress,
+        engine=find_engine(cluster) if isinstance(cluster, str) else cluster,
+        # Without a store a function gets all texts at once.
+        batch=None if store is None else batch,
     )
+
+
+def _open_models(
+    model: Model | Sequence[Model], options: Mapping[str, object], run: RunOptions, *, pairwise: bool
+) -> dict[str, Scorer | Judge]:
+    """Name -> scorer, in the order given; of comparisons where `pairwise`."""
+    items: Sequence[Model] = model if isinstance(model, list | tuple) else [model]  # type: ignore[list-item]
+    if not items:
+        raise DataError("model: the list is empty. Give at least one scorer, baseline name or model id.")
+    if options and not any(isinstance(item, str | Path) and str(item) not in baselines.ALL for item in items):
+        raise DataError(f"options {sorted(options)} are for models named by a string. Give them to the scorer itself.")
+    name = options.get("name")
+    names = name if isinstance(name, list | tuple) else [name] * len(items)
+    if len(names) != len(items):
+        raise DataError(f"name: {len(names)} names for {len(items)} models. Give one for each, in their order.")
+    models: dict[str, Scorer | Judge] = {}
+    for item, title in zip(items, names, strict=True):
+        scorer: object = item
+        if isinstance(item, str | Path):
+            item_options = {**options, "name": title} if title is not None else options
+            scorer = _open_model(item, item_options, pairwise=pairwise, on_cluster=run.engine is not None)
+        if not isinstance(scorer, Judge) or pairwise != (scorer.takes == "pair"):
+            scorer = as_pair_scorer(scorer, run.batch) if pairwise else as_scorer(scorer, run.batch)
+        if scorer.name in models:
+            raise DataError(f"model: two scorers are named {scorer.name!r}. Give one of them another name (name=...).")
+        twins = [
+            twin for twin, model in models.items() if scorer.fingerprint and model.fingerprint == scorer.fingerprint
+        ]
+        if twins:
+            warnings.warn(
+                f"scorers {twins[0]!r} and {scorer.name!r} have the same fingerprint: they are the same model. Leave "
+                "one out, or give a changed version a fingerprint of its own.",
+                stacklevel=3,
+            )
+        models[scorer.name] = scorer
+    return models
+
+
+def _open_model(item: str | Path, options: Mapping[str, object], *, pairwise: bool, on_cluster: bool) -> object:
+    """The baseline of that name, or the model that `rmlab.classifier` or `rmlab.pairwise` makes."""
+    model = str(item)
+    if model in baselines.ALL:
+        if pairwise:
+            raise DataError(f"model: {model!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
+        return baselines.ALL[model]
+    if isinstance(item, str) and not set(model) & set("/\\") and model[:1] not in ".~" and not Path(model).is_dir():
+        raise DataError(
+            f"model: unknown name {model!r}; {tables.nearest(model, baselines.NAMES)}; or a model id ('owner/name'), a "
+            "folder, or a scorer"
+        )
+    make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
+    if not on_cluster:
+        return make(item, **options)
+    # The options for the device are for the workers: this machine may have none.
+    scorer = make(item, **{name: value for name, value in options.items() if name not in ("device", "dtype")})
+    scorer.remake = partial(make, item, **options)  # type: ignore[attr-defined]
+    return scorer

@@ -5,14 +5,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
+from types import ModuleType
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from rmlab.scorers.base import Floats, Ints, Judge, Judged, Provenance, Scorer, Stream, Text
-from rmlab.scoring.run import describe_scorer, score_batches
-from rmlab.scoring.self_check import check_company
+from rmlab.scoring.run import check_company, describe_scorer, score_batches
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -58,8 +57,7 @@ class Ray:
         A worker whose process ends is started again, three times, with the block that it was at. Raises DataError,
         with the traceback, where a worker raises.
         """
-        _connect(self.address)
-        import ray
+        ray = _connect(self.address or os.environ.get("RAY_ADDRESS"))
         from ray.exceptions import RayError, RayTaskError
         from ray.util import ActorPool
 
@@ -99,15 +97,14 @@ class _Actor:
         return self.work(block)
 
 
-def _connect(address: str | None) -> None:
-    """Connect Ray: to the address, to the cluster that the environment names, or to one on this machine."""
-    address = address or os.environ.get("RAY_ADDRESS")
-    if find_spec("ray") is None:
-        raise ImportError("cluster='ray' needs ray and its client: run pip install -e '.[ray]' in the clone")
+def _connect(address: str | None) -> ModuleType:
+    """Ray, connected to the cluster at the address, or to one on this machine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own affairs
-        import ray
-
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError("cluster='ray' needs ray: run pip install -e '.[ray]' in the clone") from error
         if not ray.is_initialized():
             options = {} if address else {"include_dashboard": False}
             try:
@@ -117,15 +114,15 @@ def _connect(address: str | None) -> None:
                     f"cluster: no Ray cluster answers at {address!r} ({error}). Give ray://host:port with the port of "
                     "its client server (10001), and set RAY_AUTH_MODE=token where the cluster asks for a token."
                 ) from error
+    module: ModuleType = ray
+    return module
 
 
-def find_engine(cluster: str | Engine | None) -> Engine | None:
+def find_engine(name: str, cpus: int = 1) -> Engine:
     """The engine that a word names: "ray", or "ray://head:10001" for a cluster that runs."""
-    if not isinstance(cluster, str):
-        return cluster
-    if cluster == "ray" or cluster.startswith("ray://"):
-        return Ray(address=None if cluster == "ray" else cluster)
-    raise DataError(f"cluster={cluster!r}. Allowed: 'ray', 'ray://host:port', or a rmlab.scoring.Ray.")
+    if name == "ray" or name.startswith("ray://"):
+        return Ray(None if name == "ray" else name, cpus)
+    raise DataError(f"cluster={name!r}. Allowed: 'ray', 'ray://host:port', or a rmlab.scoring.Ray.")
 
 
 class Block(NamedTuple):
@@ -147,17 +144,19 @@ def cut_blocks(texts: Sequence[Text]) -> list[Block]:
 
 
 class Spread(Scorer):
-    """A scorer, or a model of a weighted sum, whose texts are scored by workers."""
+    """A scorer, or a model of a weighted sum, whose texts are scored by workers; `described`: its provenance there."""
 
     writes_store = True
 
-    def __init__(self, model: Scorer, engine: Engine, work: "partial[tuple[Ints, Floats]]", about: Provenance) -> None:
-        self.name, self.columns, self.fingerprint = model.name, model.columns, str(about["fingerprint"] or "")
-        self.engine, self.work, self.about = engine, work, about
+    def __init__(
+        self, model: Scorer, engine: Engine, work: "partial[tuple[Ints, Floats]]", described: Provenance
+    ) -> None:
+        self.name, self.columns, self.fingerprint = model.name, model.columns, str(described["fingerprint"] or "")
+        self.engine, self.work, self.described = engine, work, described
 
     def provenance(self) -> Provenance:
         """The provenance where the models run."""
-        return self.about
+        return self.described
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions and scores as workers send them."""
@@ -167,13 +166,15 @@ class Spread(Scorer):
 def spread_scorer(scorer: Scorer, engine: Engine, store: Store | None) -> Spread:
     """The scorer with its work on the cluster; a model that is made anew there tells who it is."""
     identify = partial(_identify, scorer)
-    abouts = next(engine.map(identify, [None])) if hasattr(scorer, "remake") else identify(None)
-    whole, *parts = [
-        Spread(model, engine, partial(_score_block, scorer, part, str(about["fingerprint"] or ""), store), about)
-        for part, (model, about) in enumerate(zip(_list_models(scorer), abouts, strict=True))
+    descriptions = next(engine.map(identify, [None])) if hasattr(scorer, "remake") else identify(None)
+    total, *parts = [
+        Spread(
+            model, engine, partial(_score_block, scorer, part, str(described["fingerprint"] or ""), store), described
+        )
+        for part, (model, described) in enumerate(zip(_list_models(scorer), descriptions, strict=True))
     ]
-    whole.terms = [(weight, part) for (weight, _), part in zip(scorer.terms, parts, strict=True)]
-    return whole
+    total.terms = [(weight, part) for (weight, _), part in zip(scorer.terms, parts, strict=True)]
+    return total
 
 
 def map_blocks(title: str, engine: Engine, work: Callable[[Block], R], texts: Sequence[Text]) -> Iterator[R]:

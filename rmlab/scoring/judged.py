@@ -4,79 +4,106 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.scorers.base import SILENT, Floats, Ints, Judge, Judged, Prompt, Provenance, Text
+from rmlab.scorers.base import Floats, Ints, Judge, Judged, Provenance, Text
 from rmlab.scoring.cluster import judge_block, map_blocks
 from rmlab.scoring.run import RunOptions, count_texts, describe_scorer, open_bar
 from rmlab.scoring.texts import Texts, unique_texts
 from rmlab.tables import PROMPT, DataError, group_codes
 
-J = TypeVar("J", bound=Judge)
+
+class Items(NamedTuple):
+    """What a judge is shown: some rows of a table, as texts of one, two or more answers.
+
+    `place`: of each row's answer within its text.
+    """
+
+    judge: Judge
+    rows: Ints
+    texts: Texts
+    place: Ints
+
+
+def list_items(judge: Judge, responses: pd.DataFrame) -> list[Items]:
+    """What the judge is shown of single answers or of lists; subsets of another judge go to that one."""
+    subset = responses["subset"].to_numpy()
+    parts = [(judge, np.flatnonzero(~np.isin(subset, list(judge.apart))))]
+    parts += [(subset_judge, np.flatnonzero(subset == name)) for name, subset_judge in judge.apart.items()]
+    return [_show_rows(part_judge, responses.iloc[rows], rows) for part_judge, rows in parts if len(rows)]
+
+
+def _show_rows(judge: Judge, part: pd.DataFrame, rows: Ints) -> Items:
+    if judge.takes == "answer":
+        texts = unique_texts(part[tables.KEY], part["prompt"].tolist(), part["response"].tolist())
+        return Items(judge, rows, texts, np.zeros(len(rows), np.intp))
+    item, first_rows = group_codes(part, PROMPT)
+    groups = part["response"].groupby(item)
+    prompts = part["prompt"].iloc[first_rows]
+    lists = [Text(prompt, tuple(answers)) for prompt, (_, answers) in zip(prompts, groups, strict=True)]
+    texts = Texts(lists, item, part[PROMPT].reset_index(drop=True))
+    return Items(judge, rows, texts, np.asarray(groups.cumcount(), np.intp))
 
 
 def judge_pairs(judge: Judge, texts: Texts, options: RunOptions) -> tuple[pd.DataFrame, Provenance]:
     """Columns of the pairs, one value per table row: margin, outcome, verdict and the judge's own."""
-    start = time.perf_counter()
-    judged = _ask_judge(judge, texts.prompts, texts.answers, options)
-    _refuse_silent(judge.name, judged, options, [texts.describe(i) for i in _silent_items(judged)[:1]])
+    everything = np.arange(len(texts.rows))
+    (judged,), provenance = _judge_items(judge, [Items(judge, everything, texts, np.zeros_like(everything))], options)
     decided = np.array([values[0] for values in judged.values], np.float64)
     columns = pd.DataFrame({"margin": np.nan} | judged.columns, index=range(len(decided)))
     columns = columns.assign(verdict=pd.Series(judged.verdict, dtype="str"), outcome=tables.outcome(decided))
-    return columns.iloc[texts.rows].reset_index(drop=True), _describe_judged(judge, [judged], start)
+    return columns.iloc[texts.rows].reset_index(drop=True), provenance
 
 
 def judge_scores(
     judge: Judge, responses: pd.DataFrame, options: RunOptions
 ) -> tuple[dict[str, Floats | pd.Series], Provenance]:
-    """Score and verdict of each response, and the provenance; subsets of another judge go to that one."""
-    start = time.perf_counter()
+    """Score and verdict of each response, and the provenance."""
     score, verdict = np.full(len(responses), np.nan), np.full(len(responses), "", object)
-    parts = []
-    for part_judge, rows in split_by_judge(judge, responses):
-        prompts, candidates, item, place = show_items(part_judge, responses.iloc[rows])
-        judged = _ask_judge(part_judge, prompts, candidates, options)
-        first_rows = [responses.iloc[rows[int((item == i).argmax())]] for i in _silent_items(judged)[:1]]
-        prompt_names = [", ".join(f"{column} {row[column]}" for column in PROMPT) for row in first_rows]
-        _refuse_silent(judge.name, judged, options, prompt_names)
-        score[rows] = [judged.values[i][p] for i, p in zip(item, place, strict=True)]
-        verdict[rows] = [judged.verdict[i] for i in item]
-        parts.append(judged)
-    return {"score": score, "verdict": pd.Series(verdict, dtype="str")}, _describe_judged(judge, parts, start)
+    parts = list_items(judge, responses)
+    results, provenance = _judge_items(judge, parts, options)
+    for items, judged in zip(parts, results, strict=True):
+        score[items.rows] = [judged.values[i][place] for i, place in zip(items.texts.rows, items.place, strict=True)]
+        verdict[items.rows] = [judged.verdict[i] for i in items.texts.rows]
+    return {"score": score, "verdict": pd.Series(verdict, dtype="str")}, provenance
 
 
-def show_items(judge: Judge, responses: pd.DataFrame) -> tuple[list[Prompt], list[tuple[str, ...]], Ints, Ints]:
-    """What the judge is shown: prompts, and the answers shown together; item of each row, and its place in the item."""
-    if judge.takes == "answer":
-        unique = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
-        return unique.prompts, unique.answers, unique.rows, np.zeros(len(unique.rows), np.intp)
-    item, first_rows = group_codes(responses, PROMPT)
-    groups = responses["response"].groupby(item)
-    answers = [tuple(texts) for _, texts in groups]
-    return responses["prompt"].iloc[first_rows].tolist(), answers, item, np.asarray(groups.cumcount(), np.intp)
+def _judge_items(judge: Judge, parts: Sequence[Items], options: RunOptions) -> tuple[list[Judged], Provenance]:
+    """The verdicts on each part, and the provenance with the counts of all.
+
+    Raises DataError where items have no number and nobody allowed that, after everything was asked and kept.
+    """
+    start, results, n_missing = time.perf_counter(), [], 0
+    for items in parts:
+        judged = _ask_judge(items.judge, items.texts.distinct, options)
+        silent = [number for number, values in enumerate(judged.values) if np.isnan(values).any()]
+        if silent and not options.allow_missing:
+            failures = judged.about.get("failures")
+            reason = f" ({max(failures, key=failures.__getitem__)})" if isinstance(failures, dict) and failures else ""
+            n_failed = sum(judged.verdict[number] == "failed" for number in silent)
+            raise DataError(
+                f"judge {judge.name!r}: of {len(judged.verdict)} items {n_failed} got no reply{reason} and "
+                f"{len(silent) - n_failed} no verdict, first {items.texts.describe(silent[0])}. Run again with the "
+                "same store= to ask the failed ones again, or pass allow_missing=True to count them as missing."
+            )
+        results.append(judged)
+        n_missing += len(silent)
+    verdicts = Counter(word for judged in results for word in judged.verdict)
+    n_items = verdicts.total()
+    counts = count_texts(start, n_items, n_items - n_missing, n_missing)
+    return results, describe_scorer(judge) | counts | _add_counts(results) | {"verdicts": dict(verdicts)}
 
 
-def split_by_judge(judge: J, responses: pd.DataFrame) -> list[tuple[J, Ints]]:
-    """Which rows each judge is for; those of no subset's judge go to the judge itself."""
-    subset = responses["subset"].to_numpy()
-    rows = np.flatnonzero(~np.isin(subset, list(judge.apart)))
-    parts = [(judge, rows)] + [(other, np.flatnonzero(subset == name)) for name, other in judge.apart.items()]
-    return [(part_judge, rows) for part_judge, rows in parts if len(rows)]  # type: ignore[misc]
-
-
-def _ask_judge(judge: Judge, prompts: list[Prompt], candidates: list[tuple[str, ...]], options: RunOptions) -> Judged:
+def _ask_judge(judge: Judge, items: Sequence[Text], options: RunOptions) -> Judged:
     """The verdicts, asked here or on the cluster."""
     if options.engine is None or not judge.travels:
-        return judge.judge(prompts, candidates, store=options.store, progress=options.progress)
-    items, work = (
-        [Text(*item) for item in zip(prompts, candidates, strict=True)],
-        partial(judge_block, judge, options.store),
-    )
-    blocks = {}
+        prompts, answers = [item.prompt for item in items], [item.answers for item in items]
+        return judge.judge(prompts, answers, store=options.store, progress=options.progress)
+    work, blocks = partial(judge_block, judge, options.store), {}
     with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
         for first, judged in map_blocks(f"judge {judge.name!r}", options.engine, work, items):
             blocks[first] = judged
@@ -85,34 +112,6 @@ def _ask_judge(judge: Judge, prompts: list[Prompt], candidates: list[tuple[str, 
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     values, verdict = [v for part in parts for v in part.values], [v for part in parts for v in part.verdict]
     return Judged(values, verdict, columns, _add_counts(parts))
-
-
-def _silent_items(judged: Judged) -> list[int]:
-    """Items without a number."""
-    return [i for i, values in enumerate(judged.values) if np.isnan(values).any()]
-
-
-def _refuse_silent(name: str, judged: Judged, options: RunOptions, first: Sequence[str]) -> None:
-    """Raise DataError where some items have no number and nobody allowed that, after everything was asked and kept."""
-    silent = _silent_items(judged)
-    if options.allow_missing or not silent:
-        return
-    counts = {word: sum(judged.verdict[i] == word for i in silent) for word in SILENT}
-    failures = judged.about.get("failures")
-    reason = f" ({max(failures, key=failures.__getitem__)})" if isinstance(failures, dict) and failures else ""
-    raise DataError(
-        f"judge {name!r}: of {len(judged.values)} items {counts['failed']} got no reply{reason} and "
-        f"{counts['unparsable']} no verdict, first {''.join(first)}. Run again with the same store= to ask the "
-        "failed ones again, or pass allow_missing=True to count them as missing."
-    )
-
-
-def _describe_judged(judge: Judge, parts: Sequence[Judged], start: float) -> Provenance:
-    """The judge's provenance, and the counts of its parts together."""
-    verdicts = Counter(word for judged in parts for word in judged.verdict)
-    n_items, n_missing = verdicts.total(), sum(len(_silent_items(judged)) for judged in parts)
-    counts = count_texts(start, n_items, n_items - n_missing, n_missing)
-    return describe_scorer(judge) | counts | _add_counts(parts) | {"verdicts": dict(verdicts)}
 
 
 def _add_counts(parts: Sequence[Judged]) -> Provenance:

@@ -1,5 +1,6 @@
-"""The walk of texts to their scores: read the store, score what is missing, keep each batch, count."""
+"""The walk of texts to their scores: read the store, check a few texts alone, score what is missing, keep, count."""
 
+import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rmlab.records import __version__
-from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text
-from rmlab.scoring.self_check import LONG, check_company
+from rmlab.scorers.base import Floats, Ints, Judge, Provenance, Scorer, Text, fill
 from rmlab.scoring.texts import Texts
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -23,12 +23,25 @@ if TYPE_CHECKING:
 
     from rmlab.scoring.cluster import Engine
 
+LONG = 256
+"""Texts to score from which on a run is checked; six texts are then 2 % of the work."""
+
+LONG_SECONDS = 60.0
+"""A run that will take longer says so before it starts."""
+
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call of a function, None for all."""
+    """How texts are scored.
+
+    `table_store`: gets the finished tables, not of a shard. `engine`: who scores on a cluster. `batch`: texts of a call
+    of a function, None for all.
+    """
 
     store: Store | None = None
+    table_store: Store | None = None
     allow_missing: bool = False
     progress: bool | None = None
     engine: "Engine | None" = None
@@ -52,14 +65,18 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
             "changed version. Give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
         )
     total, is_new = np.zeros((n, 1 + len(scorer.columns))), np.zeros(n, bool)
-    about: Provenance = {}
+    self_check: Provenance = {}
     turns, runs = [], []
     for number, (weight, model) in enumerate(terms, 1):
         title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
-        rows, todo = _read_stored(model, texts.distinct, store)
+        rows = np.full((n, 1 + len(model.columns)), np.nan)
+        stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts.distinct])
+        for i, text in enumerate(texts.distinct if stored else ()):
+            rows[i] = stored.get(text.key, np.nan)
+        todo = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
-            if len(todo) >= LONG and "self_check" not in about:
-                about |= check_company(scorer, [texts.distinct[i] for i in todo], title, options.progress)
+            if len(todo) >= LONG and not self_check:
+                self_check = check_company(scorer, [texts.distinct[i] for i in todo], title, options.progress)
             if len(todo):
                 _score_missing(model, title, texts, rows, todo, options)
         finally:
@@ -72,22 +89,12 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         if store is not None:
             runs += [*store.runs(str(model.fingerprint)).values()]
             runs += [describe_scorer(model) | {"scored": len(todo)}] if len(todo) else []
-    about = describe_scorer(scorer) | about
+    provenance = describe_scorer(scorer) | self_check
     if store is not None:
         # A run does not repeat what it shares with the provenance.
-        about["runs"] = [{k: v for k, v in run.items() if k != "name" and about.get(k) != v} for run in runs]
-    about |= count_texts(start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum()))
-    return total, about | ({"terms": turns} if len(terms) > 1 else {})
-
-
-def _read_stored(model: Scorer, texts: Sequence[Text], store: Store | None) -> tuple[Floats, Ints]:
-    """A row for each text, NaN where the store has none, and the numbers of these texts."""
-    rows = np.full((len(texts), 1 + len(model.columns)), np.nan)
-    stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts])
-    for number, text in enumerate(texts):
-        if text.key in stored:
-            rows[number] = stored[text.key]
-    return rows, np.flatnonzero(np.isnan(rows[:, 0]))
+        provenance["runs"] = [{k: v for k, v in run.items() if k != "name" and provenance.get(k) != v} for run in runs]
+    provenance |= count_texts(start, n, int(is_new.sum()), int(np.isnan(total[:, 0]).sum()))
+    return total, provenance | ({"terms": turns} if len(terms) > 1 else {})
 
 
 def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: Ints, options: RunOptions) -> None:
@@ -174,3 +181,48 @@ def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None)
 
     interval, disable = 0.2 if sys.stderr.isatty() else 10.0, None if show is None else not show
     return tqdm(desc=line(title), unit=unit, total=total, initial=initial, disable=disable, mininterval=interval)
+
+
+def check_company(scorer: Scorer, texts: Sequence[Text], title: str, progress: bool | None) -> Provenance:
+    """Score six texts alone and together; say how long all texts will take, if that is long.
+
+    Returns how many texts they were and how far apart, in standard deviations, for the provenance; nothing for a
+    scorer in which company cannot matter. Raises DataError where the scores are further apart than number types
+    explain.
+    """
+    n = len(texts)
+    sample = [texts[start + i] for start in (n // 4, 3 * n // 4) for i in range(3)]
+    alone = scorer.score_alone(sample)
+    if alone is None:
+        return {}
+    start = time.perf_counter()  # the weights are loaded by now
+    together = fill(scorer.stream(sample), len(sample))
+    seconds = (time.perf_counter() - start) / len(sample) * n
+    # A text without a score has none either way; the run counts or refuses it.
+    is_scored = ~(np.isnan(alone) & np.isnan(together))
+    difference = apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
+    if not difference <= 10 * tolerance(str(scorer.provenance().get("dtype"))):
+        raise DataError(
+            f"scorer {scorer.name!r}: texts scored alone and together differ by {difference:.2g} standard deviations. "
+            "Look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget=."
+        )
+    if seconds > LONG_SECONDS and progress is not False:
+        duration = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+        _log.warning("%s: %s texts to go, about %s (measured on a few texts)", line(title), f"{n:,}", duration)
+    return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
+
+
+def apart(left: Floats, right: Floats) -> float:
+    """The largest difference of two scorings of the same texts, in standard deviations of the first.
+
+    >>> apart(np.array([0.0, 2.0]), np.array([0.0, 2.1])).__round__(6)
+    0.1
+    """
+    # Scores that hardly vary are compared by their size: their own spread may be rounding.
+    scale = max(float(np.std(left)), 1e-3 * float(np.abs(left).max()), 1e-12)
+    return float(np.abs(left - right).max()) / scale
+
+
+def tolerance(dtype: str | None) -> float:
+    """How far apart, in standard deviations, is explained by a number type, such as "bfloat16"."""
+    return 1e-4 if dtype == "float32" else 0.1

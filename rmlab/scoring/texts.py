@@ -22,16 +22,6 @@ class Texts:
     rows: Ints
     table: pd.DataFrame
 
-    @property
-    def prompts(self) -> list[Prompt]:
-        """The prompt of each distinct text."""
-        return [text.prompt for text in self.distinct]
-
-    @property
-    def answers(self) -> list[tuple[str, ...]]:
-        """The answers of each distinct text."""
-        return [text.answers for text in self.distinct]
-
     def describe(self, number: int) -> str:
         """Key of the first row that has this text, for messages."""
         key = self.table.iloc[int((self.rows == number).argmax())]
