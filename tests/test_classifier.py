@@ -296,7 +296,7 @@ def test_devices_and_types(llama):
 
 def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
     model, target = checkpoint.find(llama), torch.device("cuda")
-    n_bytes = 4 * sum(model.sizes.values())
+    n_bytes = 4 * model.n_weights
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * n_bytes, 2 * n_bytes))
     assert backbone.fits(model, target, torch.float32)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (n_bytes, n_bytes))

@@ -1,6 +1,7 @@
 """The tokenizer file is followed, where transformers' class for the architecture would not."""
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rmlab.checks import doctor
 from rmlab.inference.template import encode
 from rmlab.scorers import classifier
 from rmlab.scorers.checkpoints import checkpoint
-from rmlab.scorers.checkpoints.tokenizer_file import PROBES, deviations, load_tokenizer, own_class
+from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations, load_tokenizer
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3
@@ -129,9 +130,9 @@ def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, na
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": named}))
     model_files = checkpoint.find(folder)
-    assert deviations(own_class(model_files), model_files) > 0, "the class alone does not follow the file"
+    assert count_deviations(class_tokenizer(model_files), model_files) > 0, "the class alone does not follow the file"
     scorer = classifier(folder)
-    assert deviations(scorer.tokenizer, model_files) == 0
+    assert count_deviations(scorer.tokenizer, model_files) == 0
     encoded = encode(toy.tokenizer(), PROMPTS, RESPONSES)
     prepared = scorer.prepare(PROMPTS, RESPONSES)
     assert [ids.tolist() for ids in prepared.ids] == [ids.tolist() for ids in encoded.ids]
@@ -161,20 +162,15 @@ def test_a_damaged_file_is_refused(tmp_path):
             load_tokenizer(checkpoint.find(folder))
 
 
-@pytest.mark.parametrize("why", [r"so does PreTrainedTokenizerFast, on \d+ texts", r"no fast tokenizer in [^\n]*"])
-def test_a_file_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, why):
+@pytest.mark.parametrize("failure", ["other tokens", "error"])
+def test_a_file_that_cannot_be_followed_is_refused(tmp_path, monkeypatch, failure):
     """Where the second way to read the file gives other tokens, too, or fails, no text is scored."""
     folder = toy.save_model(tmp_path / "m", "qwen2")
-    other = toy.tokenizer(["another text, and other merges"] * 9)
-
-    def reads(folder):
-        if why.startswith("so does"):
-            return other
-        raise ValueError(f"no fast tokenizer in {folder}\nand more lines")
-
-    monkeypatch.setattr("transformers.PreTrainedTokenizerFast", type("Other", (), {"from_pretrained": reads}))
-    message = rf"Qwen2Tokenizer writes other tokens than tokenizer\.json in .* says \({why}\); save the tokenizer"
-    with pytest.raises(DataError, match=message):
+    foreign = Mock(return_value=toy.tokenizer(["another text, and other merges"] * 9))
+    if failure == "error":
+        foreign.side_effect = ValueError("no fast tokenizer")
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.from_pretrained", foreign)
+    with pytest.raises(DataError, match=r"tokenizer.*base="):
         classifier(folder)(PROMPTS, RESPONSES)
 
 

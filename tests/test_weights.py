@@ -13,7 +13,7 @@ from test_heads import named, publish
 from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers import classifier, implicit_reward, pairwise
-from rmlab.scorers.checkpoints.loading import refuse_impossible
+from rmlab.scorers.checkpoints.checkpoint import refuse_settings
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?", "Two and two?"]
@@ -176,29 +176,23 @@ def header(text):
     return struct.pack("<Q", len(text)) + text.encode()
 
 
+CONFIGURATIONS = {
+    "null": b"null",
+    "list": b"[1]",
+    "not JSON": b"{",
+    "not UTF-8": b"\xff\xfe\x00",
+    "deep": b"[" * 100_000,
+}
+HEADERS = {"list": "[]", "null": "null", "numbers": '{"a": 1}', "not JSON": "{", "deep": "[" * 100_000}
+HEADERS |= {"no shape": '{"a": {"data_offsets": [0, 0]}}', "words": '{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'}
 DAMAGE = {
-    "configuration null": ("config.json", b"null", "holds NoneType and no object"),
-    "configuration a list": ("config.json", b"[1]", "holds list and no object"),
-    "configuration not JSON": ("config.json", b"{", "is not JSON"),
-    "configuration not UTF-8": ("config.json", b"\xff\xfe\x00", "is not JSON"),
-    "configuration deep": ("config.json", b"[" * 100_000, "is not JSON"),
-    "configuration without a type": ("config.json", b"{}", "transformers does not know its architecture None"),
-    "index without weight_map": ("model.safetensors.index.json", b"{}", "has no weight_map"),
-    "index null": ("model.safetensors.index.json", b"null", "holds NoneType"),
-    "index of a list": ("model.safetensors.index.json", b'{"weight_map": []}', "has no weight_map"),
-    "header a list": ("model.safetensors", header("[]"), "not a whole safetensors file"),
-    "header null": ("model.safetensors", header("null"), "not a whole safetensors file"),
-    "header of numbers": ("model.safetensors", header('{"a": 1}'), "not a whole safetensors file"),
-    "header without shape": ("model.safetensors", header('{"a": {"data_offsets": [0, 0]}}'), "not a whole safetensors"),
-    "header with words": (
-        "model.safetensors",
-        header('{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'),
-        "not a whole",
-    ),
-    "header not JSON": ("model.safetensors", header("{"), "not a whole safetensors file"),
-    "header deep": ("model.safetensors", header("[" * 100_000), "not a whole safetensors file"),
-    "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}", "not a whole safetensors file"),
-    "weights empty": ("model.safetensors", b"", "not a whole safetensors file"),
+    **{f"configuration {kind}": ("config.json", content, "config.json") for kind, content in CONFIGURATIONS.items()},
+    "configuration without a type": ("config.json", b"{}", "architecture None"),
+    **{f"index {kind}": ("model.safetensors.index.json", kind.encode(), "index.json") for kind in ("{}", "null")},
+    "index of a list": ("model.safetensors.index.json", b'{"weight_map": []}', "index.json"),
+    **{f"header {kind}": ("model.safetensors", header(text), "model.safetensors") for kind, text in HEADERS.items()},
+    "header too long": ("model.safetensors", struct.pack("<Q", 2**60) + b"{}", "model.safetensors"),
+    "weights empty": ("model.safetensors", b"", "model.safetensors"),
     "adapter null": ("adapter_config.json", b"null", None),
     "tokenizer configuration null": ("tokenizer_config.json", b"null", "tokenizer"),
     "tokenizer null": ("tokenizer.json", b"null", "tokenizer"),
@@ -261,7 +255,7 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_published_sizes_are_not_turned_away(name):
-    refuse_impossible(name, SIZES[name])
+    refuse_settings(name, SIZES[name])
 
 
 PUBLISHED_CLASSES = [

@@ -79,7 +79,7 @@ def memory_need(scorer: LocalModel) -> tuple[float, float]:
     config = scorer.checkpoints[0].config
     budget = scorer.run_options["budget"]
     budget = budget or default_budget(config, scorer.dtype, scorer.device, free=free_memory(scorer.device))
-    weights = sum(sum(checkpoint.sizes.values()) for checkpoint in scorer.resident) * scorer.dtype.itemsize
+    weights = sum(checkpoint.n_weights for checkpoint in scorer.resident) * scorer.dtype.itemsize
     logits = 2.0**29 if scorer.sums_answer and scorer.device.type == "cuda" else 0.0
     return float(weights), budget * activation_bytes(config, scorer.dtype) + logits
 
@@ -113,10 +113,10 @@ def packs(scorer: LocalModel) -> Finding:
 
 def _compare_tokenizer(checkpoint: "Checkpoint") -> Finding:
     """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
-    from rmlab.scorers.checkpoints.tokenizer_file import PROBES, deviations, own_class
+    from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations
 
-    tokenizer = own_class(checkpoint)
-    name, n_different = type(tokenizer).__name__, deviations(tokenizer, checkpoint)
+    tokenizer = class_tokenizer(checkpoint)
+    name, n_different = type(tokenizer).__name__, count_deviations(tokenizer, checkpoint)
     if not n_different:
         return Finding("tokenizer", "pass", f"{name}, as its file says on {len(PROBES)} texts")
     detail = f"transformers' {name} writes other tokens than tokenizer.json on {n_different} of {len(PROBES)} texts"

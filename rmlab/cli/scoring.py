@@ -146,11 +146,9 @@ def plan(
     from rmlab.inference.planning import plan as plan_passes
     from rmlab.inference.template import encode, read_template
     from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
-    from rmlab.scorers.checkpoints.loading import require_score
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
     from rmlab.scorers.models.backbone import count_weights, encodes, window
 
-    require_score()
     responses, checkpoint = texts.load(benchmark), find_tokenizer(model)
     encoded = encode(
         load_tokenizer(checkpoint),

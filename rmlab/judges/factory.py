@@ -189,7 +189,6 @@ def _load(
 ) -> Local:
     """A model on this machine; nothing of it is loaded yet."""
     from rmlab.scorers.checkpoints.checkpoint import find
-    from rmlab.scorers.checkpoints.loading import require_score
     from rmlab.scorers.models import backbone
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
@@ -197,7 +196,6 @@ def _load(
             f"model={model!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
             f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
         )
-    require_score()
     _check_least(batch=(batch, 1))
     checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
     place = backbone.device(device)

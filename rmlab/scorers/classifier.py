@@ -9,7 +9,6 @@ import numpy as np
 
 from rmlab.scorers.base import Floats, Ints, Provenance
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.loading import refuse_new_weights
 from rmlab.scorers.local import Ids, LocalOptions, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -96,7 +95,9 @@ def classifier(
     )
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
-        refuse_new_weights(checkpoint.name, [key for key in head_keys(checkpoint) if key not in checkpoint.files])
+        backbones.refuse_new_weights(
+            checkpoint.name, [key for key in head_keys(checkpoint) if key not in checkpoint.files]
+        )
     return Classifier(
         checkpoint,
         row,

@@ -305,7 +305,7 @@ class ImplicitReward(LocalScorer):
         """What is on the device at once: policy and reference, or the larger of the two."""
         if self.stays:
             return self.checkpoints
-        return [max(self.checkpoints, key=lambda checkpoint: sum(checkpoint.sizes.values()))]
+        return [max(self.checkpoints, key=lambda checkpoint: checkpoint.n_weights)]
 
     @property
     def head_title(self) -> str:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Provenance, Stream, fill, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.loading import refuse_new_weights
 from rmlab.scorers.forms import Form, choose_form, letters
 from rmlab.scorers.local import Ids, LocalModel, LocalOptions, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
@@ -235,7 +234,7 @@ class Pairwise(LocalModel, PairScorer):
         import torch
 
         keys = [f"head_layer.{number}.{part}" for number in (1, 4) for part in ("weight", "bias")]
-        refuse_new_weights(self.checkpoint.name, [key for key in keys if key not in self.checkpoint.files])
+        backbones.refuse_new_weights(self.checkpoint.name, [key for key in keys if key not in self.checkpoint.files])
         weights = {key: tensor.to(backbone.device) for key, tensor in self.checkpoint.read(keys).items()}
         run = layers(weights, "head_layer", "tanh")
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.checkpoints.loading import require_score
 from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Client
@@ -159,7 +158,6 @@ def connect(
         scorer = _connect_triton(client, model or "reward_model", add_eos, label_weights)
         return Trial(replace(scorer, name=title, version=version, batch=batch), None, bounded)
     server = find_dialect(kind, client.url)
-    require_score()
     if kind == "openrlhf" and max_length is None:
         raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
     loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)

@@ -1,24 +1,22 @@
-"""A published model's files: where they lie, which file holds which weight, and reading weights by key."""
+"""A published model's files: where they lie, which file holds which weight, reading weights by key, and their hash."""
 
+import hashlib
+import json
 import re
+import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmlab.scorers.checkpoints.content import content_hash
-from rmlab.scorers.checkpoints.gguf import from_gguf
-from rmlab.scorers.checkpoints.loading import (
-    first_line,
-    json_object,
-    quiet,
-    refuse_impossible,
-    refuse_other_tasks,
-    require_score,
-)
+from rmlab.records import read_json
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -27,11 +25,19 @@ if TYPE_CHECKING:
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
+_SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
+# Transformers chooses among these files by rules of its own, so that all of them count in the hash.
 _LOADED = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json")
-_TOKENIZER = ["*.json", "*.model", "*.txt", "*.jinja"]
-_BASES = {"gpt_neox_reward_model": "gpt_neox"}
-"""Reward models with a model type of their own, and the architecture below their head."""
 _MODEL_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+# Reward models with a model type of their own, and the architecture below their head.
+_BASES = {"gpt_neox_reward_model": "gpt_neox"}
+# Classes of models that score the steps of an answer.
+_STEPWISE = re.compile(r"ForTokenClassification|ForProcessReward|PRM|ForPrm")
+# The fewest and the most of something that any model has. Dense models say that they have 0 experts.
+_LIMITS = {
+    re.compile(r"num_(hidden_|decoder_|encoder_)?layers|n_layers?|(encoder|decoder)_layers"): (1, 1000),
+    re.compile(r"num_(local_)?experts|n_routed_experts|num_attention_heads|n_head|num_labels"): (0, 100_000),
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Checkpoint:
 
     `name`: as the user gave it. `folder`: where the weights lie. `base`: where configuration and tokenizer lie (the
     same folder unless `base=` named another). `revision`: the commit on the hub, None for a folder. `files`: the file
-    of each weight. `sizes`: the number of values of each weight.
+    of each weight. `n_weights`: the number of values in all weights.
     """
 
     name: str
@@ -48,7 +54,7 @@ class Checkpoint:
     base: Path
     revision: str | None
     files: Mapping[str, Path]
-    sizes: Mapping[str, int]
+    n_weights: int
     trust_remote_code: bool = False
 
     @property
@@ -64,7 +70,6 @@ class Checkpoint:
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""
         from transformers import AutoConfig
 
-        refuse_impossible(self.name, self.settings)
         kind = self.settings.get("model_type")
         try:
             if kind in _BASES:
@@ -76,32 +81,32 @@ class Checkpoint:
                 )
                 return config
         except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
-            reason = f"transformers does not know its architecture {kind!r} ({first_line(error)})"
+            reason = f"transformers does not know it ({first_line(error)})"
             if "auto_map" in self.settings and not self.trust_remote_code:
-                reason = (
-                    f"its architecture {kind!r} is not part of transformers and comes as code with the model; read "
-                    "that code, then pass trust_remote_code=True to run it"
-                )
-            raise DataError(f"model={self.name!r}: {reason}") from error
+                reason = "it comes as code with the model: read that code, then pass trust_remote_code=True to run it"
+            raise DataError(f"model={self.name!r} has the architecture {kind!r}: {reason}") from error
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration file as it was published, keys that transformers does not know included."""
-        return json_object(self.base / "config.json")
+        return _read_object(self.base / "config.json")
 
     @cached_property
     def content(self) -> str:
         """Hash of the names and the bytes of all files that decide a score: configuration, weights and trusted code."""
-        # Transformers chooses among the files of weights by rules of its own, so all that it may take count.
         weights = {path for pattern in _LOADED for path in self.folder.glob(pattern)} | set(self.files.values())
-        return content_hash(self.name, self.folder, self.base, weights, with_code=self.trust_remote_code)
+        parts = digests("configuration", [self.base / "config.json"]) + digests("weights", weights)
+        if self.trust_remote_code:
+            parts += digests("code", {*self.folder.glob("*.py"), *self.base.glob("*.py")})
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
         """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
-        keys_by_file: dict[Path, list[str]] = {}
+        keys_by_file = defaultdict(list)
         for key in keys:
-            keys_by_file.setdefault(self.files[key], []).append(key)
-        tensors = {key: t for path, names in keys_by_file.items() for key, t in _read_file(path, names, rows).items()}
+            keys_by_file[self.files[key]].append(key)
+        tensors = {key: t for path, names in keys_by_file.items() for key, t in _read_file(path, names).items()}
+        tensors = {key: tensor[:rows] if tensor.ndim else tensor for key, tensor in tensors.items()}
         return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
 
     @property
@@ -125,113 +130,118 @@ def find(
     unreachable model, a folder without weights or configuration, an adapter, a model of another task, and pickles that
     were not allowed.
     """
-    require_score()
-    settings = [*_TOKENIZER, *(["*.py"] if trust_remote_code else [])]
+    settings = [*_SETTINGS, *(["*.py"] if trust_remote_code else [])]
     weights = ["*.safetensors", *(_PICKLES if allow_pickle else ())]
     folder, commit = _find_folder("model", model, revision, settings + weights)
-    _refuse_adapter(str(model), folder)
     home = folder if base is None else _find_folder("base", base, None, settings)[0]
     if not (home / "config.json").is_file():
         raise DataError(
             f"model={str(model)!r}: no config.json in {home}; pass the folder that has one, or base=, a folder or "
             "model id with the configuration and the tokenizer of this checkpoint"
         )
-    index = _index_weights(str(model), folder, allow_pickle)
-    files = {key: path for key, (path, _) in index.items()}
-    sizes = {key: size for key, (_, size) in index.items()}
-    checkpoint = Checkpoint(str(model), folder, home, commit, files, sizes, trust_remote_code)
-    refuse_other_tasks(checkpoint.name, checkpoint.settings)
+    files, n_weights = _index_weights(str(model), folder, allow_pickle)
+    checkpoint = Checkpoint(str(model), folder, home, commit, files, n_weights, trust_remote_code)
+    refuse_settings(checkpoint.name, checkpoint.settings)
     return checkpoint
 
 
 def find_tokenizer(source: str | Path) -> Checkpoint:
     """A folder or hub id with a configuration and a tokenizer; its weights are neither asked for nor downloaded."""
-    require_score()
-    folder, _ = _find_folder("tokenizer", source, None, _TOKENIZER)
-    if not (folder / "config.json").is_file():
-        raise DataError(f"tokenizer={str(source)!r}: no config.json in {folder}; pass the folder of the whole model")
-    return Checkpoint(str(source), folder, folder, None, {}, {})
+    folder, _ = _find_folder("tokenizer", source, None, _SETTINGS)
+    checkpoint = Checkpoint(str(source), folder, folder, None, {}, 0)
+    refuse_settings(checkpoint.name, checkpoint.settings)
+    return checkpoint
 
 
 def _find_folder(
     argument: str, model: str | Path, revision: str | None, patterns: list[str]
 ) -> tuple[Path, str | None]:
     """The folder on this machine, and the commit of a hub model; each way to fail becomes a sentence on what to do."""
+    missing = [name for name in ("torch", "transformers", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"a model needs {' and '.join(missing)}: run pip install -e '.[score]' in the clone")
     from huggingface_hub import errors, snapshot_download
 
-    where = f"{argument}={str(model)!r}"
+    where, page = f"{argument}={str(model)!r}", f"https://huggingface.co/{model}"
     if Path(model).is_dir():
         return Path(model), None
     if Path(model).suffix.lower() == ".gguf":
+        from rmlab.scorers.checkpoints.gguf import from_gguf
+
         return from_gguf(model), None
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
+    remedies = {
+        errors.GatedRepoError: f"is gated: accept its terms at {page}, then run `hf auth login`",
+        errors.RevisionNotFoundError: f"has no revision {revision!r}; pass a commit, tag or branch of the model",
+        errors.RepositoryNotFoundError: "is no folder here and no model on the hub; private ones need `hf auth login`",
+        Exception: f"needs the hub, which cannot be reached; run `hf download {model}` elsewhere and pass the folder",
+    }
     try:
         folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
-        raise DataError(f"{where} {_hub_remedy(model, revision, error)}") from error
+        remedy = next(remedy for kind, remedy in remedies.items() if isinstance(error, kind))
+        raise DataError(f"{where} {remedy}") from error
     return folder, folder.name
 
 
-def _hub_remedy(model: str, revision: str | None, error: Exception) -> str:
-    """What the hub's error means, and the next step."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return f"is gated: accept its terms at https://huggingface.co/{model}, then run `hf auth login`"
-    if isinstance(error, errors.RevisionNotFoundError):
-        return f"has no revision {revision!r}; pass a commit, tag or branch of the model"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "is no folder here and no such model on the hub; check the spelling; private ones need `hf auth login`"
-    return f"needs the hub, which cannot be reached; run `hf download {model}` elsewhere and pass the folder"
-
-
-def _refuse_adapter(model: str, folder: Path) -> None:
-    """Raise DataError where a folder holds an adapter and no whole model."""
-    settings_file = folder / "adapter_config.json"
-    weights = [path for pattern in ("*.safetensors", *_PICKLES) for path in folder.glob(pattern)]
-    if settings_file.is_file() and all(path.name.startswith(("adapter", *_NOT_WEIGHTS)) for path in weights):
-        raise DataError(
-            f"model={model!r} is an adapter of {json_object(settings_file).get('base_model_name_or_path')!r}; merge "
-            "the two (peft: merge_and_unload), save the result with its tokenizer and pass that folder"
-        )
-
-
-def _index_weights(model: str, folder: Path, allow_pickle: bool) -> dict[str, tuple[Path, int]]:
-    """File and size of each weight: safetensors first, then pickles where they are allowed."""
-    index = {
-        key: (path, n) for path in sorted(folder.glob("*.safetensors")) for key, n in _safetensors_sizes(path).items()
-    }
-    pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
+def _index_weights(model: str, folder: Path, allow_pickle: bool) -> tuple[dict[str, Path], int]:
+    """The file of each weight, and the number of values: safetensors first, then pickles where they are allowed."""
+    safetensors = sorted(folder.glob("*.safetensors"))
+    pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
-    has_safetensors = bool(index)
-    if pickles and not has_safetensors and not allow_pickle:
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file() and all(path.name.startswith("adapter") for path in [*safetensors, *pickles]):
+        raise DataError(
+            f"model={model!r} is an adapter of {_read_object(adapter).get('base_model_name_or_path')!r}; merge the two "
+            "(peft: merge_and_unload), save the result with its tokenizer and pass that folder"
+        )
+    if pickles and not safetensors and not allow_pickle:
         raise DataError(
             f"model={model!r}: its weights are pickles ({', '.join(path.name for path in pickles[:3])}), which can run "
             "code when they are read; pass allow_pickle=True if you trust them, or convert them to safetensors"
         )
+    index = {key: (path, size) for path in safetensors for key, size in _safetensors_sizes(path).items()}
     for path in pickles if allow_pickle else []:
         # Beside safetensors a pickle of its own name (regression_layer.pt) adds weights; a second copy does not.
-        if not (has_safetensors and path.name.startswith(("pytorch_model", "consolidated"))):
-            prefix = f"{path.stem}." if has_safetensors else ""
+        if not (safetensors and path.name.startswith(("pytorch_model", "consolidated"))):
+            prefix = f"{path.stem}." if safetensors else ""
             index |= {f"{prefix}{key}": (path, tensor.numel()) for key, tensor in _unpickle(path).items()}
     if not index:
         raise DataError(f"model={model!r}: no weights in {folder}; download *.safetensors, or pass allow_pickle=True")
-    _require_shards(folder, index)
-    return index
+    shards = folder / "model.safetensors.index.json"
+    if shards.is_file():
+        file_of_key = _read_object(shards).get("weight_map")
+        mapping = file_of_key if isinstance(file_of_key, dict) else {"": "weight_map"}
+        if missing := sorted({file for key, file in mapping.items() if key not in index}):
+            raise DataError(f"{shards} names what is not there or not whole: {missing[:3]}; download the model again")
+    return {key: path for key, (path, _) in index.items()}, sum(size for _, size in index.values())
 
 
-def _require_shards(folder: Path, index: Iterable[str]) -> None:
-    """Raise DataError where the index of a sharded checkpoint names weights whose file is not there."""
-    path = folder / "model.safetensors.index.json"
-    if not path.is_file():
-        return
-    file_of_key = json_object(path).get("weight_map")
-    if not isinstance(file_of_key, dict):
-        raise DataError(f"{path} has no weight_map, so it is not the index of a sharded checkpoint; download it again")
-    missing = sorted({file for key, file in file_of_key.items() if key not in index})
-    if missing:
-        raise DataError(f"{path} names files that are not there or not whole: {missing[:3]}; download them again")
+def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
+    """Raise DataError for a configuration of another kind of model, or of a size that no model has.
+
+    A model of a million layers would be built before anything failed. Models that score the steps of an answer have no
+    score of the whole, and a Reformer draws its attention at random.
+    """
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            refuse_settings(name, value)
+        limits = next((limits for pattern, limits in _LIMITS.items() if pattern.fullmatch(key)), None)
+        if limits and type(value) is int and not limits[0] <= value <= limits[1]:
+            raise DataError(
+                f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {limits[1]}; use the "
+                "configuration that was published with the weights"
+            )
+    named = settings.get("architectures")
+    stepwise = [kind for kind in named if _STEPWISE.search(str(kind))] if isinstance(named, list) else []
+    if stepwise:
+        raise DataError(
+            f"model={name!r} is a {stepwise[0]}: token classification, as process reward models have it, which scores "
+            "every step of an answer; use an outcome reward model"
+        )
+    if settings.get("model_type") == "reformer":
+        raise DataError(f"model={name!r}: a Reformer draws its attention at random; use another architecture")
 
 
 def _safetensors_sizes(path: Path) -> dict[str, int]:
@@ -245,15 +255,14 @@ def _safetensors_sizes(path: Path) -> dict[str, int]:
         raise DataError(f"{path}: not a whole safetensors file; download it again") from error
 
 
-def _read_file(path: Path, keys: list[str], rows: int | None) -> dict[str, "torch.Tensor"]:
+def _read_file(path: Path, keys: list[str]) -> dict[str, "torch.Tensor"]:
     if path.suffix != ".safetensors":
         weights = _unpickle(path)
-        tensors = {key: weights[key if key in weights else key.removeprefix(f"{path.stem}.")] for key in keys}
-        return {key: tensor[:rows] if tensor.ndim else tensor for key, tensor in tensors.items()}
+        return {key: weights[key if key in weights else key.removeprefix(f"{path.stem}.")] for key in keys}
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        return {key: file.get_tensor(key) if rows is None else file.get_slice(key)[:rows] for key in keys}
+        return {key: file.get_tensor(key) for key in keys}
 
 
 def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
@@ -267,3 +276,52 @@ def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise DataError(f"{path}: more than plain weights, or cut off ({first_line(error)}); it is not read") from error
     return {key: tensor for key, tensor in content.items() if isinstance(tensor, torch.Tensor)}
+
+
+def digests(role: str, paths: Iterable[Path]) -> list[tuple[str, str, str]]:
+    """Role, name and SHA-256 of each file, sorted; several files are read at once."""
+    files = list(paths)
+    with ThreadPoolExecutor() as pool:
+        return sorted((role, path.name, digest) for path, digest in zip(files, pool.map(_sha256, files), strict=True))
+
+
+def _sha256(path: Path) -> str:
+    """The hash of a file; in the hub's cache it is the name of a large file, which is then not read."""
+    # The first link alone says it: a blob may be a link too, into a store whose names are hashes of another kind.
+    blob, snapshots = path.parent / path.readlink() if path.is_symlink() else path, path.parent.parent
+    is_blob = snapshots.name == "snapshots" and blob.parent.resolve() == snapshots.parent.resolve() / "blobs"
+    if is_blob and len(blob.name) == 64:  # the others have git's hash
+        return blob.name
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object; DataError for any other."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds {type(content).__name__} and no object; download it again")
+    return content
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence warnings, and transformers' progress bars and tables of weights: what matters is raised as an error."""
+    from transformers.utils import logging
+
+    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bars:
+            logging.enable_progress_bar()
+
+
+def first_line(error: Exception, longest: int = 200) -> str:
+    """The first line of another library's message, short enough for a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:longest]

