@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmlab import baselines
 from rmlab.benchmarks import load
-from rmlab.bias.probe import probe, probe_changes
+from rmlab.bias.probe import probe
 from rmlab.styles import TRANSFORMS, Transform
 from rmlab.styles.counts import features_of
 from rmlab.tables import DataError
@@ -119,9 +119,9 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
         asked.extend(zip(prompts, texts, strict=True))
         return np.zeros(len(texts))
 
-    changes = probe_changes(responses, scorer, ["strip_markdown", lambda text: text])
+    changes = probe(responses, scorer, ["strip_markdown", lambda text: text], by="transform")
     assert len(asked) == len(set(asked))
-    assert changes.groupby("transform")["change"].count().tolist() == [0, 128]
+    assert sorted(changes["n"]) == [0, 128]
     table = probe(responses, scorer, ["strip_markdown"], by=["transform", "style"]).set_index("style")
     assert table["n"].tolist() == [0, 0, 128]
     assert table.loc["plain", "reason"] == "no answer was altered"

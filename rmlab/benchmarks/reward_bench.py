@@ -12,7 +12,7 @@ from rmlab.benchmarks.benchmark import Benchmark, Files, refuse_strange
 from rmlab.benchmarks.hub import Source
 from rmlab.benchmarks.rows import read_answers
 from rmlab.metrics.items import Items, comparison_items
-from rmlab.metrics.weights import Parts, weighted_parts
+from rmlab.metrics.weights import Parts
 from rmlab.tables import PROMPT, IntArray
 
 SECTIONS: dict[str, dict[str, int]] = {
@@ -100,15 +100,14 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     prior_weight = _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS) * has_prior_sets
     weights[:, len(weight) : -len(UNCOUNTED)] = prior_weight[:, None]
     section_of = {subset: name for name, section in SECTIONS.items() for subset in section if is_pooled}
-    part_of_cell = [section_of.get(subset, subset) for subset in items.cells["subset"]]
+    of_cell = np.array([names.index(section_of.get(subset, subset)) for subset in items.cells["subset"]], np.intp)
     reasons = {
         (model, place): f"nothing in {', '.join(absent)}"
         for place, section in enumerate(SECTIONS.values() if is_pooled else ())
         for model in range(len(items.models))
         if (absent := [subset for subset in section if not n_answered[subset][model]])
     }
-    parts = weighted_parts(items, part_of_cell, weights / weights.sum(axis=1, keepdims=True), names, label="benchmark")
-    return replace(parts, reasons=reasons)
+    return Parts(names, of_cell, weights / weights.sum(axis=1, keepdims=True), "benchmark", reasons)
 
 
 def _weigh_subsets(rule: str) -> dict[str, float]:

@@ -2,9 +2,8 @@
 
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change
-from rmlab.bias.differences import style_differences
 from rmlab.bias.effects import exchange_rate, style_effects
-from rmlab.bias.gap import style_gap, style_preference
+from rmlab.bias.gap import style_differences, style_gap, style_preference
 from rmlab.bias.probe import probe
 
 __all__ = [

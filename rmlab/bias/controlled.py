@@ -339,14 +339,10 @@ def _compare_controls(
                 raise DataError("controls: 'style' needs styles, but some are missing in pairs. Leave it out.")
             differences[:, place], sums[:, place] = steps[0] - steps[1], steps[0] + steps[1]
             continue
-        if features is None:
-            raise DataError(f"features: None, but {name!r} is a control. Pass rmlab.styles.features(responses).")
         chosen, rejected = np.hstack(regression.look_up_sides(pairs, features, [name])).T
         # With 1 in the denominator, two answers without a heading differ by 0, not by 0 / 0.
-        differences[:, place], sums[:, place] = (
-            (chosen - rejected) / (chosen + rejected + 1),
-            np.log1p(chosen + rejected),
-        )
+        total = chosen + rejected
+        differences[:, place], sums[:, place] = (chosen - rejected) / (total + 1), np.log1p(total)
     return differences, sums
 
 

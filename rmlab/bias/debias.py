@@ -205,13 +205,10 @@ def _deal(scores: pd.DataFrame, folds: int, seed: int) -> tuple[IntArray, IntArr
     """Prompt of each row, and fold of each prompt: of equal size, but for one prompt."""
     if folds < 2:
         raise ValueError(f"folds: {folds}; at least 2, or a prompt would be calibrated on itself")
-    if scores.empty:
-        raise DataError("scores: no rows. Look at the selection that they come from.")
-    prompt = _number_prompts(scores)
-    n_prompts = int(prompt.max()) + 1
-    if n_prompts < max(folds, MIN_PROMPTS):
-        message = f"scores: {n_prompts} prompts of model {scores['model'].iloc[0]!r}; calibration needs"
-        raise DataError(f"{message} {max(folds, MIN_PROMPTS)}. Score more prompts.")
+    prompt, n_needed = _number_prompts(scores), max(folds, MIN_PROMPTS)
+    n_prompts = int(prompt.max(initial=-1)) + 1
+    if n_prompts < n_needed:
+        raise DataError(f"scores: {n_prompts} prompts of model {scores['model'].unique()}; debias needs {n_needed}.")
     fold = np.empty(n_prompts, np.intp)
     fold[np.random.default_rng(seed).permutation(n_prompts)] = np.arange(n_prompts) % folds
     return prompt, fold

@@ -1,6 +1,7 @@
 """Counterfactual probes: the same answer in another style, and what that does to its score."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,12 +17,13 @@ from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import PROMPT, DataError, group_codes, nearest
 
 Change = Callable[[str], str]
+_Changes: TypeAlias = Sequence[str | Transform | Change]
 
 
 def probe(
     responses: pd.DataFrame,
     scorer: PlainScorer,
-    transforms: Sequence[str | Transform | Change] | None = None,
+    transforms: _Changes | None = None,
     *,
     by: str | Sequence[str] = ("transform", "domain"),
     steps: int | None = None,
@@ -70,7 +72,7 @@ def probe(
     >>> table[["transform", "null", "n"]].to_numpy().tolist()
     [['padding', False, 384]]
     """
-    changes = probe_changes(responses, scorer, transforms, steps=steps)
+    changes, spread = _score_changes(responses, scorer, transforms, steps)
     columns, _ = regression.group_columns(changes, by)
     group, first_rows = group_codes(changes, columns)
     change, cluster = changes["change"].to_numpy(), group_codes(changes, PROMPT)[0]
@@ -80,10 +82,9 @@ def probe(
         t = np.where((mean.se == 0) & (mean.value == 0), 0.0, np.abs(mean.value) / mean.se)
     # Without degrees of freedom the error is NaN, and p with it.
     p = np.minimum(2 * stdtr(np.maximum(mean.df, 1.0), -t), 1.0)
-    spread = changes.attrs["spread"]  # one unit for all rows: the spread before any change
     frame = changes[columns].iloc[first_rows].reset_index(drop=True)
     is_null = changes["null"].groupby(group).all().to_numpy()
-    frame.insert(0, "model", changes.attrs["model"])
+    frame.insert(0, "model", name_of(scorer))
     frame = frame.assign(null=is_null, change=mean.value, se=mean.se, low=mean.low, high=mean.high)
     # Controls are no hypotheses: they are read, not tested.
     p_holm, standardised = holm(np.where(is_null, np.nan, p)), mean.value / (spread or np.nan)
@@ -92,26 +93,12 @@ def probe(
     return frame.assign(untouched=np.bincount(group) - mean.n_pairs, n_prompts=mean.n_prompts, reason=reason)
 
 
-def probe_changes(
-    responses: pd.DataFrame,
-    scorer: PlainScorer,
-    transforms: Sequence[str | Transform | Change] | None = None,
-    *,
-    steps: int | None = None,
-) -> pd.DataFrame:
-    """Score every answer before and after each change.
+def _score_changes(
+    responses: pd.DataFrame, scorer: PlainScorer, transforms: _Changes | None, steps: int | None
+) -> tuple[pd.DataFrame, float]:
+    """One row per transform and answer, and the spread of the scores within a prompt before any change.
 
-    Parameters
-    ----------
-    responses, scorer, transforms, steps
-        As in `probe`.
-
-    Returns
-    -------
-    DataFrame
-        One row per transform and answer: transform, null, the key of the answer, subset, style, before, after, change
-        (NaN where the transform left the answer as it was). `attrs`: model, and spread, the standard deviation of the
-        scores before around the mean of their prompt. Each different text is scored once.
+    The column `change` is NaN where the transform left the answer as it was.
     """
     responses = tables.check_responses(responses)
     if not callable(scorer):
@@ -131,13 +118,10 @@ def probe_changes(
     for change, changed, after in zip(changes, changed_texts, scores_after, strict=True):
         # A change that had nothing to do says nothing about the scorer, so it does not count as a change of zero.
         is_altered = np.array([new != old for new, old in zip(changed, texts, strict=True)])
-        frame = answers.assign(transform=change.name, null=change.null, before=before, after=after)
+        frame = answers.assign(transform=change.name, null=change.null)
         frames.append(frame.assign(change=np.where(is_altered, after - before, np.nan)))
-    table = pd.concat(frames, ignore_index=True).astype({"transform": "str"})
-    table = table[["transform", "null", *answers.columns, "before", "after", "change"]]
     spread = regression.within_spread(before, group_codes(responses, PROMPT)[0])
-    table.attrs = {"model": name_of(scorer), "spread": spread}  # numbers of the whole table, not of a row
-    return table
+    return pd.concat(frames, ignore_index=True).astype({"transform": "str"}), spread
 
 
 def _as_transform(item: str | Transform | Change) -> Transform:

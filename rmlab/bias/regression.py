@@ -78,8 +78,10 @@ def count_columns(features: pd.DataFrame) -> list[str]:
     return [column for column in features.select_dtypes("number").columns if column not in KEY]
 
 
-def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], table: str) -> FloatArray:
+def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence[str], table: str) -> FloatArray:
     """Features of the answers in `keys`, (rows, columns); DataError where an answer or a column is not there."""
+    if features is None:
+        raise DataError(f"features: None, but {list(columns)} need them. Pass rmlab.styles.features(responses).")
     allowed = count_columns(features)
     for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
         names = nearest(column, [*KEY, *allowed])
@@ -97,7 +99,9 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str], 
     return values
 
 
-def look_up_sides(pairs: pd.DataFrame, features: pd.DataFrame, columns: Sequence[str]) -> tuple[FloatArray, FloatArray]:
+def look_up_sides(
+    pairs: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
     """Features of the chosen and of the rejected answer of each comparison, (rows, columns)."""
     chosen, rejected = (
         look_up(pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"]), features, columns, "pairs")
@@ -113,8 +117,6 @@ def answer_column(scores: pd.DataFrame, features: pd.DataFrame | None, name: str
         if steps.min(initial=0) < 0:
             raise DataError("'step' needs styles, but style is missing in some scores. Name columns of features.")
         return steps
-    if features is None:
-        raise DataError(f"features: None, but {name!r} needs them. Pass rmlab.styles.features(responses).")
     count = look_up(scores, features, [name], "scores")[:, 0]
     # One rule for the whole column, or equal counts would differ.
     return np.log2(count) if count.min(initial=1.0) >= 1 else np.log2(1 + count)

@@ -1,10 +1,9 @@
 """Numbers of a benchmark: scores to pairs, accuracies, the style matrix, summaries, best of n, ensembles."""
 
-from rmlab.metrics.accuracies import accuracy, matrix
 from rmlab.metrics.best_of_n import best_of, best_of_curve
 from rmlab.metrics.ensembles import ensemble
 from rmlab.metrics.items import credit, pairs
-from rmlab.metrics.summaries import estimates, summary
+from rmlab.metrics.summaries import accuracy, estimates, matrix, summary
 from rmlab.metrics.ties import ties_detail, ties_score
 
 __all__ = [

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import comb
 
 from rmlab import tables
-from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, build_items, count_labels
-from rmlab.metrics.summaries import estimate_frame
-from rmlab.metrics.weights import Weights, domain_parts, weighted_mean
+from rmlab.metrics.estimate import group_means
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, FloatArray, count_labels
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
 
 SharedCredit = Literal["share", "loss", "win"]
@@ -62,13 +60,9 @@ def best_of(scores: pd.DataFrame, *, ties: SharedCredit = "share") -> pd.DataFra
     n_before = above + {"share": level / 2, "loss": level, "win": 0 * level}[ties]
     credit = np.where(above > 0, 0.0, np.where(level > 0, shared, 1.0))
     frame = scores.iloc[first_rows][["model", *PROMPT, "subset"]].reset_index(drop=True)
-    return frame.assign(
-        n_answers=np.bincount(prompt),
-        above=above,
-        level=level,
-        credit=np.where(is_known, credit, np.nan),
-        reciprocal_rank=np.where(is_known, 1 / (1 + n_before), np.nan),
-    )
+    frame = frame.assign(n_answers=np.bincount(prompt), above=above, level=level)
+    credit, reciprocal_rank = np.where(is_known, [credit, 1 / (1 + n_before)], np.nan)
+    return frame.assign(credit=credit, reciprocal_rank=reciprocal_rank)
 
 
 def best_of_outcome(table: pd.DataFrame) -> NDArray[np.int8]:
@@ -111,20 +105,20 @@ def best_of_curve(
     frames = [_curve_points(rows, n, confidence) for n, rows in large.items() if len(rows)]
     if not frames:
         raise DataError(f"sizes: no prompt has one chosen and {min(sizes) - 1} rejected answers. Ask for fewer.")
-    columns = ["model", "domain", "n", "accuracy", "se", "low", "high", "n_prompts", "missing", "reason", "chance"]
     order = prompts[["model", "domain"]].drop_duplicates()
-    points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"])
-    return points[columns]
+    points: pd.DataFrame = order.merge(pd.concat(frames), on=["model", "domain"]).astype({"reason": "str"})
+    return points
 
 
 def _curve_points(large: pd.DataFrame, n: int, confidence: float) -> pd.DataFrame:
     n_rejected, above, level = (large[c].to_numpy() for c in ("n_answers", "above", "level"))
     credit = np.where(large["credit"].isna(), np.nan, _expected_credit(n_rejected - 1, above, level, n - 1))
-    items = build_items(large, key=PROMPT, outcome=best_of_outcome(large), credit=credit, columns=["subset"])
-    parts, domains = domain_parts(items, "domains"), items.cells["domain"]
-    means = [weighted_mean(items, parts, (domains == domain).to_numpy()) for domain in domains.unique()]
-    weights = Weights(pd.DataFrame({"domain": domains.unique()}, dtype="str"), means, "domains")
-    return estimate_frame(estimate(items, weights, confidence), "accuracy").assign(n=n, chance=1 / n)
+    group, first_rows = group_codes(large, ["model", "domain"])
+    means = group_means(credit, group, group_codes(large, PROMPT)[0], len(first_rows), confidence=confidence)
+    frame = large[["model", "domain"]].iloc[first_rows].assign(n=n, accuracy=means.value, se=means.se, low=means.low)
+    reason = np.where(means.n_pairs == 0, "no prompt with all scores", means.reason)
+    frame = frame.assign(high=means.high, n_prompts=means.n_prompts, missing=means.missing, reason=reason)
+    return frame.assign(chance=1 / n)
 
 
 def _expected_credit(n_rejected: IntArray, above: IntArray, level: IntArray, n_drawn: int) -> FloatArray:

@@ -25,13 +25,8 @@ NO_STYLE = 9  # style code of a comparison without styles; above it the level, w
 N_STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
 _DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
 _NAMES = ["model", *PROMPT, "subset"]
-_PAIR_TYPES: dict[str, object] = {
-    **dict.fromkeys(_NAMES, "str"),
-    **{column: dtype for column, dtype in tables.CLOSED.items() if column in tables.PAIRS},
-    "chosen_slot": "int64",
-    "rejected_slot": "int64",
-    "margin": "float64",
-}
+_PAIR_TYPES: dict[str, object] = {"chosen_slot": "int64", "rejected_slot": "int64", "margin": "float64"}
+_PAIR_TYPES |= dict.fromkeys(_NAMES, "str") | {name: tables.CLOSED[name] for name in ("outcome", *_DESCRIBED[1:])}
 
 
 @dataclass(frozen=True)
@@ -84,31 +79,22 @@ class Items:
         in_all = (self.outcome != NO_ROW).all(axis=0)
         if not in_all.any():
             raise DataError("common: no item was scored by all models. Leave some models out.")
+        arrays = {name: getattr(self, name)[..., in_all] for name in ("credit", "outcome", "prompt", "cluster")}
+        frame = self.frame[in_all].reset_index(drop=True)
         cells, cell = np.unique(self.cell[in_all], return_inverse=True)
-        return replace(
-            self,
-            frame=self.frame[in_all].reset_index(drop=True),
-            credit=self.credit[:, in_all],
-            outcome=self.outcome[:, in_all],
-            prompt=self.prompt[in_all],
-            cluster=self.cluster[in_all],
-            cell=cell.astype(np.intp),
-            cells=self.cells.iloc[cells].reset_index(drop=True),
-            bounds=self.bounds[cells],
-        )
+        cells_frame, bounds = self.cells.iloc[cells].reset_index(drop=True), self.bounds[cells]
+        return replace(self, frame=frame, cell=cell.astype(np.intp), cells=cells_frame, bounds=bounds, **arrays)
 
     def require_same(self, counts: BoolArray | None = None) -> None:
         """Raise DataError where some models lack rows that others have.
 
         `counts` (models, items) says which items count for which model; a row that counts nowhere may be absent.
         """
-        lacks = self.outcome == NO_ROW if counts is None else (self.outcome == NO_ROW) & counts
+        lacks = (self.outcome == NO_ROW) & (True if counts is None else counts)
         if lacks.any():
             worst = int(lacks.sum(axis=1).argmax())
-            key = self.frame[[c for c in ITEM if c in self.frame]].iloc[int(lacks[worst].argmax())].to_dict()
-            message = (
-                f"table: {self.models[worst]!r} lacks {lacks[worst].sum()} of {len(self.frame)} items, first {key}."
-            )
+            n, key = lacks[worst].sum(), self.frame.filter(ITEM).iloc[int(lacks[worst].argmax())].to_dict()
+            message = f"table: {self.models[worst]!r} lacks {n} of {len(self.frame)} items, first {key}."
             raise DataError(f"{message} Pass common=True to use the {(~lacks.any(axis=0)).sum()} that all models have.")
 
 
@@ -143,11 +129,7 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     chosen, rejected = np.repeat(chosen, repeats), rejected[np.repeat(first_rejected, repeats) + offset]
     score = scores["score"].to_numpy()
-    with np.errstate(over="ignore"):  # finite scores may lie further apart than a float reaches: refused below
-        margin = score[chosen] - score[rejected]
-    if np.isinf(margin).any():
-        row = scores.iloc[chosen[int(np.isinf(margin).argmax())]][["model", *PROMPT]].to_dict()
-        raise DataError(f"scores: margins are beyond 1.8e308, first {row}. Divide the model's scores by one number.")
+    margin = score[chosen] - score[rejected]
     styles = [scores["style"].array[rows] for rows in (chosen, rejected)]
     slots = [scores["slot"].to_numpy()[rows] for rows in (chosen, rejected)]
     extra = tables.prompt_columns(scores, tables.SCORES) if len(scores.columns) > len(tables.SCORES) else []
@@ -194,10 +176,6 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
 def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     """A table of scores or pairs as checked pairs; DataError where it has no rows."""
     columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
-    if columns and not {"score", "outcome", "margin"} & columns:
-        raise DataError(
-            "table: no column 'score', 'margin' or 'outcome'. Make scores with rmlab.score(responses, ...)."
-        )
     if "score" in columns and "outcome" not in columns:
         table = pairs(table)
     # Columns and types that `pairs` gives need no second check, unless a name is missing.

@@ -1,11 +1,16 @@
-"""A benchmark's own columns for every model, and every number with its interval."""
+"""Numbers of every model: a benchmark's own columns, all estimates, accuracies by any columns, the style matrix."""
+
+from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
+from rmlab import tables
 from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.weights import Average, Prepared, Weights, prepare
-from rmlab.tables import LEVELS, copy_provenance
+from rmlab.metrics.items import NO_STYLE, as_pairs
+from rmlab.metrics.weights import Average, Prepared, Weights, prepare, weighted_mean
+from rmlab.tables import ITEM, LEVELS, STYLES, DataError, copy_provenance, group_codes
 
 _MAX_DOMAINS = 8
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
@@ -13,6 +18,11 @@ _RESERVED = {
     *("model", "overall", *_UNCERTAINTY, "average", "reason", *LEVELS),
     *("rank", "kind", "rank_low", "rank_high", "group"),
 }
+_RESULTS = {
+    *("accuracy", "value", "value_a", "value_b", "difference", "p", "p_holm", "agreement", "n_pairs", "n_ties_a"),
+    *("n_ties_b", "model", "model_a", "model_b", *_UNCERTAINTY, "average", "reason"),
+}
+_STYLE_COLUMNS = ("level", "chosen_style", "rejected_style")
 
 
 def summary(
@@ -146,15 +156,170 @@ def estimates(
     return copy_provenance(table, frame)
 
 
+def accuracy(
+    table: pd.DataFrame,
+    by: str | Sequence[str] = "model",
+    *,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    cluster: str | None = None,
+    confidence: float = 0.95,
+    **options: str,
+) -> pd.DataFrame:
+    """Share of comparisons won, by any columns.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs.
+    by : str or sequence of str
+        Columns that define the rows: model, domain, subset, level, chosen_style, rejected_style and any further column,
+        such as `source`. Must hold "model" if there are several.
+    average, ties, common, cluster, confidence, **options
+        As in `summary`.
+
+    Returns
+    -------
+    DataFrame
+        One row per combination of the `by` columns: these, accuracy, se (clustered by prompt), low, high, n_prompts,
+        n_pairs (comparisons counted), n_ties, missing, average, reason. by="model" is the overall score, by=["model",
+        "level"] are easy, normal and hard. A row inside one domain or subset needs that alone, and so does a table of
+        one domain; the others need all parts of the benchmark. Style, level and other ordered categorical columns come
+        on their full grid: a hole is NaN with n = 0.
+
+    Raises
+    ------
+    DataError
+        For a column that the table does not have, or that is missing in some comparisons.
+    """
+    by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+    columns = [column for column in by if column != "model"]
+    frames = []
+    for rows in _split_models(table, columns):
+        prepared = prepare(rows, average, ties, common, options, by=columns, cluster=cluster, require_complete=False)
+        weights = group_weights(prepared, columns)
+        frames.append(estimate_frame(estimate(prepared.items, weights, confidence), "accuracy"))
+    frame = pd.concat(frames, ignore_index=True)
+    models = frame["model"].unique()
+    if "model" not in by and len(models) > 1:
+        raise DataError(f"by: {by} has no 'model', but the table has {len(models)}. Add 'model' or keep one of them.")
+    frame = frame[[*by, *(column for column in frame.columns if column not in {"model", *by})]]
+    return copy_provenance(table, frame)
+
+
+def group_weights(prepared: Prepared, columns: Sequence[str]) -> Weights:
+    """The mean of each group of items that the columns define, as a number.
+
+    Closed and ordered columns come on their full grid, others as they occur. A group inside one domain, subset or other
+    open column requires the parts of its own items, the others all parts.
+    """
+    items, parts = prepared.items, prepared.parts
+    categories = {}  # of closed and ordered columns
+    for column in columns:
+        values, dtype = items.frame[column], tables.CLOSED.get(column, items.frame[column].dtype)
+        if column in _RESULTS:
+            raise DataError(f"by: {column!r} is a column of the result. Rename it in the table.")
+        if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+            categories[column] = dtype
+            if n := values.isna().sum():
+                raise DataError(f"by: {column!r} is missing in {n} of {len(values)} comparisons. Group by domain.")
+    open_columns = [column for column in columns if column not in categories]
+    group_of_cell, first_cells = group_codes(items.cells, open_columns)
+    for column, dtype in categories.items():
+        group_of_cell = group_of_cell * len(dtype.categories) + items.cells[column].astype(dtype).cat.codes.to_numpy()
+    open_values = items.cells[open_columns].iloc[first_cells].itertuples(index=False, name=None)
+    grid = product(open_values if open_columns else [()], *(dtype.categories for dtype in categories.values()))
+    groups = pd.DataFrame([(*first, *others) for first, *others in grid], columns=[*open_columns, *categories])
+    groups = groups[[*columns]].astype({name: categories.get(name, items.cells[name].dtype) for name in columns})
+    required = np.arange(len(parts.names)) if set(columns) <= set(_STYLE_COLUMNS) else None
+    means = [weighted_mean(items, parts, group_of_cell == group, required) for group in range(len(groups))]
+    return Weights(groups, means, parts.label)
+
+
+def _split_models(table: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
+    """The table, or its models one by one where a column differs between models, such as bins of margins."""
+    contract = {*ITEM, "subset", *_STYLE_COLUMNS}
+    if not isinstance(table, pd.DataFrame) or set(columns) <= contract or not {*ITEM, "model"} <= set(table.columns):
+        return [table]
+    table = as_pairs(table)
+    extra = [column for column in columns if column in table.columns and column not in contract]
+    n_values = table.groupby(ITEM, sort=False, observed=True)[extra].nunique(dropna=False)
+    if (n_values <= 1).all(axis=None):
+        return [table]
+    return [table[table["model"] == model] for model in table["model"].unique()]
+
+
+def matrix(
+    table: pd.DataFrame,
+    *,
+    average: Average = "benchmark",
+    ties: str | None = None,
+    common: bool = False,
+    cluster: str | None = None,
+    **options: str,
+) -> pd.DataFrame:
+    """Style-substance matrix of one model: share of comparisons that the chosen answer wins.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Scores or pairs of one model.
+    average, ties, common, cluster, **options
+        As in `summary`. A table of one domain gives that domain's matrix.
+
+    Returns
+    -------
+    DataFrame
+        3x3, rows the chosen style, columns the rejected style, both concise, plain, markdown. The upper triangle is
+        hard, the diagonal normal, the lower triangle easy; the mean of a triangle is that level in `summary`.
+        `attrs["cells"]` has the same nine numbers row by row with intervals and counts (accuracy, low, high, n_pairs,
+        n_ties). A model that lacks one of several domains has a matrix of NaN, with the way out in `attrs["reason"]`.
+
+    Raises
+    ------
+    DataError
+        With several models, or without styles.
+
+    References
+    ----------
+    RM-Bench (arXiv 2410.16184), section 3 and figure 2.
+
+    Examples
+    --------
+    >>> margins = pd.DataFrame({"model": "m", "benchmark": "b", "domain": "chat", "id": ["0", "1"], "chosen_slot": 0,
+    ...     "rejected_slot": 2, "chosen_style": "concise", "rejected_style": "markdown", "margin": [0.5, -1.0]})
+    >>> matrix(tables.check_pairs(margins)).loc["concise", "markdown"].item()
+    0.5
+    """
+    prepared = prepare(table, average, ties, common, options, cluster=cluster, require_complete=False)
+    items, parts = prepared.items, prepared.parts
+    if len(items.models) != 1:
+        raise DataError(f"table: a matrix shows one model, not {items.models[:5]}. Keep one of them.")
+    style_code = items.cells["style_code"].to_numpy()
+    if (style_code >= NO_STYLE).any():
+        raise DataError("table: level is missing in some comparisons. A matrix needs answers in styles.")
+    codes, required = range(len(STYLES) ** 2), np.arange(len(parts.names))
+    means = [weighted_mean(items, parts, style_code == code, required) for code in codes]
+    result = estimate(items, Weights(pd.DataFrame(index=codes), means, parts.label))
+    columns = {"accuracy": "value", "low": "low", "high": "high", "n_pairs": "n_pairs", "n_ties": "n_ties"}
+    axes = [pd.Index(STYLES, name=f"{label}_style") for label in tables.LABELS]
+    frame = pd.DataFrame(result.value[0].reshape(len(STYLES), len(STYLES)), index=axes[0], columns=axes[1])
+    frame.attrs = {"average": result.label}
+    frame.attrs["cells"] = {name: getattr(result, attribute)[0].tolist() for name, attribute in columns.items()}
+    reasons = result.reason[0][np.isnan(result.value[0])]
+    if len(reasons):
+        frame.attrs["reason"] = f"{reasons[0]}; average='domains' or 'prompts' takes the parts that are there"
+    return frame
+
+
 def estimate_frame(result: Estimate, value: str) -> pd.DataFrame:
     """One row per model and number: model, the number's name, its value in the column `value`, errors and counts."""
     n_models, n_numbers = result.value.shape
     frame = result.numbers.iloc[np.tile(np.arange(n_numbers), n_models)].reset_index(drop=True)
     frame.insert(0, "model", pd.Series(np.repeat(np.array(result.models, object), n_numbers), dtype="str"))
-    names = {
-        value: "value",
-        **{name: name for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing")},
-    }
-    frame = frame.assign(**{column: getattr(result, name).ravel() for column, name in names.items()})
-    reason = pd.Series(result.reason.ravel(), dtype="str")
-    return frame.assign(average=pd.Series([result.label] * len(frame), dtype="str"), reason=reason)
+    frame[value] = result.value.ravel()
+    for name in ("se", "low", "high", "n_prompts", "n_pairs", "n_ties", "missing"):
+        frame[name] = getattr(result, name).ravel()
+    label = pd.Series([result.label] * len(frame), dtype="str")
+    return frame.assign(average=label, reason=pd.Series(result.reason.ravel(), dtype="str"))

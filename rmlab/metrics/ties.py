@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.tables import PROMPT, DataError
+from rmlab.tables import DataError
 
 TIES = "Ties"
 """The subset of RewardBench 2 that these scores are of."""
@@ -52,13 +52,9 @@ def ties_detail(scores: pd.DataFrame) -> pd.DataFrame:
     detail = frame.drop_duplicates(prompt)[[*prompt, "kind", "number"]].set_index(prompt)
     is_complete = (right["count"] == right["size"]) & (wrong["count"] == wrong["size"]).reindex(right.index)
     gap = (right["min"] - wrong["max"]).where(is_complete)
-    detail = detail.assign(
-        n_correct=right["size"],
-        n_incorrect=wrong["size"],
-        spread=(right["max"] - right["min"]).where(is_complete & (right["size"] > 1)),
-        gap=gap,
-        accurate=(gap > 0).astype("boolean").where(gap.notna()),
-    ).reset_index()
+    spread = (right["max"] - right["min"]).where(is_complete & (right["size"] > 1))
+    detail = detail.assign(n_correct=right["size"], n_incorrect=wrong["size"], spread=spread, gap=gap)
+    detail = detail.assign(accurate=(gap > 0).astype("boolean").where(gap.notna())).reset_index()
     _check_partners(detail)
     return detail
 
@@ -118,10 +114,9 @@ def _check_whole(scores: pd.DataFrame) -> None:
 
 
 def _check_partners(detail: pd.DataFrame) -> None:
-    partners = detail.groupby(["model", *PROMPT[:1], "number"], sort=False)["kind"].agg(["nunique", "first"])
+    partners = detail.groupby(["model", "benchmark", "number"], sort=False)["kind"].agg(["nunique", "first"])
     unpaired = partners[partners["nunique"] < 2]
     if len(unpaired):
         (model, _, number), kind = unpaired.index[0], unpaired["first"].iloc[0]
-        other = "ref" if kind == "tied" else "tied"
         message = f"scores: {len(unpaired)} Ties prompts have no partner, first {kind}:{number} of {model!r}."
-        raise DataError(f"{message} Score {other}:{number} too.")
+        raise DataError(f"{message} Score both ref:{number} and tied:{number}.")

@@ -202,14 +202,7 @@ def prepare(
     return Prepared(benchmark, items, parts)
 
 
-def weighted_parts(
-    items: Items,
-    part_of_cell: Sequence[str],
-    weight: Mapping[str, float] | FloatArray,
-    names: Sequence[str] = (),
-    *,
-    label: str,
-) -> Parts:
+def weighted_parts(items: Items, part_of_cell: Sequence[str], weight: Mapping[str, float], *, label: str) -> Parts:
     """Parts of a benchmark from the name of each cell's part.
 
     Parameters
@@ -218,19 +211,13 @@ def weighted_parts(
         The items of a table.
     part_of_cell : sequence of str
         One name per row of `items.cells`.
-    weight : mapping or ndarray
-        Weight by name, scaled to sum to one; or (models, parts) in the order of `names`.
-    names : sequence of str
-        Names of the parts, where `weight` is an array.
+    weight : mapping
+        Weight by name, scaled to sum to one.
     label : str
         What the column `average` of a table says.
     """
-    names = list(weight) if isinstance(weight, Mapping) else list(names)
-    place = {name: i for i, name in enumerate(names)}
-    of_cell = np.array([place[name] for name in part_of_cell], np.intp)
-    if not isinstance(weight, Mapping):
-        return Parts(names, of_cell, weight, label)
-    values = np.array([[float(weight[name]) for name in names]])
+    names, values = list(weight), np.array([[*weight.values()]], np.float64)
+    of_cell = np.array([names.index(name) for name in part_of_cell], np.intp)
     return Parts(names, of_cell, values / values.sum(), label)
 
 
@@ -239,13 +226,11 @@ def domain_parts(items: Items, average: Average) -> Parts:
 
     Raises DataError where a domain has no weight, and ValueError for weights that are negative or all zero.
     """
+    domains = items.cells["domain"].tolist()
     if not isinstance(average, Mapping):
         tables.check_option("average", average, ("benchmark", "domains", "prompts"))
-    domains = items.cells["domain"].tolist()
-    if average == "prompts":
-        return weighted_parts(items, ["all prompts"] * len(domains), {"all prompts": 1.0}, label="prompts")
-    if not isinstance(average, Mapping):
-        return weighted_parts(items, domains, dict.fromkeys(domains, 1.0), label="domains")
+        names = ["all prompts"] * len(domains) if average == "prompts" else domains
+        return weighted_parts(items, names, dict.fromkeys(names, 1.0), label=average)
     without = [domain for domain in domains if domain not in average]
     if without:
         allowed = tables.nearest(without[0], list(average))

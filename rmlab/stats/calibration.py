@@ -1,29 +1,13 @@
 """Margins as probabilities: how they spread, and whether they are calibrated as win probabilities."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
-from rmlab import tables
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import FloatArray, as_pairs
-from rmlab.tables import PROMPT, DataError, IntArray, group_codes
+from rmlab.metrics.items import as_pairs, require_item_columns
+from rmlab.tables import PROMPT, DataError, group_codes
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
-class _Predictions(NamedTuple):
-    """The probability that each margin stands for, and what happened; (comparisons,) but for the models."""
-
-    models: list[str]
-    model: IntArray
-    prompt: IntArray
-    bin: IntArray
-    predicted: FloatArray  # probability that the preferred answer is the right one, 0.5 to 1
-    correct: FloatArray  # 1 where it is, 0 where it is not, 0.5 for a tie
-    log_loss: FloatArray
-    n_missing: IntArray  # comparisons without a margin, by model
 
 
 def calibration(
@@ -62,27 +46,20 @@ def calibration(
     ----------
     Guo et al. (arXiv 1706.04599), section 2.
     """
-    predictions = _predictions(table, bins, temperature)
-    n_models, n_groups = len(predictions.models), len(predictions.models) * bins
-    group = predictions.model * bins + predictions.bin
-    accuracy = group_means(predictions.correct, group, predictions.prompt, n_groups, confidence=confidence)
+    models, predictions = _predictions(table, bins, temperature)
+    group, prompt, correct = (predictions[name].to_numpy() for name in ("group", "prompt", "correct"))
+    n_groups = len(models) * bins
+    accuracy = group_means(correct, group, prompt, n_groups, confidence=confidence)
     with np.errstate(invalid="ignore"):  # 0 / 0 in an empty bin is the NaN that is promised
-        predicted = np.bincount(group, predictions.predicted, n_groups) / accuracy.n_pairs
-    errors = _calibration_errors(predictions, bins, confidence)
-    number = np.tile(np.arange(bins), n_models)
-    return pd.DataFrame(
-        {
-            "model": pd.Series(np.repeat(np.array(predictions.models, object), bins), dtype="str"),
-            "bin": number,
-            "left": 0.5 + number / (2 * bins),
-            "right": 0.5 + (number + 1) / (2 * bins),
-            "predicted": predicted,
-            "accuracy": accuracy.value,
-            **{name: getattr(accuracy, name) for name in ("se", "low", "high", "n_pairs", "n_prompts")},
-            "missing": np.repeat(predictions.n_missing, bins),
-            **{name: np.repeat(errors[name].to_numpy(), bins) for name in errors.columns},
-        }
-    )
+        predicted = np.bincount(group, predictions["predicted"], n_groups) / accuracy.n_pairs
+    number = np.tile(np.arange(bins), len(models))
+    rows = models.loc[np.repeat(models.index, bins)].reset_index(drop=True)
+    frame = pd.DataFrame({"model": rows["model"], "bin": number, "left": 0.5 + number / (2 * bins)})
+    frame = frame.assign(right=0.5 + (number + 1) / (2 * bins), predicted=predicted, accuracy=accuracy.value)
+    frame = frame.assign(se=accuracy.se, low=accuracy.low, high=accuracy.high)
+    frame = frame.assign(n_pairs=accuracy.n_pairs, n_prompts=accuracy.n_prompts, missing=rows["missing"])
+    errors = _calibration_errors(predictions, bins, len(models), confidence)
+    return frame.join(errors.loc[np.repeat(errors.index, bins)].reset_index(drop=True))
 
 
 def calibration_error(
@@ -114,24 +91,19 @@ def calibration_error(
     ----------
     Guo et al. (arXiv 1706.04599).
     """
-    predictions = _predictions(table, bins, temperature)
-    model, prompt, n_models = predictions.model, predictions.prompt, len(predictions.models)
-    columns = _calibration_errors(predictions, bins, confidence)
-    correct, predicted = predictions.correct, predictions.predicted
+    models, predictions = _predictions(table, bins, temperature)
+    names = ("model", "prompt", "correct", "predicted", "log_loss")
+    model, prompt, correct, predicted, log_loss = (predictions[name].to_numpy() for name in names)
+    frame = models[["model"]].join(_calibration_errors(predictions, bins, len(models), confidence))
     squared = correct * (1 - predicted) ** 2 + (1 - correct) * predicted**2
-    for name, value, upper_bound in (("brier", squared, 1.0), ("log_loss", predictions.log_loss, np.inf)):
+    for name, value, upper_bound in (("brier", squared, 1.0), ("log_loss", log_loss, np.inf)):
         with np.errstate(over="ignore", invalid="ignore"):  # margins beyond the floats: an infinite loss
-            means = group_means(value, model, prompt, n_models, bounds=(0.0, upper_bound), confidence=confidence)
+            means = group_means(value, model, prompt, len(models), bounds=(0.0, upper_bound), confidence=confidence)
         low = np.maximum(means.low, 0.0)
-        columns = columns.assign(**{name: means.value, f"{name}_low": low, f"{name}_high": means.high})
-    columns.insert(0, "model", pd.Series(predictions.models, dtype="str"))
-    return columns.assign(
-        n_pairs=means.n_pairs,
-        n_prompts=means.n_prompts,
-        n_ties=np.bincount(model[predictions.correct == 0.5], minlength=n_models),
-        missing=predictions.n_missing,
-        reason=pd.Series(np.where(means.n_pairs == 0, "no margins", means.reason), dtype="str"),
-    )
+        frame = frame.assign(**{name: means.value, f"{name}_low": low, f"{name}_high": means.high})
+    n_ties = np.bincount(model[correct == 0.5], minlength=len(models))
+    frame = frame.assign(n_pairs=means.n_pairs, n_prompts=means.n_prompts, n_ties=n_ties, missing=models["missing"])
+    return frame.assign(reason=pd.Series(np.where(means.n_pairs == 0, "no margins", means.reason), dtype="str"))
 
 
 def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
@@ -156,8 +128,7 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
         If no comparison has a margin, or `by` is missing in all of them.
     """
     pairs = _with_margins(table)
-    if by not in pairs.columns:
-        raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}.")
+    require_item_columns(pairs, [by], [])
     if pairs[by].isna().all():
         raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
     order = pd.CategoricalDtype(pairs["model"].unique().tolist())
@@ -174,7 +145,12 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     return frame.astype({"model": "str", by: pairs[by].dtype})
 
 
-def _predictions(table: pd.DataFrame, bins: int, temperature: float) -> _Predictions:
+def _predictions(table: pd.DataFrame, bins: int, temperature: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Models with their comparisons that have no margin, and the probability that each other margin stands for.
+
+    The second frame has model, group (of model and bin) and prompt as numbers, predicted (probability that the
+    preferred answer is the right one, 0.5 to 1), correct (1 where it is, 0 where it is not, 0.5 for a tie), log_loss.
+    """
     if bins < 1 or not temperature > 0:
         raise ValueError(f"bins, temperature: {bins!r}, {temperature!r}; allowed: bins from 1, a temperature above 0")
     pairs = _with_margins(table)
@@ -184,29 +160,24 @@ def _predictions(table: pd.DataFrame, bins: int, temperature: float) -> _Predict
     with np.errstate(over="ignore"):  # a margin beyond the floats promises certainty
         log_odds = margin / temperature
     predicted = 1 / (1 + np.exp(-np.abs(log_odds)))
-    return _Predictions(
-        models=pairs["model"].iloc[first_rows].tolist(),
-        model=model[has_margin],
-        prompt=group_codes(pairs, PROMPT)[0][has_margin],
-        # Certainty, a probability of 1, is the upper edge of the last bin and belongs to it.
-        bin=np.minimum((2 * bins * (predicted - 0.5)).astype(np.intp), bins - 1),
-        predicted=predicted,
-        correct=0.5 + 0.5 * np.sign(margin),
-        log_loss=np.logaddexp(0, -log_odds),
-        n_missing=np.bincount(model[~has_margin], minlength=len(first_rows)),
-    )
+    # Certainty, a probability of 1, is the upper edge of the last bin and belongs to it.
+    group = bins * model[has_margin] + np.minimum((2 * bins * (predicted - 0.5)).astype(np.intp), bins - 1)
+    prompt, correct = group_codes(pairs, PROMPT)[0][has_margin], 0.5 + 0.5 * np.sign(margin)
+    frame = pd.DataFrame({"model": model[has_margin], "group": group, "prompt": prompt, "predicted": predicted})
+    models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
+    models["missing"] = np.bincount(model[~has_margin], minlength=len(models))
+    return models, frame.assign(correct=correct, log_loss=np.logaddexp(0, -log_odds))
 
 
-def _calibration_errors(predictions: _Predictions, bins: int, confidence: float) -> pd.DataFrame:
+def _calibration_errors(predictions: pd.DataFrame, bins: int, n_models: int, confidence: float) -> pd.DataFrame:
     """ece, ece_low and ece_high of each model."""
-    n_models = len(predictions.models)
-    residual = predictions.correct - predictions.predicted
-    group, prompt = predictions.model * bins + predictions.bin, predictions.prompt
+    model, group, prompt = (predictions[name].to_numpy() for name in ("model", "group", "prompt"))
+    residual = (predictions["correct"] - predictions["predicted"]).to_numpy()
     sign = np.sign(np.bincount(group, residual, n_models * bins))[group]
     unbounded = (-np.inf, np.inf)
     # With the signs of the bins as they are, the ECE is a mean of signed residuals.
-    signed = group_means(sign * residual, predictions.model, prompt, n_models, bounds=unbounded, confidence=confidence)
-    block, first_rows = group_codes(pd.DataFrame({"group": group, "prompt": prompt}), ["group", "prompt"])
+    signed = group_means(sign * residual, model, prompt, n_models, bounds=unbounded, confidence=confidence)
+    block, first_rows = group_codes(predictions, ["group", "prompt"])
     squares = np.bincount(block, residual, len(first_rows)) ** 2
     deviation = np.sqrt(np.bincount(group[first_rows], squares, n_models * bins)).reshape(n_models, bins)
     with np.errstate(invalid="ignore"):

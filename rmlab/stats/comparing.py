@@ -7,9 +7,9 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.accuracies import group_weights
 from rmlab.metrics.estimate import estimate
 from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items
+from rmlab.metrics.summaries import group_weights
 from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
 from rmlab.stats.difference import differences, holm
 from rmlab.tables import ITEM, DataError, IntArray
@@ -73,7 +73,8 @@ def compare(
     table = table if common else selected
     prepared = prepare(table, average, ties, common, options, by=columns, cluster=cluster, min_models=2)
     weights, models = group_weights(prepared, columns), prepared.items.models
-    frame = _compare_pairs(prepared.items, weights, ([models.index(a)], [models.index(b)]), confidence)
+    first, second = np.array([[models.index(a)], [models.index(b)]])
+    frame = _compare_pairs(prepared.items, weights, first, second, confidence)
     for place, column in enumerate(columns):
         frame.insert(2 + place, column, weights.numbers[column].array)
     frame["p_holm"] = holm(frame["p"].to_numpy())
@@ -109,7 +110,7 @@ def compare_all(
     prepared = prepare(table, average, ties, common, options, cluster=cluster, min_models=2)
     items = prepared.items
     first, second = np.triu_indices(len(items.models), 1)
-    frame = _compare_pairs(items, overall_weights(items, prepared.parts), (first, second), confidence)
+    frame = _compare_pairs(items, overall_weights(items, prepared.parts), first, second, confidence)
     p, is_blind = frame["p"].to_numpy(), np.array([is_baseline(name) for name in items.models])
     between_models = ~is_blind[first] & ~is_blind[second]
     p_holm = holm(p)
@@ -191,10 +192,8 @@ def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.Da
     if not common:
         comparison_items(pairs).require_same()
     described = ["subset", "chosen_style", "rejected_style", "level"]
-    rows_a, rows_b = (
-        pairs.loc[pairs["model"] == name, [*ITEM, *described, "outcome", "margin"]].dropna(subset=["outcome"])
-        for name in (a, b)
-    )
+    rows = pairs[["model", *ITEM, *described, "outcome", "margin"]].dropna(subset=["outcome"])
+    rows_a, rows_b = (rows[rows["model"] == name].drop(columns="model") for name in (a, b))
     merged = rows_a.merge(rows_b.drop(columns=described), on=ITEM, suffixes=("_a", "_b"), validate="one_to_one")
     order = [*ITEM, *described, "outcome_a", "outcome_b", "margin_a", "margin_b"]
     return merged.loc[merged["outcome_a"] != merged["outcome_b"], order].reset_index(drop=True)
@@ -219,41 +218,26 @@ def add_hint(reasons: Iterable[str], values: Iterable[float]) -> pd.Series:
 
 
 def _compare_pairs(
-    items: Items, weights: Weights, pairs: tuple[Sequence[int] | IntArray, Sequence[int] | IntArray], confidence: float
+    items: Items, weights: Weights, first: IntArray, second: IntArray, confidence: float
 ) -> pd.DataFrame:
     """One row per number and pair of models (their places); p_holm is not adjusted yet."""
-    first, second = map(np.asarray, pairs)
     result = estimate(items, weights, confidence, contrasts=range(len(weights.means)))
-    frames = []
+    names, frames = np.array(result.models, object), []
     for number, mean in enumerate(weights.means):
         difference = differences(result, first, second, number=number, confidence=confidence)
         counted = np.concatenate([items.rows_of_cell[cell] for cell in mean.cells] or [np.zeros(0, np.intp)])
         outcome = items.outcome[:, counted]
         # Counts by matrix products; single precision counts exactly up to 16 million items.
-        flags = [(outcome > MISSING).astype(np.float32), *((outcome == o).astype(np.float32) for o in (LOSS, TIE, WIN))]
-        n_pairs, *n_alike = ((flag @ flag.T)[first, second] for flag in flags)
+        flags = [flag.astype(np.float32) for flag in (outcome > MISSING, *(outcome == o for o in (LOSS, TIE, WIN)))]
+        n_pairs, *n_alike = ((flag @ flag.T)[first, second].astype(np.intp) for flag in flags)
         with np.errstate(invalid="ignore"):
-            agreement = (np.sum(n_alike, axis=0) / n_pairs).astype(np.float64)
+            agreement = np.sum(n_alike, axis=0) / n_pairs
         value, n_ties, n_prompts = (column[:, number] for column in (result.value, result.n_ties, result.n_prompts))
-        columns = {
-            "model_a": np.array(result.models, object)[first],
-            "model_b": np.array(result.models, object)[second],
-            "value_a": value[first],
-            "value_b": value[second],
-            "difference": difference.value,
-            "se": difference.se,
-            "low": difference.low,
-            "high": difference.high,
-            "p": difference.p,
-            "p_holm": difference.p,
-            "agreement": agreement,
-            "n_prompts": np.minimum(n_prompts[first], n_prompts[second]),
-            "n_pairs": n_pairs.astype(np.intp),
-            "n_ties_a": n_ties[first],
-            "n_ties_b": n_ties[second],
-            "missing": len(counted) - n_pairs.astype(np.intp),
-            "average": result.label,
-            "reason": difference.reason,
-        }
-        frames.append(pd.DataFrame(columns).astype(dict.fromkeys(("model_a", "model_b", "average", "reason"), "str")))
+        frame = pd.DataFrame({"model_a": names[first], "model_b": names[second]}, dtype="str")
+        frame = frame.assign(value_a=value[first], value_b=value[second], difference=difference.value, se=difference.se)
+        frame = frame.assign(low=difference.low, high=difference.high, p=difference.p, p_holm=difference.p)
+        frame = frame.assign(agreement=agreement, n_prompts=np.minimum(n_prompts[first], n_prompts[second]))
+        frame = frame.assign(n_pairs=n_pairs, n_ties_a=n_ties[first], n_ties_b=n_ties[second])
+        frame = frame.assign(missing=len(counted) - n_pairs, average=result.label, reason=difference.reason)
+        frames.append(frame.astype({"average": "str", "reason": "str"}))
     return pd.concat(frames, ignore_index=True)

@@ -1,6 +1,5 @@
 """Comparisons and the models that fail them: how hard each is, and which models err alike."""
 
-from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
@@ -57,15 +56,10 @@ def item_difficulty(
     n_models = (~np.isnan(credit)).sum(axis=0)
     with np.errstate(invalid="ignore"):
         easiness = np.nansum(credit, axis=0) / n_models
-    return frame.assign(
-        n_models=n_models,
-        missing=len(items.models) - n_models,
-        difficulty=1 - easiness,
-        discrimination=_item_rest_correlation(credit),
-        # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
-        none_right=easiness == 0,
-        all_right=easiness == 1,
-    )
+    frame = frame.assign(n_models=n_models, missing=len(items.models) - n_models, difficulty=1 - easiness)
+    frame = frame.assign(discrimination=_item_rest_correlation(credit))
+    # Sums of 0, 1/2 and 1 are exact, so these need no tolerance.
+    return frame.assign(none_right=easiness == 0, all_right=easiness == 1)
 
 
 def _shared_comparisons(table: pd.DataFrame, ties: str, common: bool) -> Items:
@@ -126,10 +120,8 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
     first, second = np.triu_indices(len(items.models), 1)
     observed = (~np.isnan(items.credit)).astype(float)
     credit = np.nan_to_num(items.credit)
-    both_right, right_a, right_b, n = (
-        square[first, second]
-        for square in (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
-    )
+    counts = (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
+    both_right, right_a, right_b, n = (square[first, second] for square in counts)
     has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
     correlation, cuts = _tetrachoric(_outcome_shares(both_right, right_a, right_b, n, has_spread))
     is_known = has_spread & (n >= MIN_COMPARISONS)
@@ -139,19 +131,16 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
     names = pd.Index(items.models, name="model")
     n_right, n_observed = credit.sum(axis=1), observed.sum(axis=1)
     diagonal = np.where((n_observed >= MIN_COMPARISONS) & (n_right > 0) & (n_right < n_observed), 1.0, np.nan)
-    squares: dict[Hashable, pd.DataFrame] = {}
-    for name, values, model_values in (
-        ("correlation", np.where(is_known, correlation, np.nan), diagonal),
-        ("se", se, 0.0 * diagonal),
-        ("n_pairs", n, n_observed),
-    ):
+    correlation = np.where(is_known, correlation, np.nan)
+    squares = []
+    for values, model_values in ((correlation, diagonal), (se, 0.0 * diagonal), (n, n_observed)):
         square = np.diag(model_values)
         square[first, second] = square[second, first] = values
-        squares[name] = pd.DataFrame(square, index=names, columns=names)
-    frame = squares.pop("correlation")
+        squares.append(pd.DataFrame(square, index=names, columns=names))
+    frame, se_frame, n_frame = squares
     reasons = [f"fewer than {MIN_COMPARISONS} comparisons"] if (n < MIN_COMPARISONS).any() else []
     reasons += ["a model wins all or nothing"] if (~has_spread).any() else []
-    frame.attrs = {**squares, "reason": "; ".join(reasons)}
+    frame.attrs = {"se": se_frame, "n_pairs": n_frame, "reason": "; ".join(reasons)}
     return frame
 
 

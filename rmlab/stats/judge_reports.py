@@ -70,8 +70,7 @@ def judge_report(
     """
     missing = [column for column in _COLUMNS if column not in judgements.columns]
     if missing or judgements.empty:
-        message = f"judgements: {len(judgements)} rows, missing columns {missing}."
-        raise DataError(f"{message} Pass the result of rmlab.judges.examine(judge, responses).")
+        raise DataError(f"judgements: {len(judgements)} rows, no {missing}. Give what rmlab.judges.examine returns.")
     frames = []
     for model, rows in judgements.groupby("model", sort=False, observed=True):
         votes = _Votes(rows)
@@ -220,7 +219,6 @@ def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> 
 
     NaN where no effect would be found: below six or so prompts none is.
     """
-
     steps = 2**_HALVINGS
 
     def compute_power(step: int) -> float:

@@ -12,12 +12,10 @@ from scipy.stats import binom
 
 from rmlab import tables
 from rmlab.baselines import is_baseline
-from rmlab.metrics.estimate import Estimate, estimate
-from rmlab.metrics.items import FloatArray
+from rmlab.metrics.estimate import estimate
 from rmlab.metrics.weights import Average, overall_weights, prepare
 from rmlab.stats.comparing import add_hint, select_models
 from rmlab.stats.difference import differences
-from rmlab.tables import IntArray
 
 _MIN_CLUSTERS, _MIN_DIFFERING = 30, 6  # fewer say too little of how two models differ
 _ROUNDING = 1e-12
@@ -73,27 +71,19 @@ def power(
     difference, sums = differences(result, first, second), result.clusters[0]
     n_prompts = ((sums.share[first] > 0) | (sums.share[second] > 0)).sum(axis=1)
     n_differing = (np.abs(sums.contribution[first] - sums.contribution[second]) > _ROUNDING).sum(axis=1)
-    level = alpha / (_count_comparisons(result, first, second) if adjust == "holm" else np.ones(len(second)))
+    # As in `compare_all`: over all pairs, or over those of models where no baseline is in the pair.
+    is_blind, has_error = np.array([is_baseline(name) for name in names]), ~np.isnan(result.se[:, 0])
+    n = np.where(is_blind[first] | is_blind[second], has_error.sum(), (has_error & ~is_blind).sum())
+    level = alpha / (np.maximum(n * (n - 1) / 2, 1.0) if adjust == "holm" else np.ones(len(second)))
     reason = add_hint(difference.reason, np.where(difference.reason == "", 0.0, np.nan)).to_numpy(object)
-    for is_few, few in (
-        (n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan"),
-        (n_differing < _MIN_DIFFERING, f"fewer than {_MIN_DIFFERING} prompts differ; use plan"),
-    ):
-        reason = np.where((reason == "") & is_few, few, reason)
+    few_prompts = np.where(n_prompts < _MIN_CLUSTERS, f"fewer than {_MIN_CLUSTERS} prompts; use plan", "")
+    few_differ = np.where(n_differing < _MIN_DIFFERING, f"fewer than {_MIN_DIFFERING} prompts differ; use plan", "")
+    reason = np.where(reason != "", reason, np.where(few_prompts != "", few_prompts, few_differ))
     detectable = np.where(reason == "", (ndtri(1 - level / 2) + ndtri(power)) * difference.se, np.nan)
     frame = pd.DataFrame({"model_a": a, "model_b": [names[place] for place in second], "difference": difference.value})
     frame = frame.assign(agreement=1 - n_differing / n_prompts, n_prompts=n_prompts, detectable=detectable, alpha=level)
     frame = frame.assign(adjust=adjust, average=result.label, reason=reason)
     return frame.astype(dict.fromkeys(("model_a", "model_b", "adjust", "average", "reason"), "str"))
-
-
-def _count_comparisons(result: Estimate, first: IntArray, second: IntArray) -> FloatArray:
-    """Pairs that Holm's method adjusts for, as in `compare_all`: all, or those of models where no baseline is in it."""
-    has_error = ~np.isnan(result.se[:, 0])
-    is_blind = np.array([is_baseline(name) for name in result.models])
-    n_entries, n_models = int(has_error.sum()), int((has_error & ~is_blind).sum())
-    n = np.where(is_blind[first] | is_blind[second], n_entries, n_models)
-    return np.asarray(np.maximum(n * (n - 1) / 2, 1.0))
 
 
 def plan(
