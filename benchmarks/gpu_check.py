@@ -26,8 +26,7 @@ from rmlab import toy
 from rmlab.inference.flex import kernels, serves
 from rmlab.inference.forward import hidden
 from rmlab.inference.memory import model_budget
-from rmlab.inference.packing import packing_support
-from rmlab.inference.passes import alone
+from rmlab.inference.passes import alone, packing_support
 from rmlab.inference.planning import plan
 from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError

@@ -22,13 +22,13 @@ from rmlab.inference import attention, flex
 from rmlab.inference.attention import path_attention, paths
 from rmlab.inference.flex import View
 from rmlab.inference.memory import upload
-from rmlab.inference.planning import Layout, Pack, lay_out, pack
+from rmlab.inference.planning import Layout, Part, lay_out, pack
 
 HEADS = {"8B Llama": (32, 8, 32), "1B Llama": (32, 8, 16), "0.6B Qwen3": (16, 8, 28)}
 """Heads, heads of keys, layers."""
 
 
-def a_pack(budget: int, seed: int = 0) -> tuple[Pack, list[np.ndarray]]:
+def a_pack(budget: int, seed: int = 0) -> tuple[Part, list[np.ndarray]]:
     """Six answers each to prompts of 60 tokens, of 50 to 500 tokens, as in RM-Bench; the first, fullest pack."""
     rng = np.random.default_rng(seed)
     prompts = [rng.integers(0, 9999, 60) for _ in range(budget // 1000)]

@@ -20,8 +20,7 @@ import torch
 from scoring import ENCODERS, SIZES, Worker, shape_of
 
 from rmlab.inference.forward import hidden
-from rmlab.inference.packing import packing_support
-from rmlab.inference.passes import accepts
+from rmlab.inference.passes import accepts, packing_support
 from rmlab.inference.planning import Packing, plan
 
 ANSWERS, ANSWER, VOCABULARY = 6, 400, 16384

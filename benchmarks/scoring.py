@@ -39,7 +39,7 @@ import torch
 import rmlab
 from rmlab import toy
 from rmlab.inference.forward import hidden
-from rmlab.inference.packing import packing_support
+from rmlab.inference.passes import packing_support
 from rmlab.inference.planning import plan
 from rmlab.scorers import classifier
 

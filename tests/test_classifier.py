@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.packing import packing_support
+from rmlab.inference.passes import packing_support
 from rmlab.scorers.checkpoints import checkpoint
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward

@@ -17,8 +17,7 @@ from rmlab.inference import attention, flex
 from rmlab.inference.attention import Kept
 from rmlab.inference.forward import hidden
 from rmlab.inference.memory import upload
-from rmlab.inference.packing import packing_support, supports_prefix_cache
-from rmlab.inference.passes import alone, packed_rows, position_scales
+from rmlab.inference.passes import alone, packed_rows, packing_support, position_scales, supports_prefix_cache
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 torch = pytest.importorskip("torch")
@@ -629,7 +628,7 @@ def test_a_layer_that_asks_for_more_is_found_out(load_backbone):
 def test_the_answer_is_kept_per_model(load_backbone, monkeypatch):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    monkeypatch.setattr("rmlab.inference.packing.packed_rows", None)
+    monkeypatch.setattr("rmlab.inference.passes.packed_rows", None)
     assert packing_support(backbone).packed
 
 

@@ -14,9 +14,8 @@ from rmlab.inference import flex, memory, planning
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.memory import activation_bytes, default_budget, read_late, until_it_fits, upload
-from rmlab.inference.packing import how_packed, packing_support
-from rmlab.inference.passes import alone
-from rmlab.inference.planning import Packing, Padded, lay_out, pack, plan
+from rmlab.inference.passes import alone, how_packed, packing_support
+from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones
@@ -38,7 +37,7 @@ pytestmark = [
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Attention goes the way over kernels; these are traced by dynamo, but computed by torch without a compiler."""
-    for module in ("attention", "passes", "packing"):
+    for module in ("attention", "flex", "passes"):
         monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     monkeypatch.setattr(flex, "BACKEND", "eager")
 
@@ -448,7 +447,7 @@ def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
     freed = []
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.mps, "empty_cache", lambda: freed.append("mps"))
-    parts = [Padded(np.arange(4), 40)]
+    parts = [Part(np.arange(4), 40)]
     fails = [RuntimeError("MPS backend out of memory (MPS allocated: 8.13 GB)")]
 
     def forward(part):
@@ -456,7 +455,7 @@ def test_caches_are_freed_on_apples_gpu_too(monkeypatch):
             raise fails.pop()
         return part.tokens
 
-    found = list(until_it_fits(parts, forward, lambda texts, budget: [Padded(texts, budget)]))
+    found = list(until_it_fits(parts, forward, lambda texts, budget: [Part(texts, budget)]))
     assert (found, freed) == ([20], ["mps"])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import rmlab
 from rmlab import toy
-from rmlab.inference.packing import packing_support
+from rmlab.inference.passes import packing_support
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

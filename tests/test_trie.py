@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmlab import toy
 from rmlab.inference.flex import BLOCK, Tables, View, filled, mask_mod, tables
-from rmlab.inference.planning import CPU_BUDGET, WASTE, Pack, Packing, distinct, lay_out, pack, pad, plan, trie_size
+from rmlab.inference.planning import CPU_BUDGET, WASTE, Packing, Part, distinct, lay_out, pack, pad, plan, trie_size
 from rmlab.inference.template import encode
 
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
@@ -65,7 +65,7 @@ def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
     texts, groups = world
     packs = pack(texts, groups, budget)
     assert sum(part.tokens for part in packs) == trie_size(texts, groups)
-    for before, part in pairwise([Pack(np.zeros(0, int), np.zeros(0, int), 0), *packs]):
+    for before, part in pairwise([Part(np.zeros(0, int), 0), *packs]):
         assert part.kept == before.keep
         if part.kept:
             left = texts[before.texts[-1]][: before.keep]

@@ -10,11 +10,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from rmlab.inference import attention, flex, passes
+from rmlab.inference import attention, flex
 from rmlab.inference.forward import hidden
 from rmlab.inference.memory import upload
-from rmlab.inference.packing import packing_support
-from rmlab.inference.passes import alone
+from rmlab.inference.passes import alone, packing_support
 from rmlab.inference.planning import lay_out, pack
 
 torch = pytest.importorskip("torch")
@@ -83,9 +82,8 @@ def test_small_blocks(monkeypatch):
 @pytest.mark.parametrize("architecture", ["llama", "modernbert"])
 def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
     """From the upload to the states, as on a GPU."""
-    for module in (flex, passes, "rmlab.inference.attention", "rmlab.inference.packing"):
-        name = module if isinstance(module, str) else module.__name__
-        monkeypatch.setattr(f"{name}.serves", lambda device: True)
+    for module in ("attention", "flex", "passes"):
+        monkeypatch.setattr(f"rmlab.inference.{module}.serves", lambda device: True)
     rng = np.random.default_rng(4)
     prompt = rng.integers(8, 490, 60)
     texts = [np.r_[1, prompt, rng.integers(8, 490, n)] for n in (90, 40, 130)] + [rng.integers(8, 490, 75)]

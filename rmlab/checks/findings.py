@@ -99,7 +99,7 @@ def memory_size(device: "torch.device") -> float | None:
 
 def packs(scorer: LocalModel) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
-    from rmlab.inference.packing import how_packed, packing_support
+    from rmlab.inference.passes import how_packed, packing_support
 
     packing = packing_support(scorer.backbone)
     if not packing.packed:

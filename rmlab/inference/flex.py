@@ -336,6 +336,11 @@ def serves(device: "torch.device") -> bool:
     return device.type == "cuda" or (device.type == "mps" and has_metal())
 
 
+def has_kernels(backbone: "PreTrainedModel") -> bool:
+    """Does the model's attention go through a GPU's kernels?"""
+    return serves(backbone.device) and kernels(backbone).usable
+
+
 def compiled(kind: Kind, rows: int, options: Mapping[str, int], kept: int = 0) -> "Callable[..., Tensor]":
     """A kernel for packs of this many rows and kept rows: queries, keys, values and tables in, attention out.
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from rmlab.inference.attention import Kept
 from rmlab.inference.memory import model_budget, until_it_fits, upload
-from rmlab.inference.packing import packing_support, supports_prefix_cache
-from rmlab.inference.passes import packed_rows, padded_rows, position_scales
-from rmlab.inference.planning import FILL, Groups, Ints, Pack, Packing, Padded, Texts, cut, lay_out, plan
+from rmlab.inference.passes import packed_rows, packing_support, padded_rows, position_scales, supports_prefix_cache
+from rmlab.inference.planning import FILL, Groups, Ints, Packing, Part, Texts, cut, lay_out, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,11 +107,11 @@ class _Run:
         batches = until_it_fits(self.parts, self._forward, self._cut, lambda n: int(self.copies[n][0]))
         return (batch for batch in batches if len(batch.texts))
 
-    def _cut(self, texts: Ints, budget: int) -> list[Pack | Padded]:
+    def _cut(self, texts: Ints, budget: int) -> list[Part]:
         sequences = [self.sequences[n] for n in texts]
         return cut(sequences, self.groups[texts], texts, budget, self.fill, self.packing)
 
-    def _forward(self, part: Pack | Padded) -> Batch:
+    def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
         copies = [self.copies[n] for n in part.finished]
         texts = np.concatenate([np.zeros(0, np.intp), *copies])
@@ -122,7 +121,7 @@ class _Run:
         counts = [len(positions) for positions in reads]
         owner = np.repeat(number, counts)  # (positions read,): which finished text each belongs to
         positions = np.concatenate([np.zeros(0, np.intp), *reads]).astype(np.intp, copy=False)
-        if isinstance(part, Pack):
+        if self.packing.packed:
             rows, where = self._packed(part, owner, positions)
         else:
             # A cell of the padded batch as one number: text times its width plus position.
@@ -133,7 +132,7 @@ class _Run:
         bounds = pairwise(np.cumsum([0, *counts]).tolist())
         return Batch(texts, rows, [where[start:stop] for start, stop in bounds])
 
-    def _packed(self, part: Pack, owner: Ints, positions: Ints) -> "tuple[Tensor, Ints]":
+    def _packed(self, part: Part, owner: Ints, positions: Ints) -> "tuple[Tensor, Ints]":
         """States of a pack and which of them are the `positions` of its texts number `owner`."""
         import torch
 
@@ -158,7 +157,7 @@ class _Run:
             self.prefix = Kept()
         return states, places[: len(cells)][where]
 
-    def _prefix_reads(self, part: Pack) -> Ints:
+    def _prefix_reads(self, part: Part) -> Ints:
         """Where texts of the prompt are read in the beginning that the next pack goes on from, ascending."""
         texts = np.flatnonzero(self.groups == self.groups[part.texts[-1]])
         reads = [self.reads[copy] for text in texts for copy in self.copies[text]]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.inference.planning import CPU_BUDGET, SIZES, Ints, Pack, Padded
+from rmlab.inference.planning import CPU_BUDGET, SIZES, Ints, Part
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
-Part = TypeVar("Part", bound=Pack | Padded)
 
 _BUSY = 16384
 """Tokens at once that keep any GPU busy; more would only take memory."""
@@ -125,6 +124,8 @@ def until_it_fits(
     `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that does not fit alone is named by its
     `number` in a note on the error.
     """
+    import torch
+
     waiting = parts[::-1]
     while waiting:
         part = waiting.pop()
@@ -142,20 +143,13 @@ def until_it_fits(
             yield result
             continue
         # Freed only here: while the error is being handled it holds the tensors that did not fit.
-        _free_caches()
+        torch.cuda.empty_cache()  # does nothing where there is no GPU
+        if torch.backends.mps.is_available():
+            torch.mps.empty_cache()
         _log.warning("out of memory at %d tokens; going on with at most %d at once", part.tokens, budget)
         # A text that is cut stands in several parts.
         texts = dict.fromkeys(np.concatenate([part.texts, *(later.texts for later in waiting[::-1])]).tolist())
         waiting = cut(np.array([*texts], np.intp), budget)[::-1]
-
-
-def _free_caches() -> None:
-    """Give back what torch keeps of freed memory, in case it is only in pieces."""
-    import torch
-
-    torch.cuda.empty_cache()  # does nothing where there is no GPU
-    if torch.backends.mps.is_available():
-        torch.mps.empty_cache()
 
 
 def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -> "dict[Name, torch.Tensor]":

@@ -11,7 +11,7 @@ values are kept for the next pack (attention.py), where they come first. All fun
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,7 +50,7 @@ class Packing:
     `pads`: where there are no packs, texts of different lengths can share a batch, since padding changes nothing.
     `half_differs`: on a GPU, in half precision, texts in a pack are rounded otherwise than texts alone. `keeps`: a
     prompt that is larger than a pack can be forwarded in several, which hand keys and values on; assumed until
-    `packing.supports_prefix_cache` tests it at the first such prompt.
+    `passes.supports_prefix_cache` tests it at the first such prompt.
     """
 
     refused: str | None
@@ -74,17 +74,17 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class Pack:
-    """Texts that go through the model as a row; `texts[k]` shares its first `shared[k]` tokens with `texts[k - 1]`.
+class Part:
+    """Texts that go through the model at once: a pack, which is one row, or a padded batch.
 
-    `tokens`: how many are forwarded. `kept`: tokens of the first text that the pack before has forwarded. `keep`:
-    tokens of the last text that the next pack goes on from. `cut`: the last text ends here after `keep` tokens, and in
-    the next pack it goes on.
+    `tokens`: how many are forwarded, padding included. In a pack, `texts[k]` shares its first `shared[k]` tokens with
+    `texts[k - 1]`. `kept`: tokens of the first text that the pack before has forwarded. `keep`: tokens of the last text
+    that the next pack goes on from. `cut`: the last text ends here after `keep` tokens; in the next pack it goes on.
     """
 
     texts: Ints
-    shared: Ints
     tokens: int
+    shared: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
     kept: int = 0
     keep: int = 0
     cut: bool = False
@@ -96,19 +96,6 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Padded:
-    """Texts that go through the model as one batch, and how many tokens that is with the padding."""
-
-    texts: Ints
-    tokens: int
-
-    @property
-    def finished(self) -> Ints:
-        """The texts whose last token is forwarded by now: all of them."""
-        return self.texts
-
-
-@dataclass(frozen=True)
 class Plan:
     """The passes of a run. Parts hold numbers of distinct sequences; `copies[n]` are the texts that sequence n is.
 
@@ -117,7 +104,7 @@ class Plan:
     values are kept at once, for prompts larger than the budget.
     """
 
-    parts: list[Pack | Padded]
+    parts: list[Part]
     copies: list[Ints]
     tokens: int
     minimum: int
@@ -170,24 +157,22 @@ def plan(
     # Encoders share no rows, so the distinct texts are what they need at least.
     shares = packing.packed and packing.causal
     minimum = trie_size(unique, unique_groups) if shares else sum(map(len, unique))
-    longest_kept = max((part.keep for part in parts if isinstance(part, Pack)), default=0)
-    return Plan(parts, copies, sum(part.tokens for part in parts), minimum, longest_kept)
+    kept = max((part.keep for part in parts), default=0)
+    return Plan(parts, copies, sum(part.tokens for part in parts), minimum, kept)
 
 
-def cut(
-    sequences: Texts, groups: Ints, numbers: Ints, budget: int, fill: int | None, packing: Packing
-) -> list[Pack | Padded]:
+def cut(sequences: Texts, groups: Ints, numbers: Ints, budget: int, fill: int | None, packing: Packing) -> list[Part]:
     """Packs or batches of the sequences, which are called by `numbers`."""
     if packing.packed:
         # Only a decoder's texts share rows, and only those of one prompt.
-        shared = groups if packing.causal else np.arange(len(sequences))
-        packs = pack(sequences, shared, budget, fill=fill, keeps=packing.keeps and packing.causal)
-        return [replace(part, texts=numbers[part.texts]) for part in packs]
-    batches = pad([len(ids) for ids in sequences], budget, WASTE if packing.pads else 0)
-    return [Padded(numbers[part.texts], part.tokens) for part in batches]
+        prompts = groups if packing.causal else np.arange(len(sequences))
+        parts = pack(sequences, prompts, budget, fill=fill, keeps=packing.keeps and packing.causal)
+    else:
+        parts = pad([len(ids) for ids in sequences], budget, WASTE if packing.pads else 0)
+    return [replace(part, texts=numbers[part.texts]) for part in parts]
 
 
-def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padded]:
+def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Part]:
     """Batches of at most `budget` tokens with the padding, longest texts first, every text once.
 
     Texts are sorted by length; a batch ends where the next text would make more than `waste` of it padding; 0: texts of
@@ -210,7 +195,7 @@ def pad(lengths: Sequence[int], budget: int, waste: float = WASTE) -> list[Padde
             n_tokens = 0
         n_tokens += size
     batches = np.split(order, bounds[1:]) if len(order) else []
-    return [Padded(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
+    return [Part(texts, int(sizes[texts].max()) * len(texts)) for texts in batches]
 
 
 def distinct(sequences: Texts) -> tuple[Ints, Ints]:
@@ -236,7 +221,7 @@ def trie_size(sequences: Texts, groups: Groups) -> int:
     return sum(int((lengths - shared).sum()) for _, lengths, shared in _sorted_groups(sequences, groups))
 
 
-def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = None, keeps: bool = True) -> list[Pack]:
+def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = None, keeps: bool = True) -> list[Part]:
     """Packs of at most `budget` tokens that hold every text of `sequences` once; the largest comes first.
 
     `groups[i]`: the number of text i's prompt; only texts of one prompt share rows. A prompt whose trie is larger than
@@ -247,8 +232,8 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
-    whole: list[Pack] = []  # prompts that fit into a pack
-    prompts: list[list[Pack]] = []
+    whole: list[Part] = []  # prompts that fit into a pack
+    prompts: list[list[Part]] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
         pieces = list(_cut_trie(texts, lengths, shared, budget, keeps=keeps))
         if len(pieces) == 1:
@@ -258,7 +243,7 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
             prompts.append(pieces if keeps else sorted(pieces, key=lambda piece: -piece.tokens))
     for pieces in _bins(whole, budget if fill is None else min(fill, budget)):
         texts, shared = (np.concatenate(arrays) for arrays in zip(*((p.texts, p.shared) for p in pieces), strict=True))
-        prompts.append([Pack(texts, shared, sum(piece.tokens for piece in pieces))])
+        prompts.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
     # The largest first, so that a budget that is too large shows at once; a prompt's packs stay together.
     return [part for packs in sorted(prompts, key=lambda packs: -packs[0].tokens) for part in packs]
 
@@ -284,7 +269,7 @@ def common_length(left: Tokens, right: Tokens) -> int:
     return int(differ[0]) if len(differ) else n
 
 
-def _cut_trie(texts: Ints, lengths: Ints, shared: Ints, budget: int, *, keeps: bool) -> Iterator[Pack]:
+def _cut_trie(texts: Ints, lengths: Ints, shared: Ints, budget: int, *, keeps: bool) -> Iterator[Part]:
     """The trie of one prompt, cut wherever a pack is full; with `keeps`, each pack goes on where the last one ends."""
     begin, before, size = 0, 0, 0  # the pack's first text, the tokens of it that are forwarded before, its tokens
     shared = shared.copy()
@@ -294,17 +279,17 @@ def _cut_trie(texts: Ints, lengths: Ints, shared: Ints, budget: int, *, keeps: b
             # A pack that is full already where the text begins does not hold it.
             is_cut = keeps and size < budget
             stop = k + is_cut
-            yield Pack(texts[begin:stop], shared[begin:stop].copy(), budget if keeps else size, before, keep, is_cut)
+            yield Part(texts[begin:stop], budget if keeps else size, shared[begin:stop].copy(), before, keep, is_cut)
             # The next pack begins with the rest of this text, and finds its first `keep` tokens kept.
             begin, before, size = k, keep, 0
             shared[k] = keep
         size += length - int(shared[k])
-    yield Pack(texts[begin:], shared[begin:], size, before)
+    yield Part(texts[begin:], size, shared[begin:], before)
 
 
-def _bins(pieces: list[Pack], fill: int) -> list[list[Pack]]:
+def _bins(pieces: list[Part], fill: int) -> list[list[Part]]:
     """Best fit, largest piece first: each piece goes where the least room is left, larger ones than `fill` alone."""
-    bins: list[list[Pack]] = []
+    bins: list[list[Part]] = []
     room: list[tuple[int, int]] = []  # left in each bin, ascending, with the bin's number
     for piece in sorted(pieces, key=lambda piece: -piece.tokens):
         at = bisect_left(room, (piece.tokens, -1))  # -1 is below every bin's number: bins with just this room count
@@ -430,7 +415,7 @@ class Layout:
         return replace(self, ids=ids, positions=positions, ends=ends)
 
 
-def lay_out(part: Pack, sequences: Texts) -> Layout:
+def lay_out(part: Part, sequences: Texts) -> Layout:
     """The rows of a pack: token ids, positions, each text's run, and where each row's subtree ends."""
     pieces = [sequences[text][begin:] for text, begin in zip(part.texts, part.shared, strict=True)]
     if part.cut:
@@ -444,7 +429,7 @@ def lay_out(part: Pack, sequences: Texts) -> Layout:
     return Layout(ids, positions, *_runs(part, stops.tolist()), part.kept, part.keep)
 
 
-def _runs(part: Pack, stops: list[int]) -> tuple[list[Run], Ints]:
+def _runs(part: Part, stops: list[int]) -> tuple[list[Run], Ints]:
     """Each text's run, which ends at its number of `stops`, and where each row's subtree ends."""
     rows = part.kept + part.tokens
     ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end

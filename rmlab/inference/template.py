@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.inference.planning import common_length
@@ -45,27 +46,18 @@ _SYSTEM = (
 """Takes a system message off the front: `system` ('' without one) and `turns`."""
 
 
-def _lines(user: str, assistant: str, after: str, *, between: str = "", start: str = "{{ system }}") -> str:
-    """A format that writes `role between content after` for every turn, behind `start`."""
-    # "\\n" is a line break to Jinja, which reads it inside a string of its own.
+def _turns(user: str, assistant: str, start: str = "{{ system }}", header: str | None = None) -> str:
+    """A format of turns behind `start`; `{}` stands for what is said, `header` opens the answer to come."""
+    user_turn, assistant_turn = (turn.replace("{}", "{{ m['content'] }}") for turn in (user, assistant))
+    header = assistant.partition("{}")[0] if header is None else header
     return (
-        _SYSTEM + start + "{% for m in turns %}"
-        "{{ ('" + user + "' if m['role'] == 'user' else '" + assistant + "') + '" + between + "' + m['content']"
-        " + '" + after + "' }}{% endfor %}{% if add_generation_prompt %}{{ '" + assistant + between + "' }}{% endif %}"
+        f"{_SYSTEM}{start}{{% for m in turns %}}{{% if m['role'] == 'user' %}}{user_turn}{{% else %}}{assistant_turn}"
+        f"{{% endif %}}{{% endfor %}}{{% if add_generation_prompt %}}{header}{{% endif %}}"
     )
 
 
-def _brackets(opening: str, closing: str) -> str:
-    """A format of [INST] and [/INST]; `opening`: what the first turn opens with where there is a system message."""
-    return (
-        # The system message stands inside the first user's turn.
-        _SYSTEM + "{% for m in turns %}{% if loop.first %}"
-        "{{ (" + opening + " if system else '[INST] ') + m['content'] + ' ' }}"
-        "{% elif m['role'] == 'user' %}{{ '[INST] ' + m['content'] + ' ' }}"
-        "{% else %}{{ '[/INST] ' + m['content'] + '" + closing + "' }}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '[/INST]' }}{% endif %}"
-    )
-
+_INST = "{% if not loop.first %}[INST] {% endif %}{} "
+"""A user's turn; before the first one the format opens with "[INST] " and the system message."""
 
 _VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -74,27 +66,22 @@ _VICUNA = (
 
 FORMATS = {
     "raw": "{% for m in messages %}{{ m['content'] }}{% endfor %}",
-    "tulu": _lines("<|user|>", "<|assistant|>", "\\n", between="\\n", start="{{ system + ('\\n' if system else '') }}"),
+    "tulu": _turns("<|user|>\n{}\n", "<|assistant|>\n{}\n", "{{ system + ('\n' if system else '') }}"),
     "open-instruct": (
         "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] }}"
         "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% if not loop.last %}{{ '\n' }}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}{{ '\n<|assistant|>\n' }}{% endif %}"
     ),
-    "vicuna": (
-        _SYSTEM + "{{ (system or '" + _VICUNA + "') + ' ' }}{% for m in turns %}"
-        "{% if m['role'] == 'user' %}{{ 'USER: ' + m['content'] + ' ' }}"
-        "{% else %}{{ 'ASSISTANT: ' + m['content'] + '</s>' }}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+    "vicuna": _turns("USER: {} ", "ASSISTANT: {}</s>", f"{{{{ system or '{_VICUNA}' }}}} ", "ASSISTANT:"),
+    "zephyr": _turns("<|user|>\n{}</s>\n", "<|assistant|>\n{}</s>\n", "<|system|>\n{{ system }}</s>\n"),
+    "llama-2": _turns(
+        _INST, "[/INST] {} </s><s>", "[INST] {% if system %}<<SYS>>\n{{ system }}\n<</SYS>>\n\n{% endif %}", "[/INST]"
     ),
-    "zephyr": _lines(
-        "<|user|>", "<|assistant|>", "</s>\\n", between="\\n", start="{{ '<|system|>\\n' + system + '</s>\\n' }}"
-    ),
-    "llama-2": _brackets("'[INST] <<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n'", " </s><s>"),
-    "mistral": _brackets("'[INST] ' + system + '\\n'", "</s>"),
-    "oasst": _lines("<|prompter|>", "<|assistant|>", "<|endoftext|>"),
-    "pku-align": _lines("USER: ", "ASSISTANT: ", " ", start="{{ (system or 'BEGINNING OF CONVERSATION:') + ' ' }}"),
-    "ziya": _lines("Human: ", "Assistant: ", "\\n\\n", start="{{ system + '\\n\\n' }}"),
-    "openbmb": _lines("User: ", "Assistant: ", "\\n\\n"),
+    "mistral": _turns(_INST, "[/INST] {}</s>", "[INST] {% if system %}{{ system + '\n' }}{% endif %}", "[/INST]"),
+    "oasst": _turns("<|prompter|>{}<|endoftext|>", "<|assistant|>{}<|endoftext|>"),
+    "pku-align": _turns("USER: {} ", "ASSISTANT: {} ", "{{ system or 'BEGINNING OF CONVERSATION:' }} "),
+    "ziya": _turns("Human: {}\n\n", "Assistant: {}\n\n", "{{ system }}\n\n"),
+    "openbmb": _turns("User: {}\n\n", "Assistant: {}\n\n"),
 }
 """The formats exactly as FastChat and the benchmarks' runners write them, the names of special tokens included.
 
@@ -211,32 +198,28 @@ def encode(
         raise DataError(f"responses: {len(empty)} of {len(responses)} are empty, first number {empty[0]}; fill them in")
     require_unicode(prompts, responses)
     source, jinja = choose_template(tokenizer, read_template(template))
-    # In front of messages stands a "\0", so that a prompt that is itself JSON never passes for messages.
-    keys = [prompt if isinstance(prompt, str) else "\0" + json.dumps(prompt, sort_keys=True) for prompt in prompts]
-    number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    groups = [number_of[key] for key in keys]
-    distinct = dict(zip(groups, prompts, strict=True)).values()
-    messages = [[{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt for prompt in distinct]
+    chats = [[{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt for prompt in prompts]
+    groups, _ = pd.factorize(np.array([json.dumps(chat, sort_keys=True) for chat in chats], object))
+    distinct = [*dict(zip(groups.tolist(), chats, strict=True)).values()]
     write = partial(render, tokenizer, jinja)
     # Once per prompt, not per response; whole conversations are rendered one for each response.
-    bare = write(messages, header=False)
+    bare, headers = (np.array(write(distinct, header=header), object)[groups].tolist() for header in (False, True))
     if has_segments(tokenizer, template):
-        texts = _with_end(tokenizer, _segment_pairs(tokenizer, [bare[g] for g in groups], responses), eos)
+        texts = _with_end(tokenizer, _segment_pairs(tokenizer, bare, responses), eos)
     else:
-        turns = zip(groups, responses, strict=True)
-        chats = write([[*messages[g], {"role": "assistant", "content": answer}] for g, answer in turns], header=False)
+        answers = ({"role": "assistant", "content": response} for response in responses)
+        written = write([[*chat, answer] for chat, answer in zip(chats, answers, strict=True)], header=False)
         if convention == "reward-bench-dpo":
-            texts = _as_reward_bench_dpo(tokenizer, [bare[g] for g in groups], chats)
+            texts = _as_reward_bench_dpo(tokenizer, bare, written)
         else:
-            headers, rows = write(messages, header=True), zip(chats, groups, responses, strict=True)
-            starts = [_boundary(chat, headers[g], bare[g], answer) for chat, g, answer in rows]
-            texts = _tokenise(tokenizer, chats, starts, add_special_tokens=convention is not None)
+            starts = [_boundary(*row) for row in zip(written, headers, bare, responses, strict=True)]
+            texts = _tokenise(tokenizer, written, starts, add_special_tokens=convention is not None)
             texts = _with_special_tokens(tokenizer, _with_end(tokenizer, texts, eos), convention)
     texts = _fit(texts, max_length, truncate)
     return Encoded(
         ids=[text.ids for text in texts],
         response_start=np.array([text.start for text in texts], np.intp),
-        groups=np.array(groups, np.intp),
+        groups=groups,
         keys=[hashlib.blake2b(text.ids.tobytes(), digest_size=16).hexdigest() for text in texts],
         truncated=np.array([text.is_cut for text in texts], bool),
         source=source,

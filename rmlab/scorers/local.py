@@ -136,7 +136,7 @@ class LocalModel(Scorer):
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
         from rmlab.inference.forward import hidden
         from rmlab.inference.memory import read_late
-        from rmlab.inference.packing import how_packed
+        from rmlab.inference.passes import how_packed
 
         numbers = np.asarray(numbers, np.intp)
         if not len(numbers):

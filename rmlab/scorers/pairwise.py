@@ -174,15 +174,15 @@ class Pairwise(LocalModel, PairScorer):
         import torch
 
         from rmlab.inference.memory import read_late, until_it_fits
-        from rmlab.inference.planning import Padded, pad
+        from rmlab.inference.planning import Part, pad
 
         (model, head), numbers = self.parts, np.asarray(numbers, np.intp)
 
-        def cut(texts: Ints, budget: int) -> list[Padded]:
+        def cut(texts: Ints, budget: int) -> list[Part]:
             parts = pad([len(prepared.ids[text]) for text in texts], budget)
-            return [Padded(texts[part.texts], part.tokens) for part in parts]
+            return [Part(texts[part.texts], part.tokens) for part in parts]
 
-        def forward(part: Padded) -> "tuple[Ints, torch.Tensor]":
+        def forward(part: Part) -> "tuple[Ints, torch.Tensor]":
             with torch.inference_mode():
                 return part.texts, head(_first_states(model, [prepared.ids[text] for text in part.texts]))
 
