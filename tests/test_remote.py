@@ -15,8 +15,7 @@ from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, r
 import rmlab
 from rmlab import scorers, toy
 from rmlab.scorers import Text
-from rmlab.servers import scorer, steerlm
-from rmlab.servers.connect import LONG_LINES, connect, examine, known_texts
+from rmlab.servers import LONG_LINES, Reply, connect, examine, known_texts, scorer, steerlm
 from rmlab.servers.dialects import find_dialect
 from rmlab.tables import DataError
 
@@ -39,13 +38,15 @@ def texts():
     return toy_responses(prompts=5, slots=2)
 
 
-def findings(server, **options):
-    trial = connect(server.url, **({"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0} | options))
-    return {finding.check: finding for finding in examine(trial)}
-
-
 def failing(server, **options):
-    return [check for check, finding in findings(server, **options).items() if finding.status == "fail"]
+    """The checks that a server fails."""
+    parts = connect(server.url, **({"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0} | options))
+    return [finding.check for finding in examine(*parts) if finding.status == "fail"]
+
+
+def unchecked(url, **options):
+    """The scorer of a server that is not tried."""
+    return connect(url, **({"kind": "vllm", "model": "m"} | options))[0]
 
 
 # What vLLM answered when it was measured.
@@ -68,32 +69,12 @@ def replay(path, body, headers):
     return 404, {}, {"error": f"not recorded: {body}"}
 
 
-def recorded_scores(name):
-    exchange = RECORDED["exchanges"][name]
-    return [row.get("probs", row.get("data"))[0] for row in exchange["answer"]["data"]]
-
-
-def test_recorded_answers_are_the_local_scores_a_sigmoid_a_double_bos_and_an_ignored_flag(recorded_model):
-    prompts, answers = [RECORDED["prompt"]] * 3, RECORDED["exchanges"]
-    local = rmlab.classifier(recorded_model, device="cpu")
-    scores = local(prompts, RECORDED["responses"])
-    for right in ("raw ids", "raw text no special", "pooling classify ids", "messages"):
-        recorded = recorded_scores(right)
-        np.testing.assert_allclose(recorded, scores[: len(recorded)], atol=6e-6 * scores.std())
-    for wrong in ("default ids", "softmax false"):
-        np.testing.assert_allclose(recorded_scores(wrong), 1 / (1 + np.exp(-scores)), atol=1e-6)
-    assert np.abs(np.array(recorded_scores("raw text")) - scores).max() > 0.05 * scores.std()
-    read = {name: exchange["answer"].get("usage", {}).get("prompt_tokens") for name, exchange in answers.items()}
-    assert read["raw text"] == read["default text"] == read["raw ids"] + 3, "one beginning token more for each text"
-    assert answers["normalize"]["status"] == answers["pooling token_classify"]["status"] == 400
-
-
 @pytest.mark.parametrize(("kind", "exchange"), [("vllm", "raw ids"), ("vllm-pooling", "pooling classify ids")])
 def test_recorded_answers_replayed_give_the_local_scores(recorded_model, kind, exchange):
     prompts = [RECORDED["prompt"]] * 3
     local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
     with FaultyServer(replay) as server:
-        remote = connect(server.url, kind=kind, tokenizer=recorded_model).remote
+        remote = connect(server.url, kind=kind, tokenizer=recorded_model)[0]
         np.testing.assert_allclose(remote(prompts, RECORDED["responses"]), local, atol=6e-6 * local.std())
     assert remote.name == "tiny"
     asked = RECORDED["exchanges"][exchange]
@@ -196,8 +177,7 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         ("a sigmoid that is wanted", Vllm(number, words, ignores=True), tokenizer | {"bounded": True}, []),
         ("a softmax over one label", Vllm(number, words, softmax=True), tokenizer, ["spread"]),
         ("a softmax", two_outputs, tokenizer | {"label_weights": [1, 0]}, ["activation"]),
-        ("bounded scores and a switch", Vllm(bounded_number, words), tokenizer, []),
-        ("bounded scores without a switch", OpenRlhf(bounded_number, words), openrlhf, ["activation"]),
+        ("bounded scores", OpenRlhf(bounded_number, words), openrlhf, ["activation"]),
         ("a second beginning token", Vllm(right, words, bos=True), tokenizer, ["tokens"]),
         ("the same, not counted", Vllm(right, words, bos=True, counts=False), tokenizer, []),
         ("the same beside weights", Vllm(right, words, bos=True, counts=False), local, ["weights"]),
@@ -249,7 +229,7 @@ def test_text_that_the_server_would_read_as_other_tokens_is_refused(folder, word
             return words.decode(ids, **kwargs).replace("Question", "question")
 
     with FaultyServer(Vllm(number, words)) as server:
-        remote = connect(server.url, kind="vllm", tokenizer=Lossy(), send="text", model="m").remote
+        remote = unchecked(server.url, tokenizer=Lossy(), send="text")
         with pytest.raises(DataError, match=r"text 0 .*other tokens"):
             remote.prepare(["Question 1?"], ["The capital"])
 
@@ -346,13 +326,14 @@ def test_rows_out_of_order_are_sorted_where_they_are_numbered_and_refused_elsewh
 
 @pytest.mark.parametrize(("kind", "key"), [("vllm", "probs"), ("vllm-pooling", "data")])
 def test_rows_with_a_number_twice_or_another_text_s_are_no_answer(kind, key):
-    read = find_dialect(kind, "http://127.0.0.1:9").read
+    def read(rows):
+        return find_dialect(kind, "http://127.0.0.1:9").read(Reply(json.dumps({"data": rows}).encode(), {}), 2)
+
     second, first = ({"index": i, key: [float(i)]} for i in (1, 0))
-    assert read({"data": [second, first]}, 2).values == [[0.0], [1.0]]
-    damages = [{"index": 1}, {"index": 2}, {"index": None}, {key: [float("nan")]}, {key: []}, {key: ["0.5"]}]
-    for rows in ([second, first | damage] for damage in damages):
+    assert read([second, first]).values == [[0.0], [1.0]]
+    for damage in [{"index": 1}, {"index": 2}, {"index": None}, {key: [float("nan")]}, {key: []}, {key: ["0.5"]}]:
         with pytest.raises((ValueError, LookupError, TypeError)):
-            read({"data": rows}, 2)
+            read([second, first | damage])
 
 
 # Long runs.
@@ -376,15 +357,14 @@ def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
     longest = int(texts["response"].str.len().idxmax())
     texts.loc[longest, "response"] *= 3
     columns = texts["prompt"].tolist(), texts["response"].tolist()
-    lengths = connect("http://127.0.0.1:9", kind="vllm", tokenizer=folder, model="m").remote.prepare(*columns).lengths
+    lengths = unchecked("http://127.0.0.1:9", tokenizer=folder).prepare(*columns).lengths
     with FaultyServer(Vllm(number, words, window=int(lengths.max()) - 1)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4)
         with pytest.warns(UserWarning, match="maximum context length"):
             table = rmlab.score(texts, remote, allow_missing=True)
     assert table["score"].isna().tolist() == [i == longest for i in range(len(texts))]
-    assert (
-        table.attrs["provenance"]["tiny"]["missing"] == sum(table.attrs["provenance"]["tiny"]["failed"].values()) == 1
-    )
+    provenance = table.attrs["provenance"]["tiny"]
+    assert provenance["missing"] == sum(provenance["failed"].values()) == 1
 
 
 def test_a_server_that_reads_other_tokens_later_gives_no_scores(folder, words, texts):
@@ -418,8 +398,8 @@ def test_a_budget_ends_the_run_a_store_resumes_it_and_the_key_is_nowhere(folder,
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
     def print_of(**options):
-        options = {"kind": "vllm", "tokenizer": folder, "model": "m", "version": "1"} | options
-        return connect(options.pop("url", "http://127.0.0.1:8000"), **options).remote.fingerprint
+        options = {"url": "http://127.0.0.1:8000", "tokenizer": folder, "version": "1"} | options
+        return unchecked(**options).fingerprint
 
     assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of(url="http://127.0.0.1:9000")
     changes = [{"version": "2"}, {"model": "n"}, {"eos": True}, {"template": "raw"}, {"kind": "sglang"}]
@@ -472,18 +452,17 @@ def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, l
 
 def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
     monkeypatch.setattr(scorer, "LOOK_REQUESTS", 10)
+    monkeypatch.setattr(scorer, "LOOK_SECONDS", 0.0)
     with FaultyServer(Changing(Vllm(number, words), constant, after=70)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
-        listed = [Text(f"q {i}", (f"a {i}",)) for i in range(200)]
-        prepared = remote.prepare([text.prompt for text in listed], [text.answers[0] for text in listed])
-        scores = {}
-        streamed = remote.stream(listed)
+        prompts, answers = ([f"{kind} {i}" for i in range(200)] for kind in "qa")
+        scores, texts = {}, [Text(*text) for text in zip(prompts, zip(answers, strict=True), strict=True)]
+        parts = (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
         with pytest.raises(DataError, match="the server has changed"):
-            scores.update(
-                (text, score) for part in streamed for text, score in zip(*map(np.ndarray.tolist, part), strict=True)
-            )
+            scores.update(pair for part in parts for pair in part)
     assert 20 <= len(scores) < 100
-    assert scores == {text: number(tuple(prepared.texts[text])) for text in scores}
+    sent = remote.prepare(prompts, answers).texts
+    assert scores == {text: number(tuple(sent[text])) for text in scores}
 
 
 # SteerLM over Triton.

@@ -15,8 +15,7 @@ from rmlab.checks.scores import server_findings
 from rmlab.judges.modes import Judge
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.servers.connect import Trial, connect
-from rmlab.servers.scorer import Remote
+from rmlab.servers import Remote, connect
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
@@ -82,7 +81,7 @@ def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
 ) -> Iterable[Finding]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        return server_findings(connect(scorer, **options), responses, sample)
+        return server_findings(*connect(scorer, **options), responses=responses, sample=sample)
     if isinstance(scorer, str | Path):
         from rmlab.scorers.checkpoints.checkpoint import find
 
@@ -99,7 +98,7 @@ def _list_findings(
     if isinstance(scorer, LocalScorer | Pairwise):
         return local_findings(scorer, responses, sample)
     if isinstance(scorer, Remote):
-        return server_findings(Trial(scorer, None, True), responses, sample)
+        return server_findings(scorer, None, True, responses=responses, sample=sample)
     if isinstance(scorer, Judge):
         return judge_findings(scorer, responses, sample)
     raise TypeError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rmlab.scorers.local import LocalModel
-from rmlab.servers.connect import Finding as Finding
+from rmlab.servers import Finding as Finding
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:

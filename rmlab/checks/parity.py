@@ -15,7 +15,7 @@ from rmlab.checks.causes import EXACT, half_precision, is_constant, numeric_caus
 from rmlab.checks.findings import Finding, check_rate, findings_table
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import PlainScorer, Scorer
-from rmlab.servers.scorer import Remote
+from rmlab.servers import Remote
 from rmlab.tables import KEY, DataError
 
 if TYPE_CHECKING:

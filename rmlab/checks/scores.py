@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,11 @@ from rmlab import metrics
 from rmlab.checks.findings import Finding, refusal
 from rmlab.checks.texts import spread
 from rmlab.scoring.run import apart
-from rmlab.servers.connect import Trial, examine
+from rmlab.servers import Remote, examine
 from rmlab.tables import KEY, DataError
+
+if TYPE_CHECKING:
+    from rmlab.scorers.classifier import Classifier
 
 Floats = NDArray[np.float64]
 
@@ -92,15 +95,17 @@ def saturation(sample: Sample, keys: Sequence[str]) -> Finding:
     return Finding("saturation", "fail" if n_distinct <= n // 2 else "warn", detail, remedy)
 
 
-def server_findings(trial: Trial, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def server_findings(
+    remote: Remote, local: "Classifier | None", bounded: bool, *, responses: pd.DataFrame, sample: int
+) -> Iterator[Finding]:
     """What the server does with known texts, and then with texts of `responses`."""
-    findings = list(examine(trial))
+    findings = list(examine(remote, local, bounded))
     yield from findings
     if any(finding.status == "fail" for finding in findings):
         return
     check = "texts"
     try:
-        prepared = trial.remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
+        prepared = remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
         has_tokens = bool(prepared.lengths.any())
         lengths = np.asarray(prepared.lengths if has_tokens else responses["response"].str.len(), np.intp)
         cut = f"; {prepared.truncated} are cut" if prepared.truncated else ""
@@ -111,11 +116,11 @@ def server_findings(trial: Trial, responses: pd.DataFrame, sample: int) -> Itera
         check = "nan"
         rows = spread(lengths, prepared.groups, sample)
         texts = [prepared.texts[row] for row in rows]
-        values, _ = trial.remote.ask_all(replace(prepared, texts=texts))
+        values, _ = remote.ask_all(replace(prepared, texts=texts, lengths=prepared.lengths[rows]))
     except DataError as error:
         yield refusal(check, error)
         return
-    rewards = values @ trial.remote.mix
+    rewards = values @ remote.mix
     answered = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
     yield finite(answered)
     yield saturation(answered, [str(text) for text in texts])

@@ -5,8 +5,7 @@ from rmlab.scorers.checkpoints.gguf import from_gguf, smollm2
 from rmlab.scorers.classifier import Classifier, classifier
 from rmlab.scorers.implicit import ImplicitReward, implicit_reward
 from rmlab.scorers.pairwise import Pairwise, pairwise
-from rmlab.servers.connect import remote
-from rmlab.servers.scorer import Remote
+from rmlab.servers import Remote, remote
 
 __all__ = [
     "Classifier",

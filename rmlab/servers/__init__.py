@@ -1,8 +1,327 @@
-"""Reward models and judges behind servers: every request is answered exactly once, or reported failed."""
+"""Reward models behind servers: `rmlab.remote`, and the checks that a server has to pass first.
 
+No flag is trusted: what a server does with a few known texts shows in its answers. `examine` is read by `rmlab.remote`,
+which refuses a server at its first failure, and by `rmlab.doctor`, which shows them all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmlab.scorers.local import EncodeOptions
+from rmlab.servers import steerlm
 from rmlab.servers.client import Answer, Client
-from rmlab.servers.connect import remote
+from rmlab.servers.dialects import Payloads, TokenWriter, find_dialect
 from rmlab.servers.http import Reply, Request
-from rmlab.servers.scorer import Remote
+from rmlab.servers.scorer import NEAR, Remote
+from rmlab.tables import DataError, nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rmlab.scorers.classifier import Classifier
 
 __all__ = ["Answer", "Client", "Remote", "Reply", "Request", "remote"]
+
+Floats = NDArray[np.float64]
+LabelWeights = str | Mapping[str, float] | Sequence[float]
+
+KNOWN = (
+    ("What is the capital of France?", "The capital of France is Paris."),
+    ("What is the capital of France?", "Berlin."),
+    ("What is 7 * 8?", "7 * 8 = 56, because 7 * 4 = 28 and twice 28 is 56."),
+    ("What is 7 * 8?", "I do not feel like counting today, sorry about that; ask somebody else, or count it yourself."),
+    ("How do I boil an egg?", "**Steps**\n\n1. Boil water.\n2. Add the egg.\n3. Wait for 8 minutes.\n\nEnjoy!"),
+    ("How do I boil an egg?", "egg egg egg egg egg egg"),
+    ("Traduis en anglais : « le chat dort ».", "The cat is sleeping."),
+    ("Traduis en anglais : « le chat dort ».", "猫が寝ている。"),
+)
+"""Short questions and answers, good and bad."""
+
+LONG_LINES = (250, 40, 0)
+"""Lines of the long known text, about 13 tokens each; the lower numbers for servers and models that take no more.
+
+Servers that compute prompts in pieces were wrong above some thousand tokens only.
+"""
+
+
+class Finding(NamedTuple):
+    """One check. `remedy` is empty where there is nothing to do; `value`: what was measured."""
+
+    check: str
+    status: str
+    detail: str
+    remedy: str = ""
+    value: float = float("nan")
+
+
+def remote(url: str, *, kind: str, **options: Any) -> Remote:
+    """Connect to a reward model behind a server: its raw scores, for `rmlab.score` and wherever a scorer goes.
+
+    The server is first validated with a few known texts: it must return as many outputs as labels, read as many tokens
+    as were sent, give different texts different scores, apply no sigmoid or softmax, score a text alone as among
+    others, and agree with `weights`. It gets the same texts again during and after every run; scores between two checks
+    that differ are not kept.
+
+    Parameters
+    ----------
+    url
+        The server's address, such as "http://127.0.0.1:8000".
+    kind
+        "vllm", "vllm-pooling" (vLLM where it has /pooling and no /classify), "sglang", "tei" (Text Embeddings
+        Inference), "openrlhf" or "triton" (NeMo's SteerLM and Nemotron reward models).
+    model
+        Its name at the server; asked of the server where it tells.
+    tokenizer
+        Folder or hub id of the model's tokenizer. Conversations are written here, by its chat template or by
+        `template`, `eos`, `max_length` and `truncate` as in `rmlab.classifier`, and sent as token ids where the server
+        takes them. `send="text"` sends text that the server's tokenizer turns into the same ids.
+    weights
+        Folder or hub id of the same weights, to compare with; gives the tokenizer, too.
+    label_weights
+        The weight of each output in the score, by name or in order; for "triton" also the name of a model in
+        `rmlab.servers.steerlm.WEIGHTS`. With several outputs `rmlab.score` keeps each as a column.
+    version
+        Names the weights behind the address, a commit say: stored scores are then found again at another address.
+        Without it a store knows them by `url`.
+    bounded
+        The model's own scores lie between 0 and 1.
+    add_eos
+        For "triton": the server appends its end token.
+    name, batch
+        What tables call the model; texts in a request.
+    key, concurrency, rate, retries, backoff, timeout, max_requests, outage
+        As of `rmlab.servers.Client`: `key` is the name of the environment variable with the server's key.
+
+    Returns
+    -------
+    Remote
+        A scorer.
+
+    Raises
+    ------
+    DataError
+        At the first check that fails, naming it; for SGLang's /v1/classify and for Infinity, which give no raw scores;
+        and for a server that does not answer.
+    """
+    scorer, local, bounded = connect(url, kind=kind, **options)
+    for finding in examine(scorer, local, bounded):
+        if finding.status == "fail":
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            raise DataError(f"{scorer.client.url} is not accepted ({finding.check}): {finding.detail}{remedy}")
+    return scorer
+
+
+def connect(
+    url: str,
+    *,
+    kind: str,
+    model: str | None = None,
+    tokenizer: "str | Path | PreTrainedTokenizerBase | None" = None,
+    weights: str | Path | None = None,
+    template: str | Path | None = None,
+    eos: bool | None = None,
+    max_length: int | None = None,
+    truncate: str | None = None,
+    send: str = "ids",
+    label_weights: LabelWeights | None = None,
+    version: str | None = None,
+    bounded: bool = False,
+    add_eos: bool = False,
+    batch: int = 8,
+    name: str | None = None,
+    **client_options: Any,
+) -> "tuple[Remote, Classifier | None, bool]":
+    """Return the scorer of `remote`, not tested yet, the same weights on this machine, and `bounded`."""
+    client = Client(url, **{"concurrency": 16, **client_options})
+    if batch < 1:
+        raise DataError(f"batch={batch}; allowed: 1 text or more in a request")
+    if send not in ("ids", "text"):
+        raise DataError(f"send={send!r}; {nearest(send, ['ids', 'text'])}")
+    template = template if template is None else str(template)
+    options: EncodeOptions = {"template": template, "eos": eos, "max_length": max_length, "truncate": truncate}
+    if kind == "triton":
+        misplaced = [key for key, value in {**options, "tokenizer": tokenizer, "weights": weights}.items() if value]
+        if misplaced:
+            raise DataError(f"{', '.join(misplaced)}: not for kind='triton', whose server has the tokenizer")
+        model, title = model or "reward_model", name or model or kind
+        dialect, writer = steerlm.Triton(add_eos), steerlm.SteerLMWriter()
+        scorer = Remote(
+            client=client, dialect=dialect, model=model, writer=writer, name=title, version=version, batch=batch
+        )
+        prompts, responses = known_texts(0)
+        width = scorer.ask_all(scorer.prepare(prompts[:1], responses[:1]))[0].shape[1]
+        scorer.outputs, scorer.mix = _name_outputs(*steerlm.weigh_attributes(width, label_weights))
+        return scorer, None, bounded
+    server = find_dialect(kind, client.url)
+    if kind == "openrlhf" and max_length is None:
+        raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
+    loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
+    outputs, mix = _name_outputs(sorted(labels) if kind == "tei" else labels, label_weights)
+    if model is None and server.model_path:
+        model = client.ask(server.model_path, None, server.read_model)
+    ids = send == "ids" and server.takes_ids
+    scorer = Remote(
+        client=client,
+        dialect=server,
+        model=model,
+        writer=TokenWriter(loaded, options, ids=ids, adds_special=server.adds_special),
+        name=name or (model or kind).rstrip("/").rpartition("/")[2],
+        version=version,
+        batch=batch,
+        outputs=outputs,
+        mix=mix,
+    )
+    if weights is None:
+        return scorer, None, bounded
+    from rmlab.scorers.classifier import classifier
+
+    mixed = dict(zip(outputs, mix.tolist(), strict=True)) if len(labels) > 1 else None
+    return scorer, classifier(weights, weights=mixed, dtype="float32", **options), bounded
+
+
+def _name_outputs(names: Sequence[str], weights: LabelWeights | None) -> tuple[tuple[str, ...], Floats]:
+    """Return the names of the server's outputs and their weights in the score."""
+    if isinstance(weights, str) or (weights is None and len(names) > 1):
+        raise DataError(f"label_weights={weights!r}; give the weight of each label: {', '.join(names[:12])}")
+    if weights is None:
+        return tuple(names) or ("score",), np.ones(1)
+    if isinstance(weights, Mapping):
+        names = names if len(names) > 1 else sorted(weights)
+        for label in weights:
+            if label not in names:
+                raise DataError(f"label_weights: no label {label!r}; {nearest(str(label), list(names))}")
+        weights = [weights.get(label, 0.0) for label in names]
+    elif len(names) <= 1:
+        names = names if len(names) == len(weights) else [f"output_{i}" for i in range(len(weights))]
+    if len(names) != len(weights):
+        raise DataError(f"label_weights: {len(weights)} values for {len(names)} labels {list(names)}; give all")
+    return tuple(names), np.asarray(weights, np.float64)
+
+
+def _load_tokenizer(
+    source: "str | Path | PreTrainedTokenizerBase | None",
+) -> "tuple[PreTrainedTokenizerBase, list[str]]":
+    """Return the tokenizer, and the names of the model's labels where its configuration lies beside it."""
+    if source is None:
+        raise DataError("tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts")
+    if not isinstance(source, str | Path):
+        return source, []
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+
+    checkpoint = find_tokenizer(source)
+    return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
+
+
+def known_texts(long_lines: int) -> tuple[list[str], list[str]]:
+    """Return the known questions and answers; with `long_lines` a long one after the short ones."""
+    lines = (f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(long_lines))
+    long_text = [("Count the cats, please.", "\n".join(lines))] if long_lines else []
+    prompts, responses = zip(*KNOWN, *long_text, strict=True)
+    return list(prompts), list(responses)
+
+
+def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = True) -> Iterator[Finding]:
+    """Yield the checks one after the other; those that a failed one makes impossible are left out.
+
+    `local`: the same weights on this machine. `bounded`: whether the model's own scores may lie between 0 and 1. Where
+    the outputs are whole, the scorer keeps those of the known texts, to look at the server again.
+    """
+    try:
+        prepared, (outputs, n_tokens), expected = _ask_known(remote, local)
+        outputs_alone, _ = remote.ask_all(prepared, batch=1)
+    except DataError as error:
+        yield Finding("answers", "fail", str(error).partition(": ")[2], "look at the server's log, kind= and model=")
+        return
+    n_texts, unit = len(prepared.texts), "tokens" if prepared.lengths.any() else "characters"
+    longest = f"{prepared.lengths.max() or len(prepared.texts[-1])} {unit}"
+    detail = f"{n_texts} known texts are answered, together and one by one, the last of them of {longest}"
+    yield Finding("answers", "pass", detail)
+    yield (labels := _check_labels(outputs, remote))
+    if labels.status == "fail":
+        return
+    yield _check_tokens(n_tokens, prepared)
+    scores = outputs @ remote.mix
+    yield (spread := _check_spread(scores))
+    if spread.status == "fail":
+        return
+    weights = None if local is None or expected is None else _check_weights(local.name, expected, scores)
+    yield _check_activation(outputs, bounded, weights is not None and weights.status == "pass")
+    apart = float(np.abs(scores - outputs_alone @ remote.mix).max() / scores.std())
+    remedy = "padding is read, or answers come in another order: ask with batch=1, and look for a newer server"
+    yield _grade("alone", apart <= NEAR, f"together and alone up to {apart:.2g} standard deviations apart", remedy)
+    if weights is not None:
+        yield weights
+    remote.known = prepared, outputs
+
+
+def _ask_known(remote: Remote, local: "Classifier | None") -> tuple[Payloads, tuple[Floats, int | None], Floats | None]:
+    """Return the known texts as they are sent, their outputs, how many tokens were read, and the expected scores.
+
+    The longest text is the longest that the server and the model's window take.
+    """
+    prompts, responses = known_texts(0)
+    remote.ask_all(remote.prepare(prompts[:1], responses[:1]))  # a server that does not answer is asked no more
+    for n_lines in LONG_LINES:
+        prompts, responses = known_texts(n_lines)
+        try:
+            prepared = remote.prepare(prompts, responses)
+            expected = None if local is None else local(prompts, responses)
+            return prepared, remote.ask_all(prepared), expected
+        except DataError as error:
+            refusal = error
+    raise refusal
+
+
+def _grade(check: str, passed: bool, detail: str, remedy: str) -> Finding:
+    return Finding(check, "pass", detail) if passed else Finding(check, "fail", detail, remedy)
+
+
+def _check_labels(outputs: Floats, remote: Remote) -> Finding:
+    width, expected = outputs.shape[1], len(remote.outputs)
+    remedy = "pass label_weights=, one number per output; hundreds of values are an embedding, not a reward"
+    detail = f"values for each text: {width}; expected: {expected} ({', '.join(remote.outputs[:9])})"
+    return _grade("labels", width == expected, detail, remedy)
+
+
+def _check_tokens(n_read: int | None, prepared: Payloads) -> Finding:
+    n_sent = int(prepared.lengths.sum())
+    if n_read is None or not n_sent:
+        remedy = "compare with the same weights on this machine: weights=folder"
+        return Finding("tokens", "warn", "the server does not say how many tokens it read", remedy)
+    cause = "a second beginning token" if n_read == n_sent + len(prepared.texts) else "another tokenizer, or truncation"
+    detail = f"{n_read} were read where {n_sent} were sent" + (f": {cause}" if n_read != n_sent else "")
+    remedy = "send token ids (send='ids'), or start the server with the same tokenizer"
+    return _grade("tokens", n_read == n_sent, detail, remedy)
+
+
+def _check_spread(scores: Floats) -> Finding:
+    low, high, n_distinct = float(scores.min()), float(scores.max()), len(np.unique(scores))
+    passed = high - low > 1e-6 * max(abs(low), abs(high), 1e-12) and n_distinct >= len(scores) / 2
+    remedy = "a softmax over one label gives 1.0 for everything: ask for raw scores, or use another server"
+    return _grade("spread", passed, f"{n_distinct} different scores, {low:.4g} to {high:.4g}", remedy)
+
+
+def _check_activation(outputs: Floats, bounded: bool, is_right: bool) -> Finding:
+    """Tell raw scores from a sigmoid or a softmax by their range. `is_right`: they are those of the weights here."""
+    detail = f"values from {outputs.min():.4g} to {outputs.max():.4g}"
+    if outputs.min() < 0 or outputs.max() > 1:
+        return Finding("activation", "pass", f"{detail}: raw, no sigmoid or softmax")
+    if is_right:
+        return Finding("activation", "pass", f"{detail}, as the weights on this machine give them")
+    remedy = "serve the model without an activation, or compare with weights=folder; bounded=True accepts such scores"
+    if outputs.shape[1] > 1 and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
+        return Finding("activation", "fail", f"{detail}, and each text's sum to 1: a softmax", remedy)
+    status = "warn" if bounded else "fail"
+    return Finding("activation", status, f"{detail}, which may be a sigmoid: high scores become ties", remedy)
+
+
+def _check_weights(name: str, expected: Floats, scores: Floats) -> Finding:
+    apart = float(np.abs(scores - expected).max() / expected.std())
+    remedy = "rmlab.parity(local, served, responses) looks for the cause"
+    detail = f"up to {apart:.2g} standard deviations from {name} on this machine"
+    return _grade("weights", apart <= NEAR, detail, remedy)

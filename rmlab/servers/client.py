@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from queue import SimpleQueue
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 from rmlab.servers.http import Connection, Failure, Json, Reply, Request, check_url, read_key
 from rmlab.tables import DataError
@@ -21,7 +21,6 @@ T = TypeVar("T")
 _KEY_MARK = "[key]"
 # A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as it is.
 _MIN_KEY_IN_REPLY = 16
-_RETRIED = (408, 425, 429)
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
@@ -32,7 +31,8 @@ _MAX_FAILURES = 32
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # What `read` may raise for a reply that is not an answer.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-_MINIMUM = {"concurrency": 1, "retries": 0, "backoff": 0, "max_requests": 0, "max_tokens": 0, "outage": 0}
+_NOT_NEGATIVE = ("retries", "backoff", "max_requests", "max_tokens", "outage")
+_MINIMUM = dict.fromkeys(_NOT_NEGATIVE, 0.0) | {"concurrency": 1.0, "rate": 0.001, "timeout": 0.001}
 # One for all clients: a client that holds no lock can be copied and pickled.
 _CHANGED = threading.Condition()
 
@@ -45,13 +45,12 @@ class _Stopped(Exception):
 class Answer(Generic[T]):
     """What became of one request.
 
-    `value`: what `read` made of the reply. `reason`: why there is no value, empty where there is one. `tries`: how
-    often it was sent. `stopped`: nothing more is sent, now or later in this stream.
+    `value`: what `read` made of the reply. `reason`: why there is no value, empty where there is one. `stopped`:
+    nothing more is sent, now or later in this stream.
     """
 
     value: T | None
-    reason: str
-    tries: int
+    reason: str = ""
     stopped: bool = False
 
 
@@ -60,13 +59,12 @@ class Spent:
     """What a client has used so far.
 
     `requests`: every try that was sent. `tokens`: charged, or reserved in doubt. `open`: requests without an answer
-    yet, whose tokens are the most that they can cost.
+    yet, whose tokens are the most that they can cost. `answered`: items with a value.
     """
 
     requests: int = 0
     tokens: int = 0
     answered: int = 0
-    failed: int = 0
     open: int = 0
 
 
@@ -116,17 +114,11 @@ class Client:
             raise ImportError(f"asking a server needs {', '.join(missing)}: run pip install -e '.[judge]' in the clone")
         object.__setattr__(self, "url", check_url(self.url))
         if self.key is not None and not self.key.isidentifier():
-            raise DataError(
-                "key: not the name of an environment variable; give its name, such as 'OPENAI_API_KEY', never the key"
-            )
+            raise DataError("key: not the name of an environment variable; give a name such as 'OPENAI_API_KEY'")
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
             if value is not None and not value >= minimum:
-                raise DataError(f"{name}={value!r}; allowed: {minimum} or more")
-        for name in ("rate", "timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise DataError(f"{name}={value!r}; allowed: more than 0")
+                raise DataError(f"{name}={value!r}; allowed: {minimum:g} or more")
 
     def stream(
         self, items: Iterable[tuple[K, Request]], read: Callable[[K, Reply], T], *, reserve: int = 0
@@ -168,67 +160,6 @@ class Client:
         return answer.value  # type: ignore[return-value]
 
 
-class _Limits:
-    """When the senders of one stream may send. `stop` is set when nobody waits for answers any more."""
-
-    def __init__(self, client: Client, reserve: int) -> None:
-        self.stop, self.gone = threading.Event(), ""
-        self._client, self._spent, self._reserve = client, client.spent, reserve
-        self._pace, self._next_turn, self._paused_until = threading.Lock(), 0.0, 0.0
-        self._n_failures, self._reason = 0, ""
-
-    def acquire(self, tokens: int) -> None:
-        """Wait until one request may be sent, and take it and its tokens out of the budget; raise if never."""
-        with self._pace:
-            turn = max(time.monotonic(), self._next_turn)
-            self._next_turn = turn + (1 / self._client.rate if self._client.rate else 0.0)
-        # A server may ask for more time while this request waits for its turn.
-        while (wait := max(turn, self._paused_until) - time.monotonic()) > 0 and not self.stop.wait(wait):
-            pass
-        if self.stop.is_set():
-            raise _Stopped("not sent: nobody waits for it")
-        if self._n_failures >= max(_MAX_FAILURES, self._client.concurrency):
-            self.gone = f"{self._n_failures} requests in a row failed, the last one with: {self._reason}"
-        if self.gone:
-            raise _Stopped(f"not sent: {self.gone}")
-        with _CHANGED:
-            # Open requests reserve the most that they can cost, and may give tokens back.
-            _CHANGED.wait_for(lambda: not self._spent.open or not self._missing_budget(tokens))
-            if reason := self._missing_budget(tokens):
-                raise _Stopped(f"not sent: {reason}")
-            self._spent.requests += 1
-            self._spent.tokens += tokens
-            self._spent.open += 1
-
-    def release(self, reserved: int, charged: int) -> None:
-        """End an open request, which cost `charged` tokens."""
-        with _CHANGED:
-            self._spent.tokens += charged - reserved
-            self._spent.open -= 1
-            _CHANGED.notify_all()
-
-    def count(self, reason: str, *, stopped: bool) -> None:
-        """Count an item; `reason` is empty where it was answered, and `stopped` says that it may not be sent."""
-        with _CHANGED:
-            self._spent.answered += not reason
-            self._spent.failed += bool(reason)
-            if not stopped:
-                self._n_failures, self._reason = (self._n_failures + 1 if reason else 0), reason
-
-    def pause(self, seconds: float) -> None:
-        """Send nothing for so long."""
-        with self._pace:
-            self._paused_until = max(self._paused_until, time.monotonic() + seconds)
-
-    def _missing_budget(self, tokens: int) -> str:
-        client, spent = self._client, self._spent
-        if client.max_requests is not None and spent.requests + self._reserve >= client.max_requests:
-            return f"max_requests={client.max_requests} are spent"
-        if client.max_tokens is not None and spent.tokens + tokens > client.max_tokens:
-            return f"{spent.tokens} of max_tokens={client.max_tokens} are spent, it may take {tokens}"
-        return ""
-
-
 class _Sender(Generic[K, T]):
     """The threads of one stream, each with a connection of its own.
 
@@ -239,10 +170,12 @@ class _Sender(Generic[K, T]):
     def __init__(self, client: Client, read: Callable[[K, Reply], T], reserve: int) -> None:
         import tenacity
 
-        self._client, self._read, self._key = client, read, read_key(client.key)
-        self._limits = _Limits(client, reserve)
-        self._stop = self._limits.stop
-        self._retrying = tenacity.Retrying(
+        self._client, self._read, self._reserve, self._key = client, read, reserve, read_key(client.key)
+        # `_stop` is set when nobody waits for answers any more. `_over` says why nothing more is sent.
+        self._stop, self._closed, self._over = threading.Event(), threading.Event(), ""
+        self._pace, self._next_turn, self._paused_until = threading.Lock(), 0.0, 0.0
+        self._outage, self._n_failures = threading.Lock(), 0
+        self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.again),
             stop=tenacity.stop_after_attempt(client.retries + 1) | tenacity.stop_when_event_set(self._stop),
             wait=tenacity.wait_random_exponential(client.backoff, max=60 * client.backoff),
@@ -251,8 +184,6 @@ class _Sender(Generic[K, T]):
         )
         # The first one is made here: 64 threads that import httpx at once take half a second.
         self._local, self._connections = threading.local(), [self._connect()]
-        self._closed = threading.Event()
-        self._outage, self._away, self._returned = threading.Lock(), False, 0.0
         self.threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self._watch = threading.Thread(target=self._cut_overdue, name="rmlab-deadlines", daemon=True)
         self._watch.start()
@@ -268,125 +199,153 @@ class _Sender(Generic[K, T]):
 
     def answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
-        tries = 0
-
-        def attempt() -> T:
-            nonlocal tries
-            self._limits.acquire(request.tokens)
-            tries += 1
-            return self._try(key, request)
-
         try:
-            answer = Answer(self._retrying(self._outlast, attempt), "", tries)
+            value = self._retry(self._outlast, key, request)
         except (Failure, _Stopped) as error:
-            reason = str(error).replace(self._key, _KEY_MARK) if self._key else str(error)
-            answer = Answer(None, reason, tries, isinstance(error, _Stopped))
-        self._limits.count(answer.reason, stopped=answer.stopped)
-        return key, answer
+            reason, is_stopped = str(error), isinstance(error, _Stopped)
+            reason = reason.replace(self._key, _KEY_MARK) if self._key else reason
+            if not is_stopped:
+                self._n_failures += 1
+                if self._n_failures >= max(_MAX_FAILURES, self._client.concurrency):
+                    self._over = f"{self._n_failures} requests in a row failed, the last one with: {reason}"
+            return key, Answer(None, reason, is_stopped)
+        self._n_failures = 0
+        with _CHANGED:
+            self._client.spent.answered += 1
+        return key, Answer(value)
 
     def _connect(self) -> Connection:
         return Connection(self._client.url, self._key, self._client.timeout)
 
     def _cut_overdue(self) -> None:
         """Cut connections whose deadline has passed, and after the stop all on which a thread waits."""
-        while not self._closed.is_set():
+        while not self._closed.wait(_WATCH_SECONDS):
             latest = math.inf if self._stop.is_set() else time.monotonic()
             for connection in list(self._connections):
                 if connection.deadline < latest:
                     connection.cut()
-            (self._closed if self._stop.is_set() else self._stop).wait(_WATCH_SECONDS)
 
-    def _outlast(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`; while the server is away, one sender asks it again and the others wait."""
+    def _outlast(self, key: K, request: Request) -> T:
+        """Try once; while the server is away, one sender asks it again and the others wait."""
         while True:
-            if self._away:
-                with self._outage:
-                    pass
-            started = time.monotonic()
+            with self._outage:
+                pass
             try:
-                return attempt()
+                return self._try(key, request)
             except Failure as failure:
                 if not failure.away or not self._client.outage:
                     raise
-                reason = str(failure)
-            with self._outage:
-                if self._returned < started:
-                    return self._ask_until_back(attempt, reason)
+                if self._outage.acquire(blocking=False):
+                    try:
+                        return self._ask_until_back(key, request, failure)
+                    finally:
+                        self._outage.release()
 
-    def _ask_until_back(self, attempt: Callable[[], T], reason: str) -> T:
-        import tenacity
-
-        seconds, began = self._client.outage, time.monotonic()
-        waiting = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Failure) and error.away),
-            stop=tenacity.stop_after_delay(seconds) | tenacity.stop_when_event_set(self._stop),
-            wait=tenacity.wait_exponential(_FIRST_PAUSE, max=min(seconds, _LONGEST_PAUSE)),
-            sleep=tenacity.sleep_using_event(self._stop),
-            reraise=True,
-        )
-        _tell(f"{self._client.url} is away ({reason}); waiting for it up to {seconds:g} seconds (outage=)")
-        self._away = True
-        try:
-            value = waiting(attempt)
-        except Failure as failure:
-            if not failure.away:
-                raise
-            self._limits.gone = f"the server was away for {seconds:g} seconds: {failure}"
-            raise _Stopped(f"not sent: {self._limits.gone}") from None
-        finally:
-            self._away, self._returned = False, time.monotonic()
-        _tell(f"{self._client.url} answers again after {time.monotonic() - began:.0f} seconds")
-        return value
+    def _ask_until_back(self, key: K, request: Request, failure: Failure) -> T:
+        began, pause, seconds = time.monotonic(), _FIRST_PAUSE, self._client.outage
+        _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
+        while (left := began + seconds - time.monotonic()) > 0:
+            self._stop.wait(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                value = self._try(key, request)
+            except Failure as error:
+                if not error.away:
+                    raise
+                failure = error
+            else:
+                _tell(f"{self._client.url} answers again after {time.monotonic() - began:.0f} seconds")
+                return value
+        self._over = f"the server was away for {seconds:g} seconds: {failure}"
+        raise _Stopped(f"not sent: {self._over}")
 
     def _try(self, key: K, request: Request) -> T:
-        charged = request.tokens  # a try without a reply may have been charged
+        self._acquire(request.tokens)
+        charged, reply = request.tokens, None  # a try without a reply may have been charged
         try:
             reply = self._exchange(request)
             if not 200 <= reply.status < 300:
-                self._refuse(reply)
-            if request.tokens and (usage := reply.charged_tokens()) is not None:
-                charged = usage
+                raise self._refusal(reply)
+            if request.tokens:
+                charged = _count_charged(reply, charged)
             return self._read(key, reply)
         except Failure as failure:
             charged = charged if failure.charged else 0
+            # A server that cannot be reached from the start is more likely a wrong address than an outage.
+            failure.away &= reply is not None or self._client.spent.answered > 0
             raise
         except _NO_ANSWER as error:
-            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace")
+            start = reply.content[:_SHOWN_CHARACTERS].decode("utf-8", "replace") if reply else ""
             reason = f"the answer is not in the form that was asked for ({type(error).__name__}: {error}): {start!r}"
             raise Failure(reason, again=True) from None
         finally:
-            self._limits.release(request.tokens, charged)
+            with _CHANGED:
+                self._client.spent.tokens += charged - request.tokens
+                self._client.spent.open -= 1
+                _CHANGED.notify_all()
+
+    def _acquire(self, tokens: int) -> None:
+        """Wait until one request may be sent, and take it and its tokens out of the budget; raise if never."""
+        with self._pace:
+            turn = max(time.monotonic(), self._next_turn)
+            self._next_turn = turn + (1 / self._client.rate if self._client.rate else 0.0)
+        # A server may ask for more time while this request waits for its turn.
+        while (wait := max(turn, self._paused_until) - time.monotonic()) > 0 and not self._stop.wait(wait):
+            pass
+        spent = self._client.spent
+        with _CHANGED:
+            # Open requests reserve the most that they can cost, and may give tokens back.
+            _CHANGED.wait_for(lambda: not spent.open or not self._missing_budget(tokens))
+            over = "nobody waits for it" if self._stop.is_set() else self._over or self._missing_budget(tokens)
+            if over:
+                raise _Stopped(f"not sent: {over}")
+            spent.requests += 1
+            spent.tokens += tokens
+            spent.open += 1
+
+    def _missing_budget(self, tokens: int) -> str:
+        client, spent = self._client, self._client.spent
+        if client.max_requests is not None and spent.requests + self._reserve >= client.max_requests:
+            return f"max_requests={client.max_requests} are spent"
+        if client.max_tokens is not None and spent.tokens + tokens > client.max_tokens:
+            return f"{spent.tokens} of max_tokens={client.max_tokens} are spent, it may take {tokens}"
+        return ""
 
     def _exchange(self, request: Request) -> Reply:
         if not hasattr(self._local, "connection"):
             self._local.connection = self._connect()
             self._connections.append(self._local.connection)
-        try:
-            reply: Reply = self._local.connection.send(request)
-        except Failure as failure:
-            # A server that cannot be reached from the start is more likely a wrong address than an outage.
-            failure.away &= self._client.spent.answered > 0
-            raise
+        reply: Reply = self._local.connection.send(request)
         if len(self._key) < _MIN_KEY_IN_REPLY:
             return reply
         return replace(reply, content=reply.content.replace(self._key.encode(), _KEY_MARK.encode()))
 
-    def _refuse(self, reply: Reply) -> NoReturn:
-        """Raise what a status other than success means."""
+    def _refusal(self, reply: Reply) -> Failure:
+        """Return what a status other than success means; all requests pause where the server asks for it."""
         message = " ".join(reply.content.decode("utf-8", "replace").split())[:_SHOWN_CHARACTERS]
         if 300 <= reply.status < 400:
             target = reply.headers.get("location", "nowhere").split("?")[0]
             message = f"redirected to {target}, which is not followed; give that as url"
-        again = reply.status in _RETRIED or reply.status >= 500
+        again = reply.status in (408, 425, 429) or reply.status >= 500
         try:
             seconds = max(0.0, float(reply.headers.get("retry-after", "0")))
         except ValueError:  # a date
             seconds = 0.0
         if again and seconds > _LONGEST_RETRY_AFTER:
             again, message = False, f"{message} (asks to wait {seconds:.0f} seconds)"
-        self._limits.pause(seconds if again else 0)
+        if again:
+            with self._pace:
+                self._paused_until = max(self._paused_until, time.monotonic() + seconds)
         reason = f"status {reply.status}: {message}".removesuffix(": ")
-        raise Failure(reason, again=again, away=again and reply.status == 503, charged=False)
+        return Failure(reason, again=again, away=again and reply.status == 503, charged=False)
+
+
+def _count_charged(reply: Reply, reserved: int) -> int:
+    """Return the tokens that an OpenAI-compatible server says it charged, otherwise those reserved."""
+    try:
+        return int(reply.json()["usage"]["total_tokens"])
+    except _NO_ANSWER:
+        return reserved
 
 
 def _tell(message: str) -> None:

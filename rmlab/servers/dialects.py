@@ -1,13 +1,14 @@
 """How servers of reward models are asked for raw scores, and how their answers are read, one `Dialect` each.
 
 Servers differ in what they do by default: a sigmoid, a softmax, a second beginning token, silent truncation. Each
-request here is right by the servers' documents or by measurement; `rmlab.servers.connect` tests what a server does.
+request here is right by the servers' documents or by measurement; `rmlab.servers.examine` tests what a server does.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import getitem
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,36 +106,29 @@ class Dialect:
     """One kind of server.
 
     `takes_ids`: whether texts may go as token ids. `adds_special`: whether the server writes the tokenizer's special
-    tokens around a text. `has_switch`: whether it can be asked for values behind the activation. `model_path`: where it
-    names its model, empty where it does not, and `model_keys`, which lead to the name there.
+    tokens around a text. `model_path`: where it names its model, empty where it does not, and `model_keys`, which lead
+    to the name there.
     """
 
     kind = path = model_path = ""
     model_keys: tuple[str | int, ...] = ()
-    takes_ids = adds_special = has_switch = False
+    takes_ids = adds_special = False
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
-        """Return the JSON that is posted; with `raw` it asks for values before the activation."""
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
+        """Return the JSON that is posted; it asks for values before the activation."""
         raise NotImplementedError
 
-    def read(self, answer: Json, n_texts: int) -> Scored:
-        """Return the outputs in the JSON of a reply; raise ValueError, TypeError or LookupError if it is not whole."""
+    def request(self, texts: Sequence[Payload], model: str | None) -> Request:
+        """Return the request for the outputs of some texts, before the activation."""
+        return Request(self.path, self.body(texts, model))
+
+    def read(self, reply: Reply, n_texts: int) -> Scored:
+        """Return the outputs in a reply; raise ValueError, TypeError or LookupError if it is not whole."""
         raise NotImplementedError
-
-    def request(self, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
-        """Return the request for the outputs of some texts; with `raw` before the activation."""
-        return Request(self.path, self.body(texts, model, raw))
-
-    def outputs(self, reply: Reply, n_texts: int) -> Scored:
-        """Return the outputs in a reply."""
-        return self.read(reply.json(), n_texts)
 
     def read_model(self, reply: Reply) -> str:
         """Return the model's name in the reply from `model_path`."""
-        answer = reply.json()
-        for key in self.model_keys:
-            answer = answer[key]
-        return str(answer)
+        return str(reduce(getitem, self.model_keys, reply.json()))
 
 
 class Vllm(Dialect):
@@ -142,17 +136,18 @@ class Vllm(Dialect):
 
     kind, path, model_path = "vllm", "/classify", "/v1/models"
     model_keys = ("data", 0, "id")
-    takes_ids = has_switch = True
+    takes_ids = True
     values_key = "probs"
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
         # For ids `add_special_tokens` says nothing; for text it keeps the beginning token from being written twice.
-        body: Body = {"input": list(texts), "add_special_tokens": False}
-        return body | ({"model": model} if model else {}) | ({"use_activation": False} if raw else {})
+        body: Body = {"input": list(texts), "add_special_tokens": False, "use_activation": False}
+        return body | ({"model": model} if model else {})
 
-    def read(self, answer: Json, n_texts: int) -> Scored:
+    def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read rows that say which text each is for: they may come in any order."""
+        answer = reply.json()
         rows = sorted(answer["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(n_texts)):
             raise ValueError(f"{len(rows)} answers for {n_texts} texts")
@@ -165,9 +160,9 @@ class VllmPooling(Vllm):
 
     kind, path, values_key = "vllm-pooling", "/pooling", "data"
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
-        return super().body(texts, model, raw) | {"task": "classify"}
+        return super().body(texts, model) | {"task": "classify"}
 
 
 class Sglang(Dialect):
@@ -177,13 +172,13 @@ class Sglang(Dialect):
     model_keys = ("model_path",)
     takes_ids = adds_special = True
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
         return {"input_ids" if isinstance(texts[0], list) else "text": list(texts)}
 
-    def read(self, answer: Json, n_texts: int) -> Scored:
+    def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one row per text, in the order of the texts."""
-        rows = _require_rows(answer if isinstance(answer, list) else [answer], n_texts)
+        rows = _require_rows(reply.json(), n_texts)
         tokens = [row.get("meta_info", {}).get("prompt_tokens") for row in rows]
         return Scored([parse_numbers(row["embedding"]) for row in rows], sum(tokens) if all(tokens) else None)
 
@@ -193,16 +188,16 @@ class Tei(Dialect):
 
     kind, path, model_path = "tei", "/predict", "/info"
     model_keys = ("model_id",)
-    adds_special = has_switch = True
+    adds_special = True
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
         # A list of two strings would be one pair: each text is a list of its own.
-        return {"inputs": [[text] for text in texts], "raw_scores": raw, "truncate": False}
+        return {"inputs": [[text] for text in texts], "raw_scores": True, "truncate": False}
 
-    def read(self, answer: Json, n_texts: int) -> Scored:
+    def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one row per text; its labels come sorted by score, and their names put them in one order."""
-        rows = [sorted(row, key=lambda label: str(label["label"])) for row in _require_rows(answer, n_texts)]
+        rows = [sorted(row, key=lambda label: str(label["label"])) for row in _require_rows(reply.json(), n_texts)]
         return Scored([parse_numbers([label["score"] for label in row]) for row in rows])
 
 
@@ -211,13 +206,13 @@ class OpenRlhf(Dialect):
 
     kind, path = "openrlhf", "/get_reward"
 
-    def body(self, texts: Sequence[Payload], model: str | None, raw: bool) -> Body:
+    def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
         return {"query": list(texts)}
 
-    def read(self, answer: Json, n_texts: int) -> Scored:
+    def read(self, reply: Reply, n_texts: int) -> Scored:
         """Read one reward per text."""
-        return Scored([parse_numbers(reward) for reward in _require_rows(answer["rewards"], n_texts)])
+        return Scored([parse_numbers(reward) for reward in _require_rows(reply.json()["rewards"], n_texts)])
 
 
 DIALECTS = {server.kind: server for server in (Vllm(), VllmPooling(), Sglang(), Tei(), OpenRlhf())}

@@ -8,16 +8,13 @@ import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rmlab.tables import DataError
-
-if TYPE_CHECKING:
-    import httpx
 
 Json = Any
 """A value that JSON can hold."""
@@ -68,38 +65,23 @@ class Reply:
     status: int = 200
 
     def json(self) -> Json:
-        """Return the content as JSON, parsed once; raise ValueError where it is not JSON."""
-        return self._parsed
-
-    def charged_tokens(self) -> int | None:
-        """Return the tokens that an OpenAI-compatible server says it charged, None where it says nothing."""
-        try:
-            usage = self.json()["usage"]["total_tokens"]
-        except (ValueError, LookupError, TypeError):
-            return None
-        return usage if isinstance(usage, int) and usage >= 0 else None
-
-    @cached_property
-    def _parsed(self) -> Json:
-        try:
-            return json.loads(self.content)
-        except RecursionError:
-            raise ValueError("JSON that is nested too deeply") from None
+        """Return the content as JSON; raise ValueError or RecursionError where it is not JSON."""
+        return json.loads(self.content)
 
 
 def check_url(url: str) -> str:
     """Return an address without a slash at its end; a message never repeats one that may hold a password."""
     import httpx
 
-    try:
+    address = httpx.URL()
+    with suppress(httpx.InvalidURL, TypeError):
         address = httpx.URL(url)
-        is_address = address.scheme in ("http", "https") and bool(address.host) and " " not in url
-    except (httpx.InvalidURL, TypeError):
-        is_address = False
-    if not is_address:
-        raise DataError("url: is not the address of a server; give one like 'http://127.0.0.1:8000'")
-    if address.userinfo or address.query or address.fragment:
-        raise DataError("url: holds a password, a query or a fragment; give the address alone, and a key by key=")
+    is_server = address.scheme in ("http", "https") and address.host and " " not in url
+    if not is_server or address.userinfo or address.query or address.fragment:
+        raise DataError(
+            "url: is not the address of a server alone; give one like 'http://127.0.0.1:8000', without password and "
+            "query, and a key by key="
+        )
     return url.rstrip("/")
 
 
@@ -126,7 +108,8 @@ class Connection:
         self._parse_url = lru_cache(httpx.URL)  # parsing takes a tenth of a request's processor time
         self._socket: socket.socket | None = None
         self._headers = _HEADERS | ({"authorization": f"Bearer {key}"} if key else {})
-        self._timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)).as_dict()
+        timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)).as_dict()
+        self._extensions = {"timeout": timeouts, "trace": self._note_socket}
         self._transport = httpx.HTTPTransport(verify=ssl_context(), proxy=_proxy(url))
 
     def send(self, request: Request) -> Reply:
@@ -137,16 +120,17 @@ class Connection:
         content = request.body
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content, separators=(",", ":")).encode()
+        method, url = "GET" if content is None else "POST", f"{self._url}/{request.path.lstrip('/')}"
+        headers, options = self._headers | dict(request.headers), self._extensions
         try:
-            message = httpx.Request(
-                "GET" if content is None else "POST",
-                self._parse_url(f"{self._url}/{request.path.lstrip('/')}"),
-                content=content,
-                headers=self._headers | dict(request.headers),
-                extensions={"timeout": self._timeouts, "trace": self._note_socket},
-            )
+            message = httpx.Request(method, self._parse_url(url), headers=headers, content=content, extensions=options)
             with closing(self._transport.handle_request(message)) as response:
-                return Reply(_read_body(response), dict(response.headers), response.status_code)
+                body = bytearray()
+                for piece in response.iter_bytes():
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
+                return Reply(bytes(body), dict(response.headers), response.status_code)
         except Failure:
             raise
         except Exception as error:  # h11 and ssl raise errors of their own, which httpx does not translate
@@ -171,19 +155,6 @@ class Connection:
     def _note_socket(self, event: str, details: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._socket = details["return_value"].get_extra_info("socket")
-
-
-def _read_body(response: "httpx.Response") -> bytes:
-    """Return the unpacked body; gzip grows at most a thousandfold by piece, other packings without limit."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity", "gzip", "deflate"):
-        raise Failure(f"content-encoding {encoding!r:.40}, which was not asked for", again=False)
-    body = bytearray()
-    for piece in response.iter_bytes():
-        body += piece
-        if len(body) > MAX_BYTES:
-            raise Failure(f"an answer of more than {MAX_BYTES >> 20} MiB", again=False)
-    return bytes(body)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,17 +26,8 @@ Floats = NDArray[np.float64]
 NEAR = 0.1
 """Standard deviations within which two scores count as the same: servers compute in half precision."""
 
-# A server is looked at again after so many requests, or after so many seconds and a hundred requests.
-LOOK_REQUESTS, _LOOK_SECONDS, _LOOK_MIN_REQUESTS = 2000, 10.0, 100
-
-
-@dataclass(frozen=True)
-class Known:
-    """Texts and the outputs that the accepted server gave them, shape (texts, outputs)."""
-
-    prompts: list[str]
-    responses: list[str]
-    outputs: Floats
+# A server is looked at again after so many requests and seconds.
+LOOK_REQUESTS, LOOK_SECONDS = 100, 10.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -59,20 +51,23 @@ class Remote(Scorer):
     batch
         Texts in a request.
     known
-        What the server gave for known texts when it was accepted; None looks at nothing again.
+        Texts, and the outputs that the accepted server gave them, shape (texts, outputs). None: not accepted yet, so
+        that nothing is checked.
+    failed
+        Why texts got no score, and how many.
     """
 
     client: Client
     dialect: Dialect
     model: str | None
     writer: TokenWriter | SteerLMWriter
-    name: str = ""
-    version: str | None = None
+    name: str
+    version: str | None
+    batch: int
     outputs: tuple[str, ...] = ()
     mix: Floats = field(default_factory=lambda: np.zeros(0))
-    batch: int = 1
-    known: Known | None = None
-    failed: dict[str, int] = field(default_factory=dict)
+    known: tuple[Payloads, Floats] | None = None
+    failed: Counter[str] = field(default_factory=Counter)
 
     travels: ClassVar[bool] = False  # a budget is one client's: copies would each spend all of it
 
@@ -94,12 +89,37 @@ class Remote(Scorer):
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions of texts and their scores, NaN for texts that the server refuses.
 
-        Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the score, then the outputs. Scores
-        come when the server was looked at after it gave them: see `require_unchanged`.
+        Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the score, then the outputs. Scores are
+        held back until a look at the server finds it unchanged. Texts without a score come last: whoever stops at the
+        first of them has kept the others.
         """
         prepared = self.prepare([text.prompt for text in texts], [text.answers[0] for text in texts])
-        for positions, values in self._score_rows(prepared, prepared.order):
-            yield positions, values if self.columns else values[:, 0]
+        unconfirmed, last_look = list[tuple[Ints, Floats]](), time.monotonic()
+        refused, stop = dict[int, str](), ""
+        for part, answer in self._ask_twice(prepared):
+            if answer.value is not None:
+                values = np.array(answer.value.values, np.float64)
+                scores = values @ self.mix
+                unconfirmed.append((part, np.column_stack([scores, values]) if self.columns else scores))
+            elif answer.stopped:
+                stop = answer.reason
+            else:
+                refused[int(part[0])] = answer.reason
+            if len(unconfirmed) >= LOOK_REQUESTS and time.monotonic() - last_look >= LOOK_SECONDS:
+                self.require_unchanged()
+                yield from unconfirmed
+                unconfirmed, last_look = [], time.monotonic()
+        if unconfirmed:
+            self.require_unchanged()
+            yield from unconfirmed
+        if stop:
+            raise DataError(f"{self.client.url}: {stop}; run again to go on from what a store= kept")
+        if refused:
+            self.failed.update(refused.values())
+            text, reason = next(iter(refused.items()))
+            warnings.warn(f"{self.name}: no score for {len(refused)} texts, first text {text}: {reason}", stacklevel=3)
+            shape = (len(refused), 1 + len(self.columns)) if self.columns else len(refused)
+            yield np.array(list(refused), np.intp), np.full(shape, np.nan)
 
     def provenance(self) -> dict[str, object]:
         """Return where the scores come from, as plain values; never a key."""
@@ -108,34 +128,32 @@ class Remote(Scorer):
         identity = {key: value for key, value in self._identity.items() if key != "chat_template"}
         return run | {"outputs": list(self.outputs), "weights": weights, "failed": dict(self.failed)} | identity
 
-    def ask_all(self, prepared: Payloads, *, batch: int | None = None, raw: bool = True) -> tuple[Floats, int | None]:
+    def ask_all(self, prepared: Payloads, batch: int | None = None) -> tuple[Floats, int | None]:
         """Return the server's outputs for all texts, shape (n, outputs), and how many tokens it says it read.
-
-        Only that they are whole is checked: this is for looking at a server.
 
         Raises
         ------
         DataError
             If a reply is missing.
         """
-        outputs, token_counts = dict[int, list[float]](), list[int | None]()
+        scored_by_start = dict[int, Scored]()
         parts = _split(np.arange(len(prepared.texts)), batch or self.batch)
-        for part, answer in self._ask(prepared, parts, checked=False, raw=raw):
+        for part, answer in self._ask(prepared, parts):
             if answer.value is None:
                 raise DataError(f"{self.client.url}: {answer.reason}")
-            outputs.update(zip(part.tolist(), answer.value.values, strict=True))
-            token_counts.append(answer.value.tokens)
-        if len(widths := {len(row) for row in outputs.values()}) > 1:
+            scored_by_start[int(part[0])] = answer.value
+        scored = [scored_by_start[start] for start in sorted(scored_by_start)]
+        rows = [row for part_scored in scored for row in part_scored.values]
+        if len(widths := {len(row) for row in rows}) > 1:
             raise DataError(f"{self.client.url}: {sorted(widths)} values for different texts of one model")
-        values = np.array([outputs[text] for text in range(len(outputs))], np.float64)
-        return values, None if None in token_counts else sum(count or 0 for count in token_counts)
+        counts = [part_scored.tokens for part_scored in scored if part_scored.tokens is not None]
+        return np.array(rows, np.float64), sum(counts) if len(counts) == len(scored) else None
 
     def require_unchanged(self) -> None:
         """Raise DataError where the server no longer gives the known texts the outputs for which it was accepted."""
         if self.known is None:
             return
-        before = self.known.outputs
-        prepared = self.prepare(self.known.prompts, self.known.responses)
+        prepared, before = self.known
         for batch in (self.batch, 1):
             outputs, _ = self.ask_all(prepared, batch=batch)
             gaps = np.abs(outputs - before) if outputs.shape == before.shape else np.array(np.inf)
@@ -151,76 +169,33 @@ class Remote(Scorer):
         server = {"kind": self.dialect.kind, "model": self.model, "add_eos": getattr(self.dialect, "add_eos", None)}
         return server | dict(self.writer.identity)
 
-    def _score_rows(self, prepared: Payloads, selected: Ints) -> Stream:
-        """Yield text numbers and (score, outputs...), held back until a look at the server finds it unchanged.
-
-        Texts without a score come last: whoever stops at the first of them has kept the others.
-        """
-        unconfirmed, last_look = list[tuple[Ints, Floats]](), time.monotonic()
-        refused, stop = dict[int, str](), ""
-        for part, answer in self._ask_twice(prepared, selected):
-            if answer.value is not None:
-                values = np.array(answer.value.values, np.float64)
-                unconfirmed.append((part, np.column_stack([values @ self.mix, values])))
-            elif answer.stopped:
-                stop = answer.reason
-            else:
-                refused[int(part[0])] = answer.reason
-            if self.known is None or _needs_look(len(unconfirmed), time.monotonic() - last_look):
-                self.require_unchanged()
-                yield from unconfirmed
-                unconfirmed, last_look = [], time.monotonic()
-        if unconfirmed:
-            self.require_unchanged()
-            yield from unconfirmed
-        if stop:
-            raise DataError(f"{self.client.url}: {stop}; run again to go on from what a store= kept")
-        if refused:
-            yield self._missing_rows(refused)
-
-    def _ask_twice(self, prepared: Payloads, selected: Ints) -> Iterator[tuple[Ints, Answer[Scored]]]:
+    def _ask_twice(self, prepared: Payloads) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each part with its answer; the texts of a request that fails are asked one by one."""
         singles = list[Ints]()
-        for part, answer in self._ask(prepared, _split(selected, self.batch)):
+        for part, answer in self._ask(prepared, _split(prepared.order, self.batch)):
             if answer.value is None and not answer.stopped and len(part) > 1:
                 singles += _split(part, 1)
             else:
                 yield part, answer
         yield from self._ask(prepared, singles)
 
-    def _missing_rows(self, refused: dict[int, str]) -> tuple[Ints, Floats]:
-        """Return the rows of texts without a score, which is warned of."""
-        for reason in refused.values():
-            self.failed[reason] = self.failed.get(reason, 0) + 1
-        text, reason = next(iter(refused.items()))
-        warnings.warn(f"{self.name}: no score for {len(refused)} texts, first text {text}: {reason}", stacklevel=4)
-        return np.array(list(refused), np.intp), np.full((len(refused), 1 + len(self.outputs)), np.nan)
-
-    def _ask(
-        self, prepared: Payloads, parts: Sequence[Ints], *, checked: bool = True, raw: bool = True
-    ) -> Iterator[tuple[Ints, Answer[Scored]]]:
+    def _ask(self, prepared: Payloads, parts: Sequence[Ints]) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each part with its answer, in the order of arrival."""
 
         def read(part: Ints, reply: Reply) -> Scored:
-            scored = self.dialect.outputs(reply, len(part))
+            scored = self.dialect.read(reply, len(part))
             n_tokens = int(prepared.lengths[part].sum())
-            if checked and scored.tokens is not None and n_tokens and scored.tokens != n_tokens:
+            if self.known is not None and scored.tokens is not None and n_tokens and scored.tokens != n_tokens:
                 raise ValueError(f"{scored.tokens} tokens were read where {n_tokens} were sent")
-            if checked and any(len(row) != len(self.outputs) for row in scored.values):
+            if self.known is not None and any(len(row) != len(self.outputs) for row in scored.values):
                 raise ValueError(f"not {len(self.outputs)} values for each text")
             return scored
 
         # The budget must be enough for the last look: the known texts together, and one by one.
-        n_known = len(self.known.prompts) if self.known and checked else 0
-        payloads = ([prepared.texts[text] for text in part] for part in parts)
-        requests = (self.dialect.request(texts, self.model, raw) for texts in payloads)
-        items = zip(parts, requests, strict=True)
+        n_known = 0 if self.known is None or prepared is self.known[0] else len(self.known[0].texts)
+        items = ((part, self.dialect.request([prepared.texts[i] for i in part], self.model)) for part in parts)
         with closing(self.client.stream(items, read, reserve=n_known + -(-n_known // self.batch))) as answers:
             yield from answers
-
-
-def _needs_look(n_requests: int, seconds: float) -> bool:
-    return n_requests >= LOOK_REQUESTS or (n_requests >= _LOOK_MIN_REQUESTS and seconds >= _LOOK_SECONDS)
 
 
 def _split(selected: Ints, size: int) -> list[Ints]:

@@ -15,6 +15,8 @@ from rmlab.servers.dialects import Dialect, Payload, Payloads, Scored, parse_num
 from rmlab.servers.http import Failure, Reply, Request
 from rmlab.tables import DataError
 
+Weights = str | Mapping[str, float] | Sequence[float] | None
+
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 """The five of HelpSteer; in the nine-attribute form they come last."""
 
@@ -24,6 +26,24 @@ WEIGHTS: Mapping[str, Sequence[float]] = MappingProxyType(
     {"Nemotron-4-340B-Reward": (0.3, 0.74, 0.46, 0.47, -0.33), "Llama3-70B-SteerLM-RM": (0.65, 0.8, 0.45, 0.55, -0.4)}
 )
 """Weights of the five attributes as the models' cards give them."""
+
+
+def weigh_attributes(width: int, weights: Weights) -> tuple[Sequence[str], Weights]:
+    """Return the names of the attributes that a server rates, and their weights where a model's name was given.
+
+    Five numbers are for HelpSteer's five attributes.
+    """
+    names = FIRST_FOUR + ATTRIBUTES if width == 9 else ATTRIBUTES
+    if weights is None or (isinstance(weights, str) and weights not in WEIGHTS):
+        raise DataError(
+            f"label_weights={weights!r}; give the model's name ({', '.join(WEIGHTS)}), five numbers, or weights by "
+            f"name ({', '.join(names)})"
+        )
+    numbers = WEIGHTS[weights] if isinstance(weights, str) else weights
+    if not isinstance(numbers, Mapping) and len(numbers) == len(ATTRIBUTES):
+        numbers = dict(zip(ATTRIBUTES, numbers, strict=True))
+    return names, numbers
+
 
 _SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -81,7 +101,7 @@ class Triton(Dialect):
             raise ImportError("asking a Triton server needs tritonclient: run pip install -e '.[triton]' in the clone")
         self.add_eos = add_eos
 
-    def request(self, texts: Sequence[Payload], model: str | None, raw: bool = True) -> Request:
+    def request(self, texts: Sequence[Payload], model: str | None) -> Request:
         """Return the request for the attributes of some texts."""
         from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
@@ -95,20 +115,18 @@ class Triton(Dialect):
         headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(json_size)}
         return Request(f"/v2/models/{model}/infer", content, headers=headers)
 
-    def outputs(self, reply: Reply, n_texts: int) -> Scored:
+    def read(self, reply: Reply, n_texts: int) -> Scored:
         """Return the attributes in a reply; raise where they are not whole, or the server cut a text."""
         from tritonclient.http import InferenceServerClient
         from tritonclient.utils import InferenceServerException
 
         size = reply.headers.get("inference-header-content-length")
         try:
-            result = InferenceServerClient.parse_response_body(
-                reply.content, header_length=None if size is None else int(size)
-            )
-            rewards, exceeded = result.as_numpy("rewards"), result.as_numpy("exceeded")
+            result = InferenceServerClient.parse_response_body(reply.content, header_length=size and int(size))
         except InferenceServerException as error:
             raise ValueError(str(error)) from error
-        if rewards is None or exceeded is None or len(rewards) != n_texts or exceeded.size != n_texts:
+        rewards, exceeded = result.as_numpy("rewards"), result.as_numpy("exceeded")
+        if rewards is None or exceeded is None or not len(rewards) == exceeded.size == n_texts:
             raise ValueError(f"no rewards and marks of length for {n_texts} texts")
         if exceeded.astype(bool).any():
             raise Failure("the text is longer than the server's window (exceeded)", again=False)
