@@ -30,8 +30,6 @@ PAYLOAD = (
     "\u202e\u2066\r\n\tend"
 )
 SHORT = "=1+\x1b[31m<b>\u202e"  # what a file system and a shell take as well
-MEDIUM = SHORT + "<script>alert(1)</script>;-1"  # what leaves room in the name of a table
-PLACES = ["model", "benchmark", "domain", "subset", "id"]
 
 
 class World:
@@ -39,89 +37,68 @@ class World:
 
     def __init__(self, make_scores, folder, main, monkeypatch):
         self.folder, self.main, self.monkeypatch = folder, main, monkeypatch
-        scores = make_scores({"chat": 4, "math": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
-        scores = scores.replace({"domain": {"chat": "poems", "math": "prose"}}).assign(**{PAYLOAD: PAYLOAD})
-        scores["subset"] = scores["domain"]
-        for column in PLACES:
+        scores = make_scores({"poems": 4, "prose": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
+        scores = scores.assign(**{PAYLOAD: PAYLOAD})
+        for column in ("model", "benchmark", "domain", "subset", "id"):
             scores[column] = scores[column].where(scores[column] != scores[column].iloc[0], PAYLOAD)
         self.scores = tables.check_scores(scores)
         self.pairs = pairs(self.scores)
         texts = self.scores[self.scores["model"] == PAYLOAD].drop(columns=["model", "score"])
         answers = [f"{row.label} {row.slot} {row.domain} {row.id}" for row in texts.itertuples()]
         self.responses = tables.check_responses(texts.assign(prompt="p", response=answers))
-
-    @property
-    def board(self):
-        return report.leaderboard(self.scores).assign(**{PAYLOAD: 0.5})
-
-    def compared(self, by):
-        first, second = self.scores["model"].unique()[:2]
-        return rmlab.compare(self.scores, first, second, by=by).assign(**{PAYLOAD: 0.5})
+        self.board = report.leaderboard(self.scores).assign(**{PAYLOAD: 0.5})
 
     def run(self, *words):
         _, out, err = self.main(*words)
         return out + err
 
 
-def save_table(world):
-    path = report.save_figure(plt.figure(), world.folder / "x", world.scores)[-1]
-    indexed = world.scores.set_index(["model", "id"])
-    return path.read_text(encoding="utf-8"), format_csv(indexed, index=True)
-
-
-def reported(world):
+def write_reports(world):
     """The page of a folder whose file has a hostile name, and the one with the figures of RewardBench 2."""
+    path = world.folder / "r.html"
     write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
-    yield report.write_report(world.folder / "in", world.folder / "r.html", title=PAYLOAD).read_text(encoding="utf-8")
-    best_of = reward_bench_2_scores(models=("a", PAYLOAD))
-    yield report.write_report(best_of, world.folder / "r.html").read_text(encoding="utf-8")
+    yield report.write_report(world.folder / "in", path, title=PAYLOAD).read_text(encoding="utf-8")
+    yield report.write_report(reward_bench_2_scores(models=("a", PAYLOAD)), path).read_text(encoding="utf-8")
+    path = write_explorer(world.scores, world.responses, world.folder / "e.html", title=PAYLOAD)
+    yield path.read_text(encoding="utf-8")
 
 
-def downloads(world):
+def write_tables(world):
+    yield report.save_figure(plt.figure(), world.folder / "x", world.scores)[-1].read_text(encoding="utf-8")
+    yield format_csv(world.scores.set_index(["model", "id"]), index=True)
     page = report.write_report(world.pairs, world.folder / "r.html").read_text(encoding="utf-8")
     for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page):
         yield base64.b64decode(data).decode()
 
 
-def explored(world):
-    """The page of the explorer alone."""
-    path = write_explorer(world.scores, world.responses, world.folder / "e.html", title=PAYLOAD)
-    yield path.read_text(encoding="utf-8")
-
-
-def drawn(world):
-    """A figure as SVG, which is XML."""
-    levels = rmlab.accuracy(world.pairs, by=["model", "level"])
-    axes = rmlab.plot_style_gap(levels)
+def draw_figure(world):
+    axes = rmlab.plot_style_gap(rmlab.accuracy(world.pairs, by=["model", "level"]))
     yield report.save_figure(axes, world.folder / "gap.svg")[0].read_text(encoding="utf-8")
 
 
-def cli_score(world):
-    """A model whose name is hostile, and texts from a file with hostile names."""
+def write_latex(world):
+    first, second = world.scores["model"].unique()[:2]
+    for table in (world.board, *(rmlab.compare(world.scores, first, second, by=by) for by in (None, "domain"))):
+        yield report.to_latex(table.assign(**{PAYLOAD: 0.5}), caption=PAYLOAD)
+
+
+def run_score(world):
+    """A model whose name is hostile, texts from a file with hostile names, and hostile words."""
     own = world.folder / f"{SHORT}.jsonl"
-    rows = [
-        {"id": f"{PAYLOAD}{i}", "subset": PAYLOAD, "domain": PAYLOAD, "prompt": "p", "chosen": "c c", "rejected": "r"}
-        for i in range(3)
-    ]
-    own.write_text("\n".join(map(json.dumps, rows)))
+    row = {"subset": PAYLOAD, "domain": PAYLOAD, "prompt": "p", "chosen": "c c", "rejected": "r"}
+    own.write_text("\n".join(json.dumps(row | {"id": f"{PAYLOAD}{i}"}) for i in range(3)))
     world.monkeypatch.setattr("rmlab.scorers.classifier", lambda model, **options: Streaming(PAYLOAD))
-    yield world.run("score", own, "a/b", "-q")
-    world.monkeypatch.setattr("rmlab.scorers.classifier", lambda model, **options: Streaming(MEDIUM))
-    yield world.run("score", own, "a/b", "-q", "--store", world.folder / "s")
-    yield world.run("score", own, "a/b", "-q", "-o", world.folder / f"{SHORT}.csv")
-    yield world.run("score", own, f"{SHORT}", "-q")
+    yield world.run("score", own, "a/b", "-o", world.folder / f"{SHORT}.csv")
     yield world.run("score", own, "a/b", "--shard", PAYLOAD)
     yield world.run("score", world.folder / f"absent{SHORT}", "a/b")
 
 
-def cli_report(world):
+def run_report(world):
     write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
     yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
-    (world.folder / "in" / f"{SHORT}.json").write_text("{")
-    yield world.run("report", world.folder / "in", "-o", world.folder / "r.html")
 
 
-def cli_judge(world):
+def run_judge(world):
     """A judge with a hostile name, behind a server that refuses in hostile words."""
     asked = world.folder / "asked.jsonl"
     asked.write_text('{"prompt": "p", "chosen": "a", "rejected": "b"}\n' * 2)
@@ -129,100 +106,43 @@ def cli_judge(world):
         yield world.run("judge", asked, "m", "--url", server.url, "--name", PAYLOAD, "-q", "-o", world.folder / "j.csv")
 
 
-def progress_bar(world):
-    import sys
-
-    from rmlab.scoring.run import open_bar
-
-    error = io.StringIO()
-    world.monkeypatch.setattr(sys, "stderr", error)
-    with open_bar(PAYLOAD, "text", 3, 0, True) as bar:
-        bar.update(1)
-    yield error.getvalue().replace("\r", "\n")
-
-
-# Kind -> the name of a function or command -> its texts.
-WRITERS = {
-    "html": {
-        "show": lambda world: [report.show(world.board)._repr_html_(), report.show(world.responses)._repr_html_()],
-        "write_report": reported,
-        "explore": explored,
-    },
-    "svg": {"save_figure": drawn},
-    "markdown": {"to_markdown": lambda world: [report.to_markdown(world.board)]},
-    "latex": {
-        "to_latex": lambda world: [report.to_latex(world.board, caption=PAYLOAD)],
-        "to_latex of a comparison": lambda world: [
-            report.to_latex(world.compared(by), caption=PAYLOAD) for by in (None, "domain")
-        ],
-    },
-    "csv": {
-        "to_csv": lambda world: [report.to_csv(world.board)],
-        "save_figure": save_table,
-        "write_report": downloads,
-    },
-    "terminal": {
-        "score": cli_score,
-        "report": cli_report,
-        "judge": cli_judge,
-        "progress": progress_bar,
-    },
-}
-
-
-MAY = {
-    *re.findall(
-        r"\S+",
-        "alt aria-label aria-live charset class colspan content data-benchmark data-said data-table data- "
-        "title data-v dir download hidden href http-equiv id lang name rel role rowspan scope src style "
-        "tabindex title type ",
-    )
-}
-
-
 class Page(HTMLParser):
-    """Fails on an element or attribute that a name made; collects what is shown."""
+    """Fails on an element or attribute that a name made; collects the scripts."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.shown, self.scripts, self.within = "", [], []
+        self.scripts, self.tag = [], ""
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        self.within.append(tag)
-        assert tag not in ("iframe", "object", "embed", "base", "a href=javascript:alert(4)")
-        assert tag != "form"
-        assert tag != "input" or dict(attrs)["type"] == "search"
+        self.tag = tag
+        assert tag not in ("iframe", "object", "embed", "base", "form")
         for name, value in attrs:
-            assert name in MAY, (tag, name)
+            assert re.fullmatch(r"[a-z-]+", name), name
+            assert not name.startswith("on"), name
+            assert name not in ("style", "class", "id") or "alert" not in value
             if name in ("src", "href"):
                 assert value.startswith(
                     ("data:image/png;base64,", "data:text/csv;base64,", "#", "https://huggingface.co/")
-                ), value[:60]
-            if name in ("style", "class", "id"):
-                assert "alert" not in value
+                )
 
     def handle_data(self, data):
-        if self.within and self.within[-1] == "script":
+        if self.tag == "script":
             self.scripts.append(data)
-        elif not self.within or self.within[-1] != "style":
-            self.shown += data
 
     def handle_endtag(self, tag):
-        if tag in self.within:
-            while self.within.pop() != tag:
-                pass
+        self.tag = ""
 
 
 def check_html(text):
     assert sends_nothing(text.replace("\t", ""))
-    page = Page(text)
-    data = [script for script in page.scripts if script.startswith("{")]
+    scripts = Page(text).scripts
+    data = [script for script in scripts if script.startswith("{")]
     assert all(isinstance(json.loads(line), dict) for script in data for line in script.split("\n"))
     folder = Path(rmlab.__file__).parent
-    ours = "".join((folder / name).read_text(encoding="utf-8") for name in ("widgets/explorer.js", "report/page.js"))
-    assert [script for script in page.scripts if script not in data] in ([], [ours])
+    code = "".join((folder / name).read_text(encoding="utf-8") for name in ("widgets/explorer.js", "report/page.js"))
+    assert [script for script in scripts if script not in data] in ([], [code])
 
 
 def check_markdown(text):
@@ -235,7 +155,7 @@ def check_markdown(text):
 
 
 SAFE = "|".join(re.escape(token) for token in sorted([*LATEX, "-{}"], key=len, reverse=True))
-OURS = (
+FRAME = (
     r"\\(begin|end)\{(table|tabular)\}(\{[lr]+\})?|\\(centering|toprule|midrule|bottomrule)$|"
     r"\\label\{tab:(leaderboard|comparison)\}"
 )
@@ -244,11 +164,9 @@ OURS = (
 def check_latex(text):
     assert sends_nothing(text)
     for row in text.splitlines():
-        rest = re.sub(OURS, "", row)
-        rest = re.sub(r"^\\caption\{(.*)\}$", r"\1", rest)
-        rest = re.sub(r"\\\\$", "", rest)
-        rest = re.sub(r" & ", " ", re.sub(SAFE, "", re.sub(r"\\textit\{(.*?)\} \(baseline\)", r"\1", rest)))
-        assert not set(rest) & set('\\{}$&#%_^~"'), rest
+        cells = re.sub(r"^\\caption\{(.*)\}$", r"\1", re.sub(FRAME, "", row))
+        cells = re.sub(r"\\textit\{(.*?)\} \(baseline\)", r"\1", re.sub(r"\\\\$", "", cells))
+        assert not set(re.sub(SAFE, "", cells).replace(" & ", " ")) & set('\\{}$&#%_^~"'), row
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len({len(re.findall(r"(?<!\\)&", line)) for line in rows}) == 1
 
@@ -257,8 +175,7 @@ def check_csv(text):
     assert sends_nothing(text.replace("\t", ""))
     rows = list(csv.reader(io.StringIO(text), strict=True))
     assert len({len(row) for row in rows}) == 1
-    for row in rows:
-        assert all(runs_no_formula(cell) for cell in row)
+    assert all(runs_no_formula(cell) for row in rows for cell in row)
 
 
 def check_svg(text):
@@ -269,23 +186,30 @@ def check_svg(text):
         assert "alert" not in "".join(node.attrib.values())
 
 
-CHECKS = {"html": check_html, "svg": check_svg, "markdown": check_markdown, "latex": check_latex, "csv": check_csv}
-
-
 def check_terminal(text):
-    assert sends_nothing(text.replace("\t", ""))
+    assert sends_nothing(text.replace("\t", "").replace("\r", "\n"))
 
 
-CHECKS["terminal"] = check_terminal
-CASES = [(kind, name) for kind, writers in WRITERS.items() for name in writers]
+WRITERS = {
+    "show": (lambda world: [report.show(t)._repr_html_() for t in (world.board, world.responses)], check_html),
+    "reports": (write_reports, check_html),
+    "figure": (draw_figure, check_svg),
+    "markdown": (lambda world: [report.to_markdown(world.board)], check_markdown),
+    "latex": (write_latex, check_latex),
+    "csv": (lambda world: [report.to_csv(world.board)], check_csv),
+    "tables": (write_tables, check_csv),
+    "rmlab score": (run_score, check_terminal),
+    "rmlab report": (run_report, check_terminal),
+    "rmlab judge": (run_judge, check_terminal),
+}
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_a_hostile_name_stays_a_name(kind, name, make_scores, tmp_path, main, monkeypatch):
-    texts = list(WRITERS[kind][name](World(make_scores, tmp_path, main, monkeypatch)))
-    assert texts
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_hostile_name_stays_a_name(name, make_scores, tmp_path, main, monkeypatch):
+    write, check = WRITERS[name]
+    texts = list(write(World(make_scores, tmp_path, main, monkeypatch)))
     for text in texts:
         assert text
-        CHECKS[kind](text)
-    if kind not in ("svg", "terminal"):
+        check(text)
+    if check not in (check_svg, check_terminal):
         assert "alert(1)" in "".join(texts), "the name is shown, not dropped"

@@ -162,7 +162,7 @@ def _expand_answers(path: Path, frame: pd.DataFrame, columns: Columns) -> pd.Dat
     if "scores" in frame:
         scores = frame["scores"].map(_flatten)
         field = "num_correct" if "num_correct" in frame else "scores"
-        n_chosen = pd.to_numeric(frame.get("num_correct", scores.map(lambda _: 1)), errors="coerce")
+        n_chosen = pd.to_numeric(frame.get("num_correct", scores.map(lambda _: 1)).astype("str"), errors="coerce")
         wrong = ~((n_chosen > 0) & (n_chosen < scores.map(len)) & (n_chosen % 1 == 0))
         allowed = "at least 1 and less than there are scores (the chosen answers come first)"
         refuse_rows(path, frame[field].rename(columns[field]), wrong, allowed)
