@@ -94,6 +94,6 @@ def test_damaged_files_are_refused_or_read_as_they_stand(whole_files, tmp_path, 
         verdicts["accepted"] += 1
         for column in {"score", "margin"} & {*table.columns} if path.suffix != ".parquet" else ():
             text = path.read_text(encoding="utf-8-sig")
-            numbers = {float(x) for x in re.findall(r"-?\d+\.?\d*(?:[eE][-+]?\d+)?", text) if len(x) < 300}
+            numbers = {float(x) for x in re.findall(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", text) if len(x) < 300}
             assert {*table[column].dropna().astype(float)} <= numbers, text
     assert min(verdicts.values()) > 0.08 * n_files
