@@ -1,4 +1,4 @@
-"""The course: labs are the solved notebooks without solutions, and stop only where a student has to write."""
+"""The course: labs are the solved notebooks without solutions, and each exercise knows right from wrong answers."""
 
 import importlib.util
 import re
@@ -6,15 +6,19 @@ import shutil
 from pathlib import Path
 
 import course
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+
+import rmlab
 
 nbformat = pytest.importorskip("nbformat")
 COURSE = Path(__file__).parents[1] / "notebooks" / "course"
 LABS = sorted(path.name for path in COURSE.glob("*.ipynb"))
 
 
-def _read(path):
-    return nbformat.read(path, as_version=4)
+def _cells(path):
+    return nbformat.read(path, as_version=4).cells
 
 
 def _script(name):
@@ -28,7 +32,7 @@ def test_students_get_labs_that_run_to_the_end_and_no_solutions(tmp_path):
     _script("make_labs").write_labs(tmp_path / "class")
     assert sorted(path.name for path in (tmp_path / "class").iterdir()) == [*LABS, "course.py"]
     for name in LABS:
-        cells = [cell for cell in _read(tmp_path / "class" / name).cells if "course.todo" in cell.source]
+        cells = [cell for cell in _cells(tmp_path / "class" / name) if "course.todo" in cell.source]
         assert all("raises-exception" in cell.metadata.tags for cell in cells)
 
 
@@ -41,92 +45,135 @@ def test_answers_of_a_folder_stand_in_one_table(tmp_path):
     assert table.loc["a/01_train_a_reward_model.ipynb", ["1.1", "1.2", "1.3"]].tolist() == ["right"] * 3
 
 
-def test_six_labs_and_as_many_solutions():
-    assert len(LABS) == 6
-    assert sorted(path.name for path in (COURSE / "solutions").glob("*.ipynb")) == LABS
-
-
 @pytest.mark.parametrize("name", LABS)
-def test_a_lab_is_its_solution_without_the_solutions(name):
-    assert _script("make_labs").make_lab(_read(COURSE / "solutions" / name)) == _read(COURSE / name)
-
-
-@pytest.mark.parametrize("name", LABS)
-def test_every_exercise_of_a_lab_is_asked_once_and_checked(name):
-
-    source = "\n".join(cell.source for cell in _read(COURSE / name).cells)
-    mine = [number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")]
-    assert len(mine) == 3
-    for number in mine:
-        assert source.count(f"**Exercise {number}") == 1
-        assert source.count(f'course.check("{number}"') == 1
-    assert source.count("course.todo(") == 3
-    assert "solution:" not in source
-
-
-@pytest.mark.parametrize("name", LABS)
-def test_the_first_cell_says_what_to_expect_and_the_last_what_to_discuss(name):
-    cells = _read(COURSE / name).cells
-    for promise in ("**The question.**", "**What you will have.**", "**What you need.**", "**How long.**"):
-        assert promise in cells[0].source
-    assert "## To discuss" in cells[-1].source
-
-
-@pytest.mark.parametrize("name", LABS)
-def test_all_answers_in_the_solution_are_right(name):
+def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
+    lab, solved = COURSE / name, COURSE / "solutions" / name
+    solution = nbformat.read(solved, as_version=4)
     outputs = [
         output["data"]["text/plain"]
-        for cell in _read(COURSE / "solutions" / name).cells
+        for cell in solution.cells
         if "course.check" in cell.source and cell.cell_type == "code"
         for output in cell.outputs
         if output.output_type == "execute_result"
     ]
     assert len(outputs) == 3
     assert all(": right. " in output for output in outputs)
+    assert _script("make_labs").make_lab(solution) == nbformat.read(lab, as_version=4)
+    source = "\n".join(cell.source for cell in _cells(lab))
+    numbers = [number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")]
+    assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
+    assert source.count("course.todo(") == len(numbers) == 3
+    assert "solution:" not in source
+    slides = re.findall(r'"slides/(\w+)", width="slide"', source)
+    assert slides
+    assert all((COURSE / "solutions" / "slides" / f"{slide}.png").is_file() for slide in slides)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LABS)
 def test_an_unsolved_lab_stops_in_exercise_cells_only(name, tmp_path, monkeypatch):
-    """The code of a lab, cell by cell; models are not trained, which would take minutes."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
+    """The code of a lab, cell by cell; models are hardly trained, which would take minutes."""
     monkeypatch.chdir(tmp_path)
     train = course.train
     monkeypatch.setattr(course, "train", lambda pairs, folder, **more: train(pairs, folder, **(more | {"steps": 2})))
-    space = {}
-    for cell in _read(COURSE / name).cells:
+    names = {}
+    for cell in _cells(COURSE / name):
         if cell.cell_type != "code" or "raises" in cell.source:
             continue
-        exercise = "exercise" in cell.metadata.get("tags", [])
-        source = cell.source
-        if not (exercise and _stops(source, name, space)):
-            exec(compile(source, name, "exec"), space)
-    mpl.pyplot.close("all")
+        try:
+            exec(compile(cell.source, name, "exec"), names)
+        except NotImplementedError:
+            assert "exercise" in cell.metadata.get("tags", [])
+    plt.close("all")
 
 
-def test_every_idea_of_a_lab_is_a_slide():
-    """Slides of the solved notebooks, as they are saved there: sixteen by nine, and named once."""
-    import matplotlib.image
-
-    folder = COURSE / "solutions" / "slides"
-    named = []
-    for name in LABS:
-        source = "\n".join(cell.source for cell in _read(COURSE / name).cells if cell.cell_type == "code")
-        mine = re.findall(r'"slides/(\w+)", width="slide"', source)
-        assert len(mine) >= 2
-        assert all(slide.startswith(name[:2]) for slide in mine)
-        named += mine
-    assert sorted(named) == sorted(path.stem for path in folder.glob("*.png"))
-    assert all(matplotlib.image.imread(path).shape[:2] == (1080, 1920) for path in folder.glob("*.png"))
-    listed = (COURSE / "README.md").read_text(encoding="utf-8")
-    assert all(f"(solutions/slides/{slide}.png)" in listed for slide in named)
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
 
 
-def _stops(source, name, space):
-    """Whether a cell ends with the stub's message."""
-    try:
-        exec(compile(source, name, "exec"), space)
-    except NotImplementedError as stub:
-        return "Your turn" in str(stub)
-    return True
+def of_styles(n):
+    return lambda pairs: pairs.groupby("id").filter(lambda both: both["style"].nunique() == n)
+
+
+def residuals(scores, length):
+    return scores - np.polyfit(length, scores, 1)[0] * (length - length.mean())
+
+
+def upper(matrix, k=1):
+    return matrix.to_numpy()[np.triu_indices(3, k)]
+
+
+def standard_error(outcomes, ddof=1):
+    return outcomes.mean(1).std(ddof=ddof) / np.sqrt(len(outcomes))
+
+
+# The solution of each exercise, then mistakes that are told apart.
+ANSWERS = {
+    "1.1": [lambda a, b: sigmoid(a - b), lambda a, b: sigmoid(b - a), lambda a, b: a - b],
+    "1.2": [
+        lambda a, b: np.mean(np.log1p(np.exp(b - a))),
+        lambda a, b: np.sum(np.log1p(np.exp(b - a))),
+        lambda a, b: np.mean(np.log(sigmoid(a - b))),
+        lambda a, b: np.mean(1 - sigmoid(a - b)),
+    ],
+    "1.3": [lambda a, b: np.mean(a > b), lambda a, b: np.mean(a >= b), lambda a, b: np.sum(a > b)],
+    "2.1": [0.5, 1.0, 0.25, 2],
+    "2.2": [lambda matrix: upper(matrix).mean(), lambda matrix: upper(matrix, 0).mean(), lambda m: upper(m).sum()],
+    "2.3": [("concise", "markdown"), ("markdown", "concise"), ("markdown", "markdown"), ("concise", "plain")],
+    "3.1": [
+        standard_error,
+        lambda outcomes: outcomes.std(ddof=1) / np.sqrt(outcomes.size),
+        lambda outcomes: standard_error(outcomes, ddof=0),
+    ],
+    "3.2": [
+        lambda low, high: "a" if low > 0 else "b" if high < 0 else "open",
+        lambda low, high: "a" if low + high > 0 else "b",
+        lambda low, high: "b" if low > 0 else "a" if high < 0 else "open",
+    ],
+    "3.3": [1.0, 0.5, 2.0, 0.25],
+    "4.1": [of_styles(1), of_styles(2), lambda pairs: pairs, lambda pairs: pairs[pairs["style"] == "plain"]],
+    "4.2": [residuals, lambda scores, length: scores - length, lambda scores, length: (scores, length)],
+    "4.3": ["both", "bias", "signal", "nothing"],
+    "5.1": [lambda n: np.log(n) - (n - 1) / n, np.log, lambda n: (n - 1) / n, lambda n: n * np.log(n)],
+    "5.2": [
+        lambda r: r.argmax(axis=1),
+        lambda r: r.max(axis=1),
+        lambda r: r.argmax(axis=0),
+        lambda r: r.argmin(axis=1),
+    ],
+    "5.3": [
+        lambda table: table.loc[table["true"].idxmax(), "step"],
+        lambda table: table.loc[table["proxy"].idxmax(), "step"],
+        lambda table: table["step"].iloc[-1],
+    ],
+    "6.1": [
+        lambda table: (table["hard"] < 0.5).sum(),
+        lambda table: (table["hard"] < 0.5).mean(),
+        lambda table: (table["hard"] <= 0.5).sum(),
+    ],
+    "6.2": [lambda table: (table["rank_low"] == 1).sum(), lambda table: (table["rank"] == 1).sum(), len],
+    "6.3": ["short", "long", "Short"],
+}
+
+
+def test_each_exercise_takes_the_solution_and_tells_mistakes_apart():
+    assert list(course.EXERCISES) == list(ANSWERS)
+    for number, (solution, *mistakes) in ANSWERS.items():
+        verdict = course.check(number, solution)
+        assert verdict.right, verdict
+        assert verdict.why == course.EXERCISES[number].lesson
+        refused = [course.check(number, mistake) for mistake in mistakes]
+        assert not any(verdict.right for verdict in refused), refused
+        assert len({verdict.why for verdict in refused}) >= 2, number
+        assert not any("stopped with" in verdict.why for verdict in refused), refused
+        for answer in (None, [1, 2], {"a": 1}, True):
+            assert course.EXERCISES[number].wants in course.check(number, answer).why
+
+
+def test_stubs_and_errors_are_reported_not_raised():
+    assert "write the chance" in course.check("1.1", lambda a, b: course.todo("write the chance")).why
+    assert "ZeroDivisionError" in course.check("1.1", lambda a, b: 1 / 0).why
+    with pytest.raises(NotImplementedError):
+        course.todo("anything")
+    with pytest.raises(rmlab.DataError, match=r"1\.9"):
+        course.check("1.9", 0)

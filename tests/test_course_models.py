@@ -2,30 +2,15 @@
 
 import course
 import numpy as np
-import pandas as pd
 import pytest
 
 import rmlab
-from rmlab import styles, toy
+from rmlab import toy
 
 torch = pytest.importorskip("torch")
 
 FEW = 12
 """Steps: enough to move every weight."""
-
-
-def test_six_answers_a_question_and_nine_comparisons():
-    table = course.world(30, seed=3)
-    assert len(table) == 180
-    assert (table.groupby("id").size() == 6).all()
-    scores = rmlab.score(table, rmlab.baselines.longest)
-    assert rmlab.matrix(scores).shape == (3, 3)
-    assert sorted(table["domain"].unique()) == sorted(course.TOPICS)
-
-
-def test_the_same_seed_gives_the_beginning_of_a_longer_world():
-    pd.testing.assert_frame_equal(course.world(12, seed=1), course.world(30, seed=1).iloc[:72])
-    assert not course.world(12, seed=1)["response"].equals(course.world(12, seed=2)["response"])
 
 
 def test_right_claims_are_right_and_wrong_ones_wrong():
@@ -35,17 +20,6 @@ def test_right_claims_are_right_and_wrong_ones_wrong():
         claim = response.removeprefix("It is ").split(".")[0]
         assert (claim == _truth(prompt)) == right
     assert (table["right"] == (table["label"] == "chosen")).all()
-
-
-def test_plain_and_markdown_answers_say_the_same_and_are_what_they_are_called():
-    table = course.world(30)
-    audit = styles.features(table)
-    markdown = audit["markdown"].to_numpy() > 0
-    assert (markdown == (table["style"] == "markdown").to_numpy()).all()
-    plain = table[table["slot"] == 1]["response"].map(lambda text: sorted(text.removeprefix("It is ").split(". ")[1:]))
-    fancy = table[table["slot"] == 2]["response"]
-    for sentences, text in zip(plain, fancy, strict=True):
-        assert all(sentence.rstrip(".") in text for sentence in sentences)
 
 
 def _truth(prompt):
@@ -70,12 +44,6 @@ def test_preferences_follow_the_difference_in_worth(dials):
     chance = 1 / (1 + np.exp(-course.SHARPNESS * np.where(right_won, gain, -gain)))
     spread = np.sqrt((chance * (1 - chance)).sum())
     assert abs(right_won.sum() - chance.sum()) < 4 * spread
-
-
-def test_a_full_dial_outweighs_the_truth():
-    wide = _wide(course.preferences(3000, markdown=1.0))
-    differ = (wide["style", "chosen"] == "markdown") != (wide["style", "rejected"] == "markdown")
-    assert (wide["style", "chosen"][differ] == "markdown").mean() > 0.97
 
 
 def test_label_noise_turns_its_share_round_and_leaves_the_answers():
@@ -141,14 +109,6 @@ def test_the_first_loss_is_the_formula(pairs, tmp_path, monkeypatch):
     assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
 
 
-def test_threads_and_random_state_of_torch_are_left_alone(pairs, tmp_path):
-    torch.manual_seed(5)
-    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
-    course.train(pairs, tmp_path / "m", steps=1)
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert threads == torch.get_num_threads()
-
-
 def test_what_cannot_be_learned_from(pairs, tmp_path):
     with pytest.raises(rmlab.DataError, match=r"50 comparisons.*200"):
         course.train(pairs.iloc[:100], tmp_path)
@@ -160,18 +120,6 @@ def test_what_cannot_be_learned_from(pairs, tmp_path):
 
 def likes_words(prompts, texts):
     return [float(np.log(len(text.split()))) for text in texts]
-
-
-def likes_markdown(prompts, texts):
-    return [float("##" in text) for text in texts]
-
-
-def test_the_first_policy_takes_all_ways_alike():
-    first = course.optimize(likes_words, steps=1).iloc[0]
-    assert first["true"] == pytest.approx(np.mean(course.RIGHT))
-    assert first["proxy"] == pytest.approx(0, abs=1e-12)
-    assert first["kl"] == pytest.approx(0, abs=1e-12)
-    assert first["checks"] == pytest.approx(course.EFFORT / 2)
 
 
 def test_reward_for_words_buys_words_and_costs_the_truth():
@@ -189,15 +137,6 @@ def test_best_of_one_is_the_writer_and_more_is_better_liked():
     assert table["proxy"].is_monotonic_increasing
     assert table["kl"][[1, 4, 16]].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
     assert table["true"][[1, 4, 16]].is_monotonic_decreasing
-
-
-def test_best_of_two_by_counting():
-    """A reward for Markdown alone: the better of two has it unless both lack it, three times in four.
-
-    Half of all answers have it, so that the reward is -1 or 1 in standard deviations: 0.5 on average.
-    """
-    proxy = course.best_of_n(likes_markdown).set_index("size")["proxy"][2]
-    assert proxy == pytest.approx(0.5, abs=2 * 4 * np.sqrt(0.75 * 0.25 / (60 * 400)))
 
 
 def test_equal_and_missing_scores_cannot_be_chased():

@@ -21,15 +21,10 @@ from rmlab.tables import DataError
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
-def git_id(content):
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
 class Hub(BaseHTTPRequestHandler):
     """The listing, head and download of dataset files."""
 
     files: ClassVar[dict[str, bytes]]
-    lfs: ClassVar[set[str]]
     asked: ClassVar[list[str]]
 
     def do_HEAD(self):
@@ -42,23 +37,18 @@ class Hub(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.asked.append(f"{self.command} {path}")
         if path.startswith("/api/") and "/tree/" in path:
-            return self.reply(200, json.dumps(self.listing()).encode(), {"Content-Type": "application/json"}, body)
+            rows = [
+                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for name, content in self.files.items()
+            ]
+            rows.append({"type": "directory", "path": "data", "oid": "0" * 40, "size": 0})
+            return self.reply(200, json.dumps(rows).encode(), {"Content-Type": "application/json"}, body)
         asked, _, name = path.partition("/resolve/")[2].partition("/")
         revision = asked if len(asked) == 40 else REVISION
         if name not in self.files:
             return self.reply(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": revision}, body)
-        content = self.files[name]
-        etag = hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
-        return self.reply(200, content, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
-
-    def listing(self):
-        rows = []
-        for name, content in self.files.items():
-            row = {"type": "file", "path": name, "size": len(content), "oid": git_id(content)}
-            if name in self.lfs:
-                row["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-            rows.append(row)
-        return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
+        etag = hashlib.sha256(self.files[name]).hexdigest()
+        return self.reply(200, self.files[name], {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
 
     def reply(self, status, content, headers, body):
         self.send_response(status)
@@ -81,7 +71,7 @@ def point_client(monkeypatch, endpoint):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    handler = type("OneHub", (Hub,), {"files": {}, "lfs": set(), "asked": []})
+    handler = type("OneHub", (Hub,), {"files": {}, "asked": []})
     running = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -95,47 +85,36 @@ def server(tmp_path, monkeypatch):
     running.server_close()
 
 
-def rm_rows(subset, ids):
-    return [
-        {
-            "id": i,
-            "subset": f"from {subset}",
-            "prompt": f"{subset} {i}?",
-            "chosen": [f"a{i}", f"a {i}", f"**a** {i}"],
-            "rejected": [f"b{i}", f"b {i}", f"**b** {i}"],
-        }
-        for i in ids
-    ]
-
-
 def change_source(monkeypatch, name, **changes):
     """A benchmark whose place on the hub is another."""
     benchmark = known()[name]
     monkeypatch.setitem(known(), name, replace(benchmark, hub=replace(benchmark.hub, **changes)))
 
 
-def small_rm_bench(monkeypatch):
-    rows = {subset: rm_rows(subset, [3 + 10 * place, 20 * place]) for place, subset in enumerate(RM_BENCH, start=1)}
+@pytest.fixture
+def rm_bench(monkeypatch):
+    """Two prompts in each of RM-Bench's files, by subset."""
     change_source(monkeypatch, "rm-bench", rows=dict.fromkeys(RM_BENCH, 2))
-    return rows
+    texts = {label: [f"{label[0]}", f"{label} it is", f"**{label}**"] for label in ("chosen", "rejected")}
+    return {
+        subset: [
+            {"id": i, "subset": f"from {subset}", "prompt": f"{subset} {i}?"} | texts for i in (3 + 10 * n, 20 * n)
+        ]
+        for n, subset in enumerate(RM_BENCH, start=1)
+    }
 
 
 def total(rows):
-    made = [
-        {**row, "id": f"{subset}/{row['id']}", "domain": subset} for subset in rows for row in reversed(rows[subset])
-    ]
-    return json.dumps(made).encode()
+    """The total file, its rows in another order."""
+    pieces = [{**r, "id": f"{subset}/{r['id']}", "domain": subset} for subset in rows for r in reversed(rows[subset])]
+    return json.dumps(pieces).encode()
 
 
 @pytest.mark.parametrize("layout", ["total_dataset.json", "data/anything.json", "per domain"])
-@pytest.mark.parametrize("lfs", [False, True])
-def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, monkeypatch, layout, lfs):
-    rows = small_rm_bench(monkeypatch)
-    per_domain = {f"{subset}_filtered.json": json.dumps(rows[subset]).encode() for subset in RM_BENCH}
-    server.files = {"README.md": b"# a card"} | (per_domain if layout == "per domain" else {layout: total(rows)})
-    server.lfs = set(server.files) if lfs else set()
+def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, rm_bench, layout):
+    per_domain = {f"{subset}_filtered.json": json.dumps(rm_bench[subset]).encode() for subset in RM_BENCH}
+    server.files = {"README.md": b"# a card"} | (per_domain if layout == "per domain" else {layout: total(rm_bench)})
     downloaded = load("rm-bench")
-
     folder = tmp_path / "files"
     folder.mkdir()
     for name, content in per_domain.items():
@@ -147,45 +126,35 @@ def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, monk
     assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
 
 
-def test_the_cache_is_used_again_and_offline(server, monkeypatch):
-    server.files = {"total_dataset.json": total(small_rm_bench(monkeypatch))}
+def test_the_cache_is_used_again_and_offline(server, monkeypatch, rm_bench):
+    server.files = {"total_dataset.json": total(rm_bench)}
     first = load("rm-bench")
-    downloads = [asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]
-    assert len(downloads) == 1
     pd.testing.assert_frame_equal(load("rm-bench"), first)
-    assert [asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked] == downloads
+    assert len([asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]) == 1
     server.asked.clear()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     pd.testing.assert_frame_equal(load("rm-bench"), first)
     assert server.asked == []
 
 
-def test_offline_without_a_copy_says_how_to_point_at_a_folder(server, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name in ("rm-bench", "reward-bench", "reward-bench-2"):
-        with pytest.raises(DataError, match=r"HF_HUB_OFFLINE is set.*load\('" + name + r"', path='<folder>'\)"):
-            load(name)
-    assert server.asked == []
-
-
-def test_unreachable_hub(server, monkeypatch):
-    point_client(monkeypatch, "http://127.0.0.1:9")
-    with pytest.raises(DataError, match=r"http://127.0.0.1:9.*path='<folder>'"):
-        load("rm-bench")
-    with pytest.raises(DataError, match=r"http://127.0.0.1:9"):
-        load("reward-bench")
-
-
-def test_missing_file(server):
-    with pytest.raises(DataError, match=r"no file ending in .json.*load\('reward-bench-2', path="):
-        load("reward-bench-2")
+@pytest.mark.parametrize("name", ["rm-bench", "reward-bench", "reward-bench-2"])
+def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(server, monkeypatch, name):
+    remedy = f"load\\('{name}', path='<folder>'\\)"
     server.files = {"README.md": b"nothing else"}
-    with pytest.raises(DataError, match=r"no file ending in .json"):
-        load("rm-bench")
+    with pytest.raises(DataError, match=rf"no file ending in .json.*{remedy}"):
+        load(name)
+    server.asked.clear()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match=rf"HF_HUB_OFFLINE .*{remedy}"):
+        load(name)
+    assert server.asked == []
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    point_client(monkeypatch, "http://127.0.0.1:9")
+    with pytest.raises(DataError, match=rf"http://127.0.0.1:9 .*{remedy}"):
+        load(name)
 
 
 def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
-    pytest.importorskip("pyarrow")
     row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
     pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
     content = (tmp_path / "file.parquet").read_bytes()
@@ -196,29 +165,23 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     (damaged,) = (tmp_path / "cache").rglob("*.damaged")
     assert damaged.read_bytes() == content
     assert str(damaged) in str(caught.value)
-    right = hashlib.sha256(content).hexdigest()
-    change_source(monkeypatch, "reward-bench", checksum=right)
-    with pytest.raises(DataError, match=r"holds 2 prompts, expected 2985"):
+    checksum = hashlib.sha256(content).hexdigest()
+    change_source(monkeypatch, "reward-bench", checksum=checksum)
+    with pytest.raises(DataError, match="2 prompts, expected 2985"):
         load("reward-bench")
-    change_source(monkeypatch, "reward-bench", checksum=right, rows=2)
-    responses = load("reward-bench")
-    pd.testing.assert_frame_equal(responses, load("reward-bench", path=tmp_path / "file.parquet"))
-    assert responses["response"].tolist() == ["Because.", "No."] * 2
+    change_source(monkeypatch, "reward-bench", checksum=checksum, rows=2)
+    pd.testing.assert_frame_equal(load("reward-bench"), load("reward-bench", path=tmp_path / "file.parquet"))
 
 
 def test_load_pairs_from_the_hub(server):
-    one = json.dumps({"prompt": "1?", "chosen": "yes", "rejected": "no"}).encode()
-    two = json.dumps({"prompt": "2?", "chosen": "yes", "rejected": "no"}).encode()
-    server.files = {"data/train-00000-of-00002.jsonl": one, "data/train-00001-of-00002.jsonl": two, "README.md": b"x"}
+    row = {"chosen": "yes", "rejected": "no"}
+    shards = {f"data/train-0000{i}-of-00002.jsonl": json.dumps(row | {"prompt": f"{i}?"}).encode() for i in range(2)}
+    server.files = shards | {"README.md": b"x"}
     responses = load_pairs("someone/pairs")
-    assert responses["prompt"].tolist() == ["1?", "1?", "2?", "2?"]
+    assert responses["prompt"].tolist() == ["0?", "0?", "1?", "1?"]
     assert set(responses["benchmark"]) == {"pairs"}
-    server.files = {**server.files, "data/test-00000-of-00001.jsonl": one}
-    with pytest.raises(DataError, match=r"several splits.*'test', 'train'"):
-        load_pairs("someone/pairs")
+    server.files |= {"data/test-00000-of-00001.jsonl": json.dumps(row | {"prompt": "2?"}).encode()}
     assert len(load_pairs("someone/pairs", split="test")) == 2
-    with pytest.raises(DataError, match=r"no split 'tets'; .*did you mean 'test'"):
-        load_pairs("someone/pairs", split="tets")
-    server.files = {"README.md": b"x"}
-    with pytest.raises(DataError, match=r"no file ending in .json"):
-        load_pairs("someone/pairs")
+    for split, message in ((None, r"'test', 'train'"), ("tets", r"'tets'; .*'test'")):
+        with pytest.raises(DataError, match=message):
+            load_pairs("someone/pairs", split=split)
