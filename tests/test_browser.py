@@ -534,7 +534,7 @@ def test_numbers_of_a_leaderboard_lead_to_their_prompts(pages, world):
         assert column != "math" or number == f"{(rows['outcome'] == 'win').mean():.3f}"
     filtering = page.locator("input.filter").first
     filtering.fill("longe")
-    assert page.locator("table.sortable").first.locator("tbody tr:not([hidden]) td.model").all_inner_texts() == [
+    assert page.locator("table.sortable").first.locator("tbody tr:not([hidden]) td.name").all_inner_texts() == [
         "longest"
     ]
     filtering.fill("")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from rmlab.widgets import markup
 from rmlab.widgets.markup import answer_html, markdown_html, plain_html
 
+SHOWS = pytest.mark.parametrize("show", [markdown_html, plain_html])
+
 HOSTILE = [
     "<script>window.hurt = 1</script>",
     "<img src=x onerror='window.hurt = 1'>",
@@ -48,7 +50,6 @@ HOSTILE_FORMULAS = [
 ]
 HOSTILE += [form.replace("X", formula) for formula in HOSTILE_FORMULAS for form in ("$X$", "\\(X\\)", "\\[\nX\n\\]")]
 HOSTILE += [f"[x]({formula}) ![${formula}$](y)" for formula in HOSTILE_FORMULAS[:7]]
-MATHS = {tag for tag in markup.TAGS if tag.startswith("m")}
 
 
 class Checker(HTMLParser):
@@ -61,11 +62,10 @@ class Checker(HTMLParser):
     def handle_starttag(self, tag, attrs):
         assert tag in markup.TAGS, tag
         for name, value in attrs:
-            assert name in {"title", "class"} or name in markup.ATTRIBUTES.get(tag, ()), (tag, name)
-            assert name not in ("style", "href", "src", "xmlns")
+            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, (tag, name)
             assert not name.startswith("on")
             assert name != "class" or re.fullmatch(r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value), value
-            assert tag not in MATHS or re.fullmatch(r"[\w.-]{1,20}", value), (tag, name, value)
+            assert name == "title" or re.fullmatch(r"[\w .+-]{1,40}", value), (tag, name, value)
 
     def handle_data(self, data):
         self.text += data
@@ -84,12 +84,8 @@ def checked(html):
     return checker.text
 
 
-def test_there_are_53_hostile_texts():
-    assert len(HOSTILE) == 53
-
-
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-@pytest.mark.parametrize("show", [markdown_html, plain_html])
+@SHOWS
 def test_hostile_text_stays_text(show, text):
     start = time.perf_counter()
     shown = checked(show(text))
@@ -108,13 +104,11 @@ def test_markdown_renders_and_links_do_not_lead_anywhere():
     html = markdown_html("# T\n\n- **a**\n\n1. `x`\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n> q ~~s~~")
     for tag in ("h1", "strong", "li", "ol", "code", "table", "td", "blockquote", "s"):
         assert f"<{tag}>" in html
-    html = markdown_html("[text](http://example.org/?a=1&b=2 'title') ![alt](http://example.org/x.png)")
-    assert "http://example.org/?a=1&amp;b=2" in html
-    assert "href" not in html
-    assert "<img" not in html
+    link = "[text](http://example.org/?a=1&b=2 'title') ![alt](http://example.org/x.png)"
+    assert checked(markdown_html(link)).strip() == link
 
 
-@pytest.mark.parametrize("show", [markdown_html, plain_html])
+@SHOWS
 @pytest.mark.parametrize(
     ("text", "mathml"),
     [
@@ -138,7 +132,7 @@ def test_maths_is_typeset_with_its_source_at_hand(show, text, mathml):
     assert formula in html_escape(text)
 
 
-@pytest.mark.parametrize("show", [markdown_html, plain_html])
+@SHOWS
 @pytest.mark.parametrize(
     "text",
     [
@@ -187,7 +181,7 @@ def test_a_text_as_it_was_written_loses_nothing_but_white_space(text):
 
 def test_a_program_without_a_fence_keeps_its_lines():
     text = "Here it is:\n\nint main() {\n    return a * b * c;\n}\n\nThat is\nall."
-    assert f'<p class="rmlab-written">{text}</p>' == answer_html(text, "plain")
+    assert f'<div class="rmlab-written">{text}</div>' == answer_html(text, "plain")
     assert "<br>" in answer_html("f(x):\n  return `x`", None)
     assert "**b**" in answer_html("**b**", "concise")
     assert "<strong>" in answer_html("**b**\nc", "markdown")

@@ -258,7 +258,7 @@ def test_bad_input_is_named(tmp_path, scores, results):
         report.leaderboard(pd.concat([scores, scores.assign(benchmark="other")]))
     with pytest.raises(DataError, match="best of four, which pairs do not say"):
         report.leaderboard(metrics.pairs(reward_bench_2_scores()))
-    with pytest.raises(DataError, match="no column 'rank'"):
+    with pytest.raises(DataError, match="board: no column"):
         report.to_latex(metrics.summary(metrics.pairs(scores)))
     with pytest.raises(DataError, match="have no text in responses"):
         report.leaderboard(scores, responses=benchmarks.load("mini").iloc[6:])

@@ -46,7 +46,7 @@ def test_the_data_of_a_page_cannot_end_its_element(mini, scores):
     text = explorer_data(Comparisons(named, own), text_limit=1.0)["data"]
     assert not set("<>&\u2028\u2029") & set(text)
     payload, *lines = map(json.loads, text.split("\n"))
-    assert payload["domains"] == [BAD[0]]
+    assert set(payload["prompts"]["domain"]) == {BAD[0]}
     assert BAD[1].replace("\u2028", "\ufffd").replace("\u2029", "\ufffd") in lines[0]["answers"][1]["raw"]
 
 
@@ -63,8 +63,6 @@ def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, 
     has_texts = np.array([bool(line) for line in lines])
     assert 0 < has_texts.sum() < 64
     assert f"With the texts of {has_texts.sum()} of 64 prompts" in sample["note"]
-    shares = data.prompts["domain"][has_texts].value_counts(normalize=True)
-    assert (shares - data.prompts["domain"].value_counts(normalize=True)).abs().max() < 0.12
     assert explorer_data(data, text_limit=0.05) == sample
 
 
@@ -105,7 +103,7 @@ def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
 def test_provenance_and_definitions_stand_on_the_page(page):
     assert "How the models were scored" in page
     assert "hard: the rejected answer has the fancier one" in page
-    assert 'href="https://huggingface.co/owner/toy-2.0-1.0" rel="noopener noreferrer"' in page
+    assert 'rel="noopener noreferrer" href="https://huggingface.co/owner/toy-2.0-1.0"' in page
     assert re.search(r"script-src &#39;sha256-|script-src 'sha256-", page)
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,7 +17,7 @@ from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.report import page
 from rmlab.report.leaderboard import leaderboard, with_baselines
-from rmlab.report.results import Paths, Results, provenance_rows, read_results
+from rmlab.report.results import Paths, Results, provenance_table, read_results
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
 from rmlab.report.tables import CAPTION
 from rmlab.stats.ranking import MOST_MODELS
@@ -24,12 +25,21 @@ from rmlab.tables import LEVELS, DataError
 from rmlab.text import visible
 from rmlab.widgets.comparisons import Comparisons
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
 _LEVELS = (
     "easy: the chosen answer has the fancier style, so that style helps; normal: both have the same style; hard: the "
     "rejected answer has the fancier one. From plain to fancy: concise, plain, markdown."
 )
+_LENGTH = (
+    "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
+    "prompts, so that a difference between them is not the effect of length alone."
+)
+_Figure = tuple["Axes | Figure", pd.DataFrame, str, str]  # its numbers, its name and its caption
 
 
 def write_report(
@@ -95,84 +105,61 @@ def write_report(
         raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
     if not text_limit > 0:
         raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
-    sections, explorers = [], []
+    sections = []
     for name in list(results.tables):
-        has_texts = responses is not None and (responses["benchmark"] == name).any()
-        benchmark_texts = responses[responses["benchmark"] == name] if responses is not None and has_texts else None
-        section, explorer = _section(name, results, benchmark_texts, text_limit if texts else 0.0, seed)
-        sections.append(section)
-        explorers += [explorer] if explorer is not None else []
-    return page.write_page(out, title, sections, explorers, results.files)
+        benchmark_texts = None if responses is None else responses[responses["benchmark"] == name]
+        if benchmark_texts is not None and benchmark_texts.empty:
+            benchmark_texts = None
+        sections.append(_section(name, results, benchmark_texts, text_limit if texts else 0.0, seed))
+    return page.write_page(out, title, sections, results.files)
 
 
 def _section(
     name: str, results: Results, responses: pd.DataFrame | None, text_limit: float, seed: int
-) -> tuple[dict[str, object], page.Explorer | None]:
+) -> dict[str, object]:
     # Taken out: a table of millions of rows is not held beside the one with baselines.
     table = with_baselines(results.tables.pop(name), responses, seed=seed)
-    board, average = _ranked(table, seed)
-    title = page.benchmark_title(name)
-    warning = ""
+    board, average = _rank_models(table, seed)
+    title, warnings = page.benchmark_title(name), []
     if average == "domains":
         present = ", ".join(visible(domain) for domain in dict.fromkeys(table["domain"]))
         reason = metrics.summary(table, common=True)["reason"].iloc[0]
-        title, warning = f"{title}: {present} only", f"Parts are missing ({reason}): the score averages {present}."
-    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    has_styles = table["style" if "style" in table else "chosen_style"].notna().any()
-    is_paired = benchmark_of(table).needs == "pairs"
-    described = table if has_styles or responses is None or not is_paired else style_differences(table, responses)
-    n_models = int((board["kind"] == "model").sum())
+        title = f"{title}: {present} only"
+        warnings.append(f"Parts are missing ({reason}): the score averages {present}.")
+    is_model = board["kind"] == "model"
     data = Comparisons(table, responses)
-    explorer = (
-        None if page.is_too_large(data) else page.explorer_data(data, text_limit=text_limit, average=average, seed=seed)
-    )
-    if explorer is None:
-        warning = f"{warning} The prompts of {n_models:,} models are left out of this page.".strip()
-    if n_models > MOST_MODELS:
-        warning = f"{warning} Places have no range and no group: these are worked out for {MOST_MODELS} models.".strip()
-    hub = benchmark_of(table).hub
-    section: dict[str, object] = {
+    has_styles = bool(data.items["level"].notna().all())
+    explorer = None
+    if page.is_too_large(data):
+        warnings.append(f"The prompts of {is_model.sum():,} models are left out of this page.")
+    else:
+        explorer = page.explorer_data(data, text_limit=text_limit, average=average, seed=seed)
+    if is_model.sum() > MOST_MODELS:
+        warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
+    is_plain = responses is not None and benchmark_of(table).needs == "pairs" and data.items["level"].isna().all()
+    described = style_differences(table, responses) if is_plain and responses is not None else table
+    best = board["model"][is_model].head(MODELS)
+    findings = [*describe_models(described, best), *may_be_first(board[is_model])] if len(best) else []
+    sections = [f"{section}: {', '.join(subsets)}." for section, subsets in data.benchmark.sections.items()]
+    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    figures = [*_figures(table, board, average, has_styles), *_length_figures(described, board)]
+    return {
         "title": title,
-        "counts": f"{n_models:,} model{'' if n_models == 1 else 's'}, {int(board['n_prompts'].max()):,} prompts.",
+        "counts": f"Models: {is_model.sum():,}. Prompts: {board['n_prompts'].max():,}.",
         "download": page.download_data(board, f"{file}-leaderboard"),
-        "prompts": visible(name) if explorer else "",
-        "warning": warning,
-        "findings": [visible(text) for text in _findings(described, board)],
-        "board": page.board_rows(board, _links(data) if explorer else {}, name),
+        "warning": " ".join(warnings),
+        "findings": [visible(text) for text in findings],
+        "board": page.board_html(board, _links(data, has_styles) if explorer else {}, name),
         "caption": CAPTION,
-        "explanation": _explanation(data),
-        "source": hub
-        and {"link": f"https://huggingface.co/datasets/{hub.repo}", "repo": hub.repo, "revision": hub.revision[:12]},
-        "provenance": provenance_rows(results.provenance.get(name, {})),
-        "figures": [*_figures(file, table, board, average), *_length_figures(file, described, board)],
+        "explanation": " ".join([*([_LEVELS] if has_styles else []), *sections]),
+        "hub": benchmark_of(table).hub,
+        "provenance": page.table_html(provenance_table(results.provenance.get(name, {}))),
+        "figures": [page.figure_data(drawn, numbers, f"{file}-{kind}", text) for drawn, numbers, kind, text in figures],
+        "explorer": explorer,
     }
-    return section, explorer
 
 
-def _findings(table: pd.DataFrame, board: pd.DataFrame) -> Iterator[str]:
-    models = board[board["kind"] == "model"]
-    if models.empty:
-        return
-    yield from describe_models(table, models["model"].head(MODELS))
-    yield from may_be_first(models)
-
-
-def _length_figures(file: str, pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Accuracy by the length of unlabelled answers, of the best models."""
-    if "length" not in pairs:
-        return
-    best = pairs[pairs["model"].isin(board["model"].head(_MOST_PANELS))]
-    table = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
-    if table.empty:
-        return
-    caption = (
-        "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
-        "prompts, so that a difference between them is not the effect of length alone."
-    )
-    yield page.figure_data(plots.plot_forest(table), table, f"{file}-length", caption)
-
-
-def _ranked(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
+def _rank_models(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
     """The leaderboard, of the domains that are there where no model has all of them."""
     board = leaderboard(table, common=True, seed=seed)
     if board["overall"].notna().any():
@@ -181,75 +168,63 @@ def _ranked(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
     return (fallback, "domains") if fallback["overall"].notna().any() else (board, "benchmark")
 
 
-def _links(data: Comparisons) -> dict[str, dict[str, str]]:
+def _links(data: Comparisons, has_styles: bool) -> dict[str, dict[str, str]]:
     """Column of the leaderboard to what its number counts, as fields of the explorer's selection."""
-    benchmark = data.benchmark
-    domains = {visible(domain): {"domain": visible(domain)} for domain in data.prompts["domain"].unique()}
-    subsets = {
-        benchmark.subset_names.get(name, name): {"subset": visible(name)} for name in data.prompts["subset"].unique()
-    }
-    sections = {name: {"subset": name} for name in benchmark.sections}
-    levels = {level: {"level": level} for level in LEVELS} if (data.cell >= 0).all() else {}
-    return {"overall": {}, **subsets, **domains, **sections, **levels}
+    domains, subsets = (data.prompts[name].unique() for name in ("domain", "subset"))
+    columns = data.benchmark.subset_names
+    links = {columns.get(name, name): {"subset": visible(name)} for name in subsets}
+    links |= {visible(name): {"domain": visible(name)} for name in domains}
+    links |= {name: {"subset": name} for name in data.benchmark.sections}
+    return {"overall": {}, **links, **({level: {"level": level} for level in LEVELS} if has_styles else {})}
 
 
-def _explanation(data: Comparisons) -> str:
-    sections = [f"{name}: {', '.join(subsets)}." for name, subsets in data.benchmark.sections.items()]
-    return " ".join([*([_LEVELS] if (data.cell >= 0).all() else []), *sections])
-
-
-def _figures(file: str, table: pd.DataFrame, board: pd.DataFrame, average: Average) -> Iterator[dict[str, object]]:
+def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> Iterator[_Figure]:
     if board["overall"].isna().all():
         return
     numbers = board[["model", "kind", "overall", "low", "high", "group"]]
-    caption = "Overall score with its 95 % interval."
-    yield page.figure_data(plots.plot_leaderboard(board), numbers, f"{file}-overall", caption)
+    yield plots.plot_leaderboard(board), numbers, "overall", "Overall score with its 95 % interval."
     models = [model for model in board["model"] if not is_baseline(model)]
     baselines = [model for model in board["model"] if is_baseline(model)]
     panels = [*models[:_MOST_PANELS], *baselines[:1]]
+    n_models = min(len(models), _MOST_PANELS)
+    described = f"{'the best ' if len(models) > n_models else ''}{n_models} model{'' if n_models == 1 else 's'}"
+    described += " and a baseline" if baselines else ""
     if benchmark_of(table).needs == "scores":
-        yield from _best_of_figures(file, table[table["model"].isin(panels)])
-    elif (table["style" if "style" in table else "chosen_style"]).notna().all():
-        yield from _style_figures(file, table, panels, [*models[:_MOST_BARS], *baselines], average)
+        yield from _best_of_figures(table[table["model"].isin(panels)], described)
+    elif has_styles:
+        bars = _select_models(table, [*models[:_MOST_BARS], *baselines])
+        levels = metrics.accuracy(bars, by=["model", "level"], average=average)
+        caption = "Easy, normal and hard: the longer the line, the more style decides."
+        yield plots.plot_style_gap(levels), levels, "levels", caption
+        best = _select_models(table, panels)
+        cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
+        yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {described}."
 
 
-def _best_of_figures(file: str, scores: pd.DataFrame) -> Iterator[dict[str, object]]:
+def _best_of_figures(scores: pd.DataFrame, described: str) -> Iterator[_Figure]:
     numbers = metrics.estimates(scores)
     subsets = numbers[numbers["quantity"] == "subset"]
-    caption = f"Subset by subset: {_describe_panels(list(scores['model'].unique()))}; dotted: random scores."
-    yield page.figure_data(plots.plot_subsets(subsets), subsets, f"{file}-subsets", caption)
+    yield plots.plot_subsets(subsets), subsets, "subsets", f"Subset by subset: {described}; dotted: random scores."
     is_tie = scores["domain"] == TIES
-    curve = None if is_tie.all() else metrics.best_of_curve(scores[~is_tie])
-    if curve is not None:
-        caption = "The right answer among n; dotted: chance."
-        yield page.figure_data(plots.plot_best_of(curve), curve, f"{file}-best-of", caption)
+    if not is_tie.all():
+        curve = metrics.best_of_curve(scores[~is_tie])
+        yield plots.plot_best_of(curve), curve, "best-of", "The right answer among n; dotted: chance."
     if is_tie.any():
         detail = metrics.ties_detail(scores)
         caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
-        yield page.figure_data(plots.plot_ties(detail), plots.tie_points(detail), f"{file}-ties", caption)
+        yield plots.plot_ties(detail), plots.tie_points(detail), "ties", caption
 
 
-def _style_figures(
-    file: str, table: pd.DataFrame, panels: Sequence[str], bars: Sequence[str], average: Average
-) -> Iterator[dict[str, object]]:
-    of_bars = _of_models(table, bars)
-    levels = metrics.accuracy(of_bars, by=["model", "level"], average=average)
-    caption = "Easy, normal and hard: the longer the line, the more style decides."
-    yield page.figure_data(plots.plot_style_gap(levels), levels, f"{file}-levels", caption)
-    of_panels = _of_models(table, panels)
-    cells = metrics.accuracy(of_panels, by=["model", "chosen_style", "rejected_style"], average=average)
-    caption = f"Style against substance: {_describe_panels(panels)}."
-    yield page.figure_data(plots.plot_matrices(of_panels, average=average), cells, f"{file}-matrices", caption)
+def _length_figures(pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[_Figure]:
+    """Accuracy by the length of unlabelled answers, of the best models."""
+    if "length" not in pairs:
+        return
+    best = pairs[pairs["model"].isin(board["model"].head(_MOST_PANELS))]
+    table = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
+    if len(table):
+        yield plots.plot_forest(table), table, "length", _LENGTH
 
 
-def _of_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
+def _select_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
     """The rows of some models, in the order of these."""
     return pd.concat([table[table["model"] == model] for model in models])
-
-
-def _describe_panels(models: Sequence[str]) -> str:
-    """Which models a figure shows, in words."""
-    n_models = sum(not is_baseline(model) for model in models)
-    best = "the best " if n_models == _MOST_PANELS else ""
-    baseline = " and a baseline" if len(models) > n_models else ""
-    return f"{best}{n_models} model{'' if n_models == 1 else 's'}{baseline}"

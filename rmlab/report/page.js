@@ -1,13 +1,13 @@
 
 // ------------------------------------------------------------------------------- Leaderboards: sorted by a click on a head
-const exactValue = (row, column) => row.cells[column].dataset.v ?? row.cells[column].textContent;
+const cellText = (row, column) => row.cells[column].textContent.trim();
 
 function sortBy(table, heads, column) {
   const down = heads[column].getAttribute("aria-sort") !== "descending";
   const rows = [...table.tBodies[0].rows].sort((a, b) => {
-    const [x, y] = [exactValue(a, column), exactValue(b, column)];
+    const [x, y] = [cellText(a, column), cellText(b, column)];
     if (x === "" || y === "") return (x === "") - (y === "");
-    const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+    const order = isNaN(x) || isNaN(y) ? x.localeCompare(y, "en", {numeric: true}) : x - y;
     return down ? -order : order;
   });
   table.tBodies[0].append(...rows);

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -21,7 +21,7 @@ from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
 from rmlab.report.figures import root_figure
-from rmlab.text import format_csv, visible
+from rmlab.text import escape_html, format_csv, visible
 from rmlab.widgets.comparisons import Comparisons
 
 if TYPE_CHECKING:
@@ -34,37 +34,19 @@ _MIB = 2**20
 MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
 
 
-class Explorer(TypedDict):
-    """The explorer of one benchmark in a page; `note` says which texts are there."""
-
-    benchmark: str
-    title: str
-    note: str
-    data: str
-
-
 def write_page(
-    out: str | PathLike[str],
-    title: str,
-    sections: Sequence[Mapping[str, object]],
-    explorers: Sequence[Explorer],
-    sources: Sequence[Path] = (),
+    out: str | PathLike[str], title: str, sections: Sequence[Mapping[str, object]], sources: Sequence[Path] = ()
 ) -> Path:
     """Write the page, its only script allowed by its hash."""
     from jinja2 import Environment, PackageLoader
 
-    scripts = [("rmlab.widgets", "explorer.js"), ("rmlab.report", "page.js")]
-    styles = [("rmlab.report", "page.css"), ("rmlab.widgets", "explorer.css")]
-    script, style = (
-        "".join(files(package).joinpath(name).read_text("utf-8") for package, name in parts)
-        for parts in (scripts, styles)
-    )
+    widgets, report = files("rmlab.widgets"), files("rmlab.report")
+    script = "".join(file.read_text("utf-8") for file in (widgets / "explorer.js", report / "page.js"))
     template = Environment(loader=PackageLoader("rmlab.report", "."), autoescape=True).get_template("page.html")
     html = template.render(
         title=visible(title),
         sections=sections,
-        explorers=explorers,
-        style=style,
+        style="".join(file.read_text("utf-8") for file in (report / "page.css", widgets / "explorer.css")),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         files=[{"name": visible(path.name), "digest": sha256(path)} for path in sources],
@@ -75,25 +57,7 @@ def write_page(
 
 def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | PathLike[str], *, title: str) -> Path:
     """Write a page with nothing but the explorer of scores or pairs and all their texts."""
-    return write_page(out, title, [], [explorer_data(Comparisons(table, responses), text_limit=np.inf)])
-
-
-def explorer_data(data: Comparisons, *, text_limit: float, average: Average = "benchmark", seed: int = 0) -> Explorer:
-    """The explorer's data as lines of JSON: all columns, then a line for each prompt with its texts.
-
-    `text_limit`: MiB of texts; beyond it those of a random sample of prompts, of each domain as many as its share.
-    """
-    numbers, note = _sample_prompts(data, text_limit, seed)
-    chosen = set(numbers.tolist())
-    lines = [data.payload(average=average, as_text=True)]
-    lines += [data.texts(number) if number in chosen else {} for number in range(len(data.prompts))]
-    name = str(data.prompts["benchmark"].iloc[0])
-    return Explorer(
-        benchmark=visible(name),
-        title=f"{benchmark_title(name)}: the prompts behind a number",
-        note=note,
-        data="\n".join(_to_json(line) for line in lines),
-    )
+    return write_page(out, title, [{"explorer": explorer_data(Comparisons(table, responses), text_limit=np.inf)}])
 
 
 def is_too_large(data: Comparisons) -> bool:
@@ -101,35 +65,60 @@ def is_too_large(data: Comparisons) -> bool:
     return data.outcome.size + 4 * (0 if data.score is None else data.score.size) > MOST_NUMBERS
 
 
-def board_rows(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> dict[str, object]:
-    """A leaderboard for the template: cells sort by their exact value, numbers lead to the prompts that they count."""
-    texts = tables.printed_leaderboard(board)
+def explorer_data(
+    data: Comparisons, *, text_limit: float, average: Average = "benchmark", seed: int = 0
+) -> dict[str, str]:
+    """The explorer's data as lines of JSON: all columns, then a line for each prompt with its texts.
+
+    `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
+    """
+    name, n_prompts = str(data.prompts["benchmark"].iloc[0]), len(data.prompts)
+    order, note = np.arange(0), "Without texts: scores and outcomes only."
+    if data.responses is not None and text_limit:
+        size = np.array([len(text) for text in data.searchable]) / _MIB
+        order = np.random.default_rng(seed).permutation(n_prompts)
+        order = order[np.cumsum(size[order]) <= text_limit]
+        share = "all" if len(order) == n_prompts else f"{len(order):,} of"
+        note = f"With the texts of {share} {n_prompts:,} prompts ({size[order].sum():.1f} MiB"
+        note += ")." if len(order) == n_prompts else f" of {size.sum():.1f} MiB), drawn at random."
+    shown = set(order.tolist())
+    lines = [data.payload(average=average, as_text=True)]
+    lines += [data.texts(number) if number in shown else {} for number in range(n_prompts)]
+    # Plain ASCII without an end tag or a comment, as it may stand in a script element.
+    texts = [json.dumps(line, separators=(",", ":"), allow_nan=False).translate(_UNSAFE) for line in lines]
+    title = f"{benchmark_title(name)}: the prompts behind a number"
+    return {"benchmark": visible(name), "title": title, "note": note, "data": "\n".join(texts)}
+
+
+def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> str:
+    """A leaderboard as an HTML table: its numbers lead to the prompts that they count."""
+    cells = tables.printed_board(board).map(escape_html)
     scores, chance = set(tables.score_columns(board)), tables.chance_of(board)
-    kinds = {"model": "model", "group": "group"}
-    columns = []
-    for name in texts.columns:
-        kind = kinds.get(name, "")
-        values = ["" if pd.isna(value) else visible(value) for value in board[name]]
-        styles = [tables.shade(value, chance) for value in board[name]] if name in scores else [""] * len(board)
-        columns.append(
-            [
-                {"kind": kind, "text": visible(text), "value": value, "style": style}
-                for text, value, style in zip(texts[name], values, styles, strict=True)
-            ]
-        )
-        for cell, model in zip(columns[-1], board["model"], strict=True):
-            if name == "model" and _HUB_NAME.fullmatch(model):
-                cell |= {"link": f"https://huggingface.co/{quote(model)}", "hub": "yes"}
-            elif name in links and cell["text"]:
-                cell["link"] = "#" + urlencode({"b": visible(benchmark), "models": visible(model), **links[name]})
-    baseline = (board["kind"] == "baseline").tolist()
-    rows = [
-        {"cells": cells, "baseline": blind} for cells, blind in zip(zip(*columns, strict=True), baseline, strict=True)
-    ]
-    return {
-        "columns": [{"kind": kinds.get(name, ""), "title": visible(tables.heading(name))} for name in texts.columns],
-        "rows": rows,
-    }
+    for name in cells.columns:
+        addresses = [""] * len(board)
+        if name == "model":
+            addresses = [f"https://huggingface.co/{quote(m)}" if _HUB_NAME.fullmatch(m) else "" for m in board["model"]]
+        elif name in links:
+            fixed = {"b": visible(benchmark), **links[name]}
+            addresses = [f"#{urlencode(fixed | {'models': visible(model)})}" for model in board["model"]]
+        cells[name] = [
+            f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>' if address and text else text
+            for address, text in zip(addresses, cells[name], strict=True)
+        ]
+    kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])).assign(model=board["kind"] + " name")
+    headings = [f'<button type="button">{escape_html(tables.heading(name))}</button>' for name in cells.columns]
+    styler = cells.style.hide(axis="index").relabel_index(headings, axis="columns").set_td_classes(kinds)
+    styler.apply(lambda column: [tables.shade(share, chance) for share in board[column.name]], subset=[*scores])
+    html: str = styler.set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8]).to_html(
+        table_attributes='class="sortable"'
+    )
+    return html
+
+
+def table_html(table: pd.DataFrame) -> str:
+    """A table of texts, whole and escaped; empty without rows."""
+    with pd.option_context("display.max_colwidth", None):
+        return table.map(escape_html).to_html(index=False, border=0, escape=False) if len(table) else ""
 
 
 def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> dict[str, object]:
@@ -152,28 +141,3 @@ def download_data(table: pd.DataFrame, name: str) -> dict[str, str]:
 def benchmark_title(name: str) -> str:
     """A benchmark's name in print; of data of one's own the name itself."""
     return visible(known()[name].title if name in known() else name)
-
-
-def _to_json(value: object) -> str:
-    """JSON as it may stand in a script element: plain ASCII without an end tag or a comment."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_UNSAFE)
-
-
-def _sample_prompts(data: Comparisons, limit: float, seed: int) -> tuple[np.ndarray, str]:
-    """The prompts whose texts are in the page, and a sentence that says how many they are."""
-    if data.responses is None or not limit:
-        return np.array([], int), "Without texts: scores and outcomes only."
-    size = np.array([len(text) for text in data.searchable]) / _MIB
-    n_prompts = len(size)
-    if size.sum() <= limit:
-        return np.arange(n_prompts), f"With the texts of all {n_prompts:,} prompts ({size.sum():.1f} MiB)."
-    order = np.random.default_rng(seed).permutation(n_prompts)
-    domain = data.prompts["domain"].iloc[order]
-    # A prompt's place within its domain, as a share of the domain, so that each prefix has its part of all domains.
-    place = domain.groupby(domain).cumcount() / domain.groupby(domain).transform("size")
-    order = order[np.argsort(place.to_numpy(), kind="stable")]
-    sample = order[np.cumsum(size[order]) <= limit]
-    note = (
-        f"With the texts of {len(sample):,} of {n_prompts:,} prompts ({size[sample].sum():.1f} of {size.sum():.1f} MiB)"
-    )
-    return sample, f"{note}, drawn at random, as many of each domain as its share."

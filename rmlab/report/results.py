@@ -1,5 +1,6 @@
 """Files of scores and pairs as tables of one benchmark each, with the provenance of their models."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from glob import glob
 from os import PathLike
@@ -20,7 +21,7 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 _MODEL = ("model", "reference", "revision", "dtype", "device")
 _PROVENANCE = (*_MODEL, "convention", "template", "head", "mode", "form", "started")
-_LONGEST = 60  # letters of a value in the table of provenance
+_LONGEST = 200  # letters of a value in the table of provenance
 
 
 class Results(NamedTuple):
@@ -57,14 +58,14 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
     return Results(tables, paths, provenance, {name: frame for name, frame in texts.items() if frame is not None})
 
 
-def provenance_rows(provenance: Mapping[str, Provenance]) -> dict[str, list[list[str]] | list[str]]:
-    """How the models were scored, as columns and rows of texts: revision, template, number type, date, versions."""
-    columns = [name for name in _PROVENANCE if any(_format_value(entry.get(name)) for entry in provenance.values())]
+def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
+    """How the models were scored, one row each: revision, template, number type, date, versions."""
     rows = [
-        [visible(model), *(_format_value(entry.get(name)) for name in columns), _format_versions(entry)]
+        {"name": model, **{name: entry.get(name) for name in _PROVENANCE}, "versions": _list_versions(entry)}
         for model, entry in provenance.items()
     ]
-    return {"columns": ["name", *columns, "versions"], "rows": rows}
+    table = pd.DataFrame(rows).map(_format_value)
+    return table[[name for name in table.columns if table[name].any()]]
 
 
 def _check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -126,13 +127,13 @@ def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _format_versions(entry: Provenance) -> str:
+def _list_versions(entry: Provenance) -> str:
     versions = entry.get("versions")
     named = dict(versions) if isinstance(versions, dict) else {}
     named |= {"rmlab": entry["rmlab"]} if "rmlab" in entry else {}
-    return _format_value([f"{package} {version}" for package, version in named.items()], len(str(named)))
+    return ", ".join(f"{package} {version}" for package, version in named.items())
 
 
-def _format_value(value: object, longest: int = _LONGEST) -> str:
+def _format_value(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-    return visible(text if len(text) <= longest else f"{text[: longest - 1]}…")
+    return visible(textwrap.shorten(text, _LONGEST, placeholder="…"))

@@ -1,10 +1,7 @@
 """A leaderboard or a comparison as Markdown, LaTeX or CSV, and any table in a notebook."""
 
-import re
-import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -24,21 +21,13 @@ _COMPARISON_CAPTION = (
     "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and paired. The "
     "adjusted p allows for all the rows of the table."
 )
-_COUNTS = ("n_prompts", "n_ties", "missing")
-_HEADINGS = {
-    "n_prompts": "prompts",
-    "low": "95 % interval",
-    "model_a": "A",
-    "model_b": "B",
-    "value_a": "score of A",
-    "value_b": "score of B",
-    "p_holm": "adjusted p",
-}
-_LABEL = re.compile(r"[\w:./+-]+")
-_LEADERBOARD = ("rank", "model", "kind", "overall", "low", "high", "group", "rank_low", "rank_high")
-_NOT_SCORES = {*_LEADERBOARD, *_COUNTS, "se", "average", "reason"} - {"overall"}
-_COMPARISON = ("model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "n_prompts")
-_WIDTH = 60  # letters in a line of a cell, in plain text
+_HEADINGS = {"n_prompts": "prompts", "low": "95 % interval", "p_holm": "adjusted p", "model_a": "A", "model_b": "B"}
+_HEADINGS |= {"value_a": "score of A", "value_b": "score of B"}
+_LEADERBOARD = {"rank", "model", "kind", "overall", "low", "high", "group", "rank_low", "rank_high"}
+_COMPARISON = {"model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "p_holm", "n_prompts"}
+_COUNTS = {"n_prompts", "n_ties", "missing"}
+_NOT_PRINTED = {"kind", "se", "high", "rank_low", "rank_high", "average", "reason"}
+_NOT_COMPARED = {"agreement", "n_pairs", "n_ties_a", "n_ties_b"}
 _NUMBER_CSS = "text-align: right; vertical-align: top"
 _TEXT_CSS = "text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: break-word; max-width: 70ch"
 
@@ -56,8 +45,8 @@ def to_markdown(board: pd.DataFrame) -> str:
     str
         Scores from 0 to 1 with intervals; names are escaped.
     """
-    cells = _escaped(board, escape_markdown, "*{}*")
-    rule = ["---" if name in _text_columns(board) else "--:" for name in cells.columns]
+    cells = _escape_cells(board, escape_markdown, "*{}*")
+    rule = ["---" if is_text else "--:" for is_text in _find_texts(board, cells)]
     lines = [[escape_markdown(heading(name)) for name in cells.columns], rule, *cells.to_numpy().tolist()]
     return "\n".join("| " + " | ".join(texts) + " |" for texts in lines) + "\n"
 
@@ -77,19 +66,20 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
     str
         The table, written by a pandas Styler; all names are escaped.
     """
-    is_comparison = _is_comparison(board)
-    label = ("tab:comparison" if is_comparison else "tab:leaderboard") if label is None else label
-    if not _LABEL.fullmatch(label):
-        raise DataError(f"label: {label!r} cannot be a label; allowed: letters, digits and : . / _ + -")
-    cells = _escaped(board, escape_latex, r"\textit{{{}}}")
+    is_comparison = {*board.columns} >= _COMPARISON
+    cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
     usual_caption = _COMPARISON_CAPTION if is_comparison else CAPTION
-    styler = cells.rename(columns=lambda name: escape_latex(heading(name))).style.hide(axis="index")
-    latex: str = styler.to_latex(
-        hrules=True,
-        position_float="centering",
-        column_format="".join("l" if name in _text_columns(board) else "r" for name in cells.columns),
-        label=label,
-        caption=escape_latex(usual_caption if caption is None else caption),
+    usual_label = "tab:comparison" if is_comparison else "tab:leaderboard"
+    latex: str = (
+        cells.rename(columns=lambda name: escape_latex(heading(name)))
+        .style.hide(axis="index")
+        .to_latex(
+            hrules=True,
+            position_float="centering",
+            column_format="".join("l" if is_text else "r" for is_text in _find_texts(board, cells)),
+            label=usual_label if label is None else label,
+            caption=escape_latex(usual_caption if caption is None else caption),
+        )
     )
     return latex
 
@@ -109,8 +99,7 @@ def to_csv(board: pd.DataFrame, path: str | Path | None = None) -> str:
     str
         The text. A name that a spreadsheet would run as a formula gets a quote before it.
     """
-    if not _is_comparison(board):
-        _check_leaderboard(board)
+    _check_board(board)
     text = format_csv(board)
     if path is not None:
         write_file(Path(path), text)
@@ -136,29 +125,32 @@ class ShownTable:
     caption: str = ""
 
     def _repr_html_(self) -> str:
-        styles = [_TEXT_CSS if text else _NUMBER_CSS for text in self.is_text]
+        styles = [_TEXT_CSS if is_text else _NUMBER_CSS for is_text in self.is_text]
+        head, *rows = ([escape_html(text) for text in texts] for texts in [self.cells.columns, *self.cells.to_numpy()])
+        lines = [
+            "".join(f'<{tag} style="{css}">{text}</{tag}>' for text, css in zip(texts, styles, strict=True))
+            for tag, texts in [("th", head), *(("td", row) for row in rows)]
+        ]
         caption = f'<caption style="text-align: left">{escape_html(self.caption)}</caption>' if self.caption else ""
-        rows = "".join(_row_html("td", texts, styles) for texts in self.cells.to_numpy())
-        head = _row_html("th", self.cells.columns, styles)
-        return f"<table>{caption}<thead>{head}</thead><tbody>{rows}</tbody></table>"
+        return f"<table>{caption}<tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
     def __repr__(self) -> str:
-        lines: list[tuple[str, ...]] = []
-        for texts in [self.cells.columns, *self.cells.to_numpy()]:
-            lines += zip_longest(*(textwrap.wrap(line(text), _WIDTH) or [""] for text in texts), fillvalue="")
-        columns = []
-        for texts, is_text in zip(zip(*lines, strict=True), self.is_text, strict=True):
-            width = max(map(len, texts))
-            columns.append([text.ljust(width) if is_text else text.rjust(width) for text in texts])
-        rows = ["  ".join(texts).rstrip() for texts in zip(*columns, strict=True)]
-        return "\n".join([self.caption, *rows] if self.caption else rows)
+        rows = [[line(text) for text in texts] for texts in [self.cells.columns, *self.cells.to_numpy()]]
+        pads = [str.ljust if is_text else str.rjust for is_text in self.is_text]
+        widths = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(pad(text, width) for pad, text, width in zip(pads, texts, widths, strict=True)).rstrip()
+            for texts in rows
+        ]
+        return "\n".join([self.caption, *lines] if self.caption else lines)
 
 
 def show(table: pd.DataFrame) -> ShownTable:
     """Show a whole table as the last line of a cell: no row, column or text is cut.
 
-    Long texts wrap, and numbers are rounded to three decimals. Row labels are shown unless they are plain row numbers.
-    A leaderboard is shown as it is printed: places with their ranges, scores with their interval, baselines marked.
+    Long texts wrap in Jupyter, and numbers are rounded to three decimals. Row labels are shown unless they are plain
+    row numbers. A leaderboard is shown as it is printed: places with their ranges, scores with their interval,
+    baselines marked.
 
     Parameters
     ----------
@@ -177,40 +169,42 @@ def show(table: pd.DataFrame) -> ShownTable:
     long   0.123  12
     short          7
     """
-    if {*_LEADERBOARD} <= {*table.columns}:
-        board = _escaped(table, str, "{}")
-        is_text = [name in _text_columns(table) for name in board.columns]
-        return ShownTable(board.rename(columns=heading), is_text, CAPTION)
+    if {*table.columns} >= _LEADERBOARD:
+        cells = _escape_cells(table, str, "{}")
+        return ShownTable(cells.rename(columns=heading), _find_texts(table, cells), CAPTION)
     is_numbered = table.index.name is None and is_integer_dtype(table.index.dtype)
     levels = [] if is_numbered else range(table.index.nlevels)
     labels = [table.index.get_level_values(level).to_series() for level in levels]
     columns = [*labels, *(table.iloc[:, place] for place in range(table.shape[1]))]
-    texts = np.array([[_format_cell(value) for value in column] for column in columns], dtype=object)
+    texts = np.array([[_format_value(value) for value in column] for column in columns], dtype=object)
     headings = ["" if column.name is None else str(column.name) for column in columns]
     cells = pd.DataFrame(texts.reshape(len(columns), len(table)).T, columns=headings)
     return ShownTable(cells, [not is_numeric_dtype(column.dtype) for column in columns])
 
 
-def printed_leaderboard(board: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a leaderboard as they are printed; counts that are all zero are left out."""
-    _check_leaderboard(board)
-    scores = score_columns(board)
-    columns: dict[str, list[str]] = {
-        "rank": [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()],
-        "model": board["model"].astype(str).tolist(),
-        **{name: [_format_share(value) for value in board[name]] for name in scores},
-        "low": _format_intervals(board, ""),
-        "group": board["group"].astype(str).tolist(),
-    }
-    for name in _COUNTS:
-        if name in board and name not in scores and (name == "n_prompts" or board[name].any()):
-            columns[name] = [f"{n:,}" for n in board[name]]
+def printed_board(board: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a leaderboard or a comparison as they are printed; counts that are all zero are left out."""
+    _check_board(board)
+    is_comparison = {*board.columns} >= _COMPARISON
+    hidden = {name for name in ("n_ties", "missing") if name in board and not board[name].any()} | _NOT_PRINTED
+    hidden |= _NOT_COMPARED if is_comparison else set()
+    hidden |= {"p_holm"} if len(board) == 1 else set()
+    columns = {name: board[name].map(_format_value).tolist() for name in board.columns if name not in hidden}
+    interval, sign = "{:+.3f} to {:+.3f}" if is_comparison else "{:.3f} to {:.3f}", "+" if is_comparison else ""
+    limits = zip(board["low"], board["high"], strict=True)
+    columns["low"] = ["" if np.isnan(low) else interval.format(low, high) for low, high in limits]
+    if is_comparison:
+        columns["difference"] = [_format_value(value, f"{sign}.3f") for value in board["difference"]]
+        for name in {"p", "p_holm"} - hidden:
+            columns[name] = ["< 0.001" if p < 0.001 else _format_value(p) for p in board[name]]
+    else:
+        columns["rank"] = [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()]
     return pd.DataFrame(columns, index=board.index)
 
 
 def score_columns(board: pd.DataFrame) -> list[str]:
     """Columns that hold shares: the benchmark's own, up to overall."""
-    return [name for name in board.columns if name not in _NOT_SCORES]
+    return [name for name in board.columns if name == "overall" or name not in _LEADERBOARD | _COUNTS | _NOT_PRINTED]
 
 
 def chance_of(board: pd.DataFrame) -> float:
@@ -232,55 +226,24 @@ def shade(share: float, chance: float) -> str:
     return f"background-color: rgba({colour}, {0.35 * min(strength, 1.0):.3f})"
 
 
-def _escaped(board: pd.DataFrame, escape: Callable[[str], str], baseline: str) -> pd.DataFrame:
+def _escape_cells(board: pd.DataFrame, escape: Callable[[str], str], baseline: str) -> pd.DataFrame:
     """The columns as they are printed, every cell escaped; `baseline` formats the name of a baseline."""
-    if _is_comparison(board):
-        return _printed_comparison(board).map(escape)
-    cells = printed_leaderboard(board).reset_index(drop=True).map(escape)
-    is_blind = (board["kind"] == "baseline").tolist()
-    names = [
-        f"{baseline.format(name)} (baseline)" if blind else name
-        for name, blind in zip(cells["model"], is_blind, strict=True)
-    ]
-    return cells.assign(model=names)
+    cells = printed_board(board).reset_index(drop=True).map(escape)
+    if "kind" in board:
+        is_blind = (board["kind"] == "baseline").to_numpy()
+        cells.loc[is_blind, "model"] = [f"{baseline.format(name)} (baseline)" for name in cells["model"][is_blind]]
+    return cells
 
 
-def _printed_comparison(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a comparison as they are printed; the adjusted p only where there are several rows."""
-    columns = {name: frame[name].astype(str).tolist() for name in _text_columns(frame)}
-    columns |= {name: [_format_share(value) for value in frame[name]] for name in ("value_a", "value_b")}
-    columns["difference"] = [_format_share(value, "+") for value in frame["difference"]]
-    columns["low"] = _format_intervals(frame, "+")
-    for name in ("p", "p_holm") if "p_holm" in frame and len(frame) > 1 else ("p",):
-        columns[name] = ["" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in frame[name]]
-    columns["n_prompts"] = [f"{n:,}" for n in frame["n_prompts"]]
-    return pd.DataFrame(columns, index=frame.index)
+def _find_texts(board: pd.DataFrame, cells: pd.DataFrame) -> list[bool]:
+    """Whether each printed column holds texts, which are set to the left."""
+    return [not is_numeric_dtype(board[name].dtype) for name in cells.columns]
 
 
-def _is_comparison(board: pd.DataFrame) -> bool:
-    return {*_COMPARISON} <= {*board.columns}
-
-
-def _text_columns(board: pd.DataFrame) -> list[str]:
-    """Columns of texts, which are set to the left."""
-    return list(board.columns[: board.columns.get_loc("value_a")]) if _is_comparison(board) else ["model", "group"]
-
-
-def _check_leaderboard(board: pd.DataFrame) -> None:
-    missing = [name for name in _LEADERBOARD if name not in board.columns]
-    if missing:
+def _check_board(board: pd.DataFrame) -> None:
+    missing = sorted(_LEADERBOARD - {*board.columns})
+    if missing and not {*board.columns} >= _COMPARISON:
         raise DataError(f"board: no column {missing[0]!r}. Pass what rmlab.leaderboard or rmlab.compare returns.")
-
-
-def _format_share(share: float, sign: str = "") -> str:
-    return "" if np.isnan(share) else f"{share:{sign}.3f}"
-
-
-def _format_intervals(frame: pd.DataFrame, sign: str) -> list[str]:
-    limits = zip(frame["low"], frame["high"], strict=True)
-    return [
-        "" if np.isnan(low) else f"{_format_share(low, sign)} to {_format_share(high, sign)}" for low, high in limits
-    ]
 
 
 def _format_rank(rank: float, low: float, high: float) -> str:
@@ -288,13 +251,11 @@ def _format_rank(rank: float, low: float, high: float) -> str:
     return "" if pd.isna(rank) else f"{rank}" if is_alone else f"{rank} ({low} to {high})"
 
 
-def _format_cell(value: object) -> str:
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return "" if np.isnan(number) else f"{number:.1g}" if 0 < abs(number) < 0.001 else f"{number:z.3f}"
+def _format_value(value: object, form: str = "z.3f") -> str:
+    """A cell as text: three decimals, more for small numbers, thousands with commas, empty where missing."""
+    if isinstance(value, float):
+        small = ".1g" if 0 < abs(value) < 0.001 and form == "z.3f" else form
+        return "" if np.isnan(value) else f"{value:{small}}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return "" if value is None or value is pd.NA or value is pd.NaT else str(value)
-
-
-def _row_html(tag: str, texts: Iterable[str], styles: list[str]) -> str:
-    cells = [f'<{tag} style="{css}">{escape_html(text)}</{tag}>' for text, css in zip(texts, styles, strict=True)]
-    return f"<tr>{''.join(cells)}</tr>"

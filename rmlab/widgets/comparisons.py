@@ -11,7 +11,7 @@ from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
 from rmlab.metrics.items import CREDIT_OF_TIE, NO_ROW, as_pairs
 from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, PROMPT, STYLES, DataError, IntArray, group_codes
+from rmlab.tables import ITEM, KEY, LABELS, PROMPT, DataError, IntArray, group_codes
 from rmlab.text import visible
 from rmlab.widgets import markup
 
@@ -32,11 +32,13 @@ class Comparisons:
     Attributes
     ----------
     models : list of str
+    items : DataFrame
+        One row per comparison: a row of pairs, and `number`, the row of its prompt.
     prompts, answers : DataFrame
-        One row per prompt (benchmark, domain, id, subset), and per compared answer (its key, style, and `number`, the
-        row of its prompt), those of a prompt together.
-    prompt, chosen, rejected, cell : ndarray
-        (comparisons,): rows of `prompts` and of `answers`; 3 * chosen style + rejected style, -1 where one is missing.
+        One row per prompt (benchmark, domain, id, subset, and prompt where there are texts), and per compared answer
+        (its key, style and `number`), those of a prompt together.
+    chosen, rejected : ndarray
+        (comparisons,): rows of `answers`.
     outcome, margin : ndarray
         (models, comparisons): codes as in `rmlab.metrics.items`; margins, NaN where missing. Without any margins
         (`has_margins`) they are 1 for a win, 0 for a tie and -1 for a loss.
@@ -56,65 +58,55 @@ class Comparisons:
             raise DataError("scores: no rows. Score the responses first: rmlab.score(responses, ...).")
         self.benchmark = benchmark_of(self.table)
         pairs = as_pairs(self.table)
-        model, model_rows = group_codes(pairs, ["model"])
-        item, item_rows = group_codes(pairs, ITEM)
-        items = pairs.iloc[item_rows].reset_index(drop=True)
-        self.models: list[str] = pairs["model"].iloc[model_rows].tolist()
-        self.prompt, prompt_rows = group_codes(items, PROMPT)
-        self.prompts = items[[*PROMPT, "subset"]].iloc[prompt_rows].reset_index(drop=True)
+        self.models: list[str] = list(dict.fromkeys(pairs["model"]))
+        pairs["item"], item_rows = group_codes(pairs, ITEM)
+        self.items = pairs.iloc[item_rows].reset_index(drop=True)
+        self.items["number"], prompt_rows = group_codes(self.items, PROMPT)
+        self.prompts = self.items.iloc[prompt_rows][[*PROMPT, "subset"]].reset_index(drop=True)
+        names = [*PROMPT, "number", "slot", "style"]
         sides = [
-            items[[*PROMPT, f"{label}_slot", f"{label}_style"]].set_axis([*PROMPT, "slot", "style"], axis=1)
+            self.items[[*PROMPT, "number", f"{label}_slot", f"{label}_style"]]
+            .set_axis(names, axis=1)
+            .assign(label=label)
             for label in LABELS
         ]
-        sides = [side.assign(label=label, number=self.prompt) for side, label in zip(sides, LABELS, strict=True)]
-        answers = pd.concat(sides).drop_duplicates(KEY).astype({"label": tables.LABEL, "style": tables.STYLE})
+        answers = pd.concat(sides).drop_duplicates(KEY).astype({"label": tables.LABEL})
         self.answers = answers.sort_values(["number", "label", "slot"], ignore_index=True)
-        self.chosen, self.rejected = (_rows_of(side, self.answers) for side in sides)
-        chosen_style, rejected_style = (
-            self.answers["style"].cat.codes.to_numpy()[r] for r in (self.chosen, self.rejected)
-        )
-        self.cell = np.where((chosen_style < 0) | (rejected_style < 0), -1, len(STYLES) * chosen_style + rejected_style)
-        shape = (len(self.models), len(items))
-        self.outcome, self.margin = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
-        self.outcome[model, item] = pairs["outcome"].cat.codes
+        self.chosen, self.rejected = (_find_rows(self.answers, side) for side in sides)
+        outcome = pairs["outcome"].cat.codes
         self.has_margins = bool(pairs["margin"].notna().any())
-        sign = (pairs["outcome"].cat.codes - 1.0).where(pairs["outcome"].notna())
-        self.margin[model, item] = pairs["margin"] if self.has_margins else sign
-        self.score = self._scores() if is_scores else None
-        self.responses = responses if responses is None else self._own_texts(tables.check_responses(responses))
+        margin = pairs["margin"] if self.has_margins else (outcome - 1.0).where(outcome >= 0)
+        self.outcome = self._spread(pairs, "item", outcome).fillna(NO_ROW).to_numpy(np.int8)
+        self.margin = self._spread(pairs, "item", margin).to_numpy()
+        self.score, self.responses = None, responses
+        if is_scores:
+            scores = self.table.assign(answer=_find_rows(self.answers, self.table))
+            scores = scores[scores["answer"] >= 0]
+            self.score = self._spread(scores, "answer", scores["score"]).to_numpy()
+        if responses is not None:
+            tables.check_match(self.answers, tables.check_responses(responses))
+            self.responses = responses.iloc[_find_rows(responses, self.answers)].reset_index(drop=True)
+            first_answers = ~self.answers["number"].duplicated()
+            self.prompts["prompt"] = self.responses.loc[first_answers, "prompt"].reset_index(drop=True)
 
-    def _scores(self) -> NDArray[np.float64]:
-        row = _rows_of(self.table, self.answers)
-        model = pd.Index(self.models).get_indexer(pd.Index(self.table["model"]))
-        score = np.full((len(self.models), len(self.answers)), np.nan)
-        score[model[row >= 0], row[row >= 0]] = self.table["score"].to_numpy(float)[row >= 0]
-        return score
-
-    def _own_texts(self, responses: pd.DataFrame) -> pd.DataFrame:
-        """The responses of `answers`, in its order."""
-        tables.check_match(self.answers, responses)
-        return responses.iloc[_rows_of(self.answers, responses)].reset_index(drop=True)
-
-    @cached_property
-    def prompt_values(self) -> list[object]:
-        """The prompts as the responses have them: strings, or lists of messages."""
-        first_answers = self.answers.drop_duplicates("number").index
-        return [""] * len(self.prompts) if self.responses is None else self.responses["prompt"][first_answers].tolist()
+    def _spread(self, table: pd.DataFrame, column: str, values: pd.Series) -> pd.DataFrame:
+        """Values of a long table as models by `column`."""
+        wide = table.assign(value=values).pivot(index="model", columns=column, values="value")
+        return wide.reindex(self.models).sort_index(axis=1)
 
     @cached_property
     def searchable(self) -> list[str]:
         """The id of every prompt and its texts, in lower case."""
-        parts = zip(self.prompts["id"], self.prompt_values, strict=True)
-        heads = [f"{name}\n{markup.prompt_text(prompt)}\n".lower() for name, prompt in parts]
         if self.responses is None:
-            return heads
+            return self.prompts["id"].str.lower().tolist()
         answers = self.responses["response"].groupby(self.answers["number"]).agg("\n".join)
-        return [head + text.lower() for head, text in zip(heads, answers, strict=True)]
+        parts = zip(self.prompts["id"], self.prompts["prompt"], answers, strict=True)
+        return [f"{name}\n{markup.prompt_text(prompt)}\n{text}".lower() for name, prompt, text in parts]
 
     def find(self, text: str) -> NDArray[np.bool_]:
         """Whether each prompt's id, its text or one of its answers holds `text`, whatever the case."""
         words = text.strip().lower()
-        return np.fromiter((words in searched for searched in self.searchable), bool, len(self.prompts))
+        return np.array([words in searched for searched in self.searchable])
 
     def texts(self, number: int) -> dict[str, object]:
         """What is shown of one prompt: texts as they are and as HTML, notes, and counts of style features."""
@@ -122,10 +114,10 @@ class Comparisons:
             return {}
         rows = self.responses[self.answers["number"] == number].reset_index(drop=True)
         counts = styles.features(rows)[list(styles.FEATURES)].to_numpy().tolist()
-        prompt = rows["prompt"].iloc[0]
+        prompt = markup.prompt_text(rows["prompt"].iloc[0])
         answers = zip(rows["response"], rows["style"], counts, strict=True)
         return {
-            "prompt": _with_html(markup.prompt_text(prompt), markup.prompt_html(prompt)),
+            "prompt": _with_html(prompt, markup.plain_html(prompt)),
             "notes": [
                 [title, visible(note)[: markup.LIMIT]]
                 for column, title in _NOTES.items()
@@ -140,38 +132,32 @@ class Comparisons:
 
     def payload(self, *, average: Average = "benchmark", as_text: bool = False) -> dict[str, object]:
         """What explorer.js starts with: names, and columns as bytes, or with `as_text` as base 64 in less precision."""
-        (domain, domains), (subset, subsets) = (pd.factorize(self.prompts[name]) for name in ("domain", "subset"))
         shares, reasons = self._matrices(average)
-        columns = {
-            **{name: getattr(self, name) for name in ("prompt", "chosen", "rejected", "cell", "outcome", "score")},
-            "margin": self.margin if self.has_margins and self.score is None else None,
+        columns: dict[str, object] = {
             "shares": shares,
-            "domain": domain,
-            "subset": subset,
-            "answerPrompt": self.answers["number"],
-            "answerLabel": self.answers["label"].cat.codes,
-            "answerSlot": self.answers["slot"],
-            "answerStyle": self.answers["style"].cat.codes,
+            "margin": self.margin if self.has_margins and self.score is None else None,
+            **{name: getattr(self, name) for name in ("chosen", "rejected", "outcome", "score")},
+            **{name: self.items[name] for name in ("number", "chosen_style", "rejected_style")},
+            **{f"answer_{name}": self.answers[name] for name in ("number", "label", "slot", "style")},
         }
+        prompts = self.prompts.get("prompt", [""] * len(self.prompts))
         tie_credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
         return {
             "benchmark": self.prompts["benchmark"].iloc[0],
             "models": self.models,
-            "domains": domains.tolist(),
-            "subsets": subsets.tolist(),
             "sections": {name: list(members) for name, members in self.benchmark.sections.items()},
-            "ids": self.prompts["id"].tolist(),
-            "heads": [" ".join(visible(markup.prompt_text(text))[:_HEAD].split()) for text in self.prompt_values],
+            "prompts": self.prompts[["id", "domain", "subset"]].to_dict("list"),
+            "heads": [" ".join(visible(markup.prompt_text(prompt))[:_HEAD].split()) for prompt in prompts],
             "features": list(styles.FEATURES),
             "hasMargins": self.has_margins,
             "tieCredit": None if np.isnan(tie_credit) else tie_credit,
             "reasons": reasons,
-            "columns": {name: _column(values, as_text) for name, values in columns.items()},
+            "columns": {name: _column(values, as_text) for name, values in columns.items() if values is not None},
         }
 
     def _matrices(self, average: Average) -> tuple[NDArray[np.float64] | None, list[str]]:
         """Every model's `rmlab.matrix`, row by row, and why it is missing; None where answers have no styles."""
-        if (self.cell < 0).any():
+        if self.items["level"].isna().any():
             return None, []
         cells = metrics.accuracy(self.table, by=["model", "chosen_style", "rejected_style"], average=average)
         by_model = cells.groupby("model")
@@ -179,11 +165,10 @@ class Comparisons:
         return np.array(shares.tolist()), by_model["reason"].max().loc[self.models].tolist()
 
 
-def _rows_of(frame: pd.DataFrame, answers: pd.DataFrame) -> IntArray:
-    """Row in `answers`, whose keys are unique, of each row of `frame`; -1 where it has none."""
-    keys = [table[KEY].astype({"label": "str"}) for table in (answers, frame)]
-    codes = group_codes(pd.concat(keys, ignore_index=True), KEY)[0][len(answers) :]
-    return np.where(codes < len(answers), codes, -1)
+def _find_rows(table: pd.DataFrame, frame: pd.DataFrame) -> IntArray:
+    """Row in `table`, whose keys are unique, of each row of `frame`; -1 where it has none."""
+    keys = [pd.MultiIndex.from_frame(rows[KEY].astype({"label": "str"})) for rows in (table, frame)]
+    return keys[0].get_indexer(keys[1])
 
 
 def _with_html(text: str, html: str) -> dict[str, object]:
@@ -191,12 +176,10 @@ def _with_html(text: str, html: str) -> dict[str, object]:
     return {"raw": visible(text[: markup.LIMIT]), "html": html, **cut}
 
 
-def _column(values: object, as_text: bool) -> dict[str, object] | None:
-    if values is None:
-        return None
-    array = np.asarray(values)
-    dtype = (
-        ("float32" if as_text else "float64") if array.dtype.kind == "f" else "int8" if array.itemsize == 1 else "int32"
-    )
+def _column(values: object, as_text: bool) -> dict[str, object]:
+    is_category = isinstance(values, pd.Series) and isinstance(values.dtype, pd.CategoricalDtype)
+    array = np.asarray(pd.Series(values).cat.codes if is_category else values)
+    is_float = array.dtype.kind == "f"
+    dtype = ("float32" if as_text else "float64") if is_float else "int8" if array.itemsize == 1 else "int32"
     data = np.ascontiguousarray(array, dtype).tobytes()
     return {"dtype": dtype, "data": base64.b64encode(data).decode() if as_text else data}

@@ -41,24 +41,34 @@ const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 const ARRAYS = {int8: Int8Array, int32: Int32Array, float32: Float32Array, float64: Float64Array};
 
 // A column is bytes (from a kernel) or base 64 (in a page).
-function decodeColumn(column) {
-  if (!column) return null;
-  const {dtype, data} = column;
+function decodeColumn({dtype, data}) {
   const bytes = typeof data === "string"
     ? Uint8Array.from(atob(data), character => character.charCodeAt(0))
     : new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice();
   return new ARRAYS[dtype](bytes.buffer);
 }
 
+// The values in the order of their first places, and the number of each.
+function encode(texts) {
+  const values = [...new Set(texts)], numbers = new Map(values.map((value, k) => [value, k]));
+  return [values, texts.map(text => numbers.get(text))];
+}
+
 class Data {
   constructor(payload) {
     Object.assign(this, payload);
-    for (const [name, column] of Object.entries(payload.columns)) this[name] = decodeColumn(column);
-    this.nItems = this.prompt.length;
-    this.nAnswers = this.answerPrompt.length;
+    const columns = Object.fromEntries(Object.entries(payload.columns).map(([name, column]) => [name, decodeColumn(column)]));
+    Object.assign(this, columns);
+    this.ids = payload.prompts.id;
+    [this.domains, this.domain] = encode(payload.prompts.domain);
+    [this.subsets, this.subset] = encode(payload.prompts.subset);
+    this.nItems = this.number.length;
+    this.nAnswers = this.answer_number.length;
+    // A cell of the matrix is 3 * chosen style + rejected style, -1 where one is missing.
+    this.cell = this.chosen_style.map((style, i) => (style < 0 || this.rejected_style[i] < 0 ? -1 : 3 * style + this.rejected_style[i]));
     // Answers and comparisons of a prompt: where each begins.
-    this.answersOf = this.group(this.answerPrompt);
-    this.itemsOf = this.group(this.prompt);
+    this.answersOf = this.group(this.answer_number);
+    this.itemsOf = this.group(this.number);
     this.margins = new Map();
   }
   group(numbers) {
@@ -73,7 +83,7 @@ class Data {
     const [items, answers] = [model * this.nItems, model * this.nAnswers];
     for (let i = 0; i < this.nItems; i++) {
       if (this.score) values[i] = this.score[answers + this.chosen[i]] - this.score[answers + this.rejected[i]];
-      else if (this.columns.margin) values[i] = this.margin[items + i];
+      else if (this.margin) values[i] = this.margin[items + i];
       else values[i] = this.outcome[items + i] < 0 ? NaN : this.outcome[items + i] - 1;
     }
     this.margins.set(model, values);
@@ -86,14 +96,14 @@ class Data {
   key(number) {
     return [this.benchmark, this.domains[this.domain[number]], this.ids[number]];
   }
-  number(key) {
+  find(key) {
     return key ? this.ids.findIndex((id, k) => id === key[2] && this.domains[this.domain[k]] === key[1]) : -1;
   }
   answerName(answer) {
-    return STYLES[this.answerStyle[answer]] ?? `answer ${this.answerSlot[answer] + 1}`;
+    return STYLES[this.answer_style[answer]] ?? `answer ${this.answer_slot[answer] + 1}`;
   }
   fullName(answer) {
-    return `${LABELS[this.answerLabel[answer]]} ${this.answerName(answer)}`;
+    return `${LABELS[this.answer_label[answer]]} ${this.answerName(answer)}`;
   }
 }
 
@@ -158,7 +168,7 @@ function matrixOf(data, selection, model) {
   const total = {won: 0, tied: 0, lost: 0, missing: 0};
   for (let i = 0; i < data.nItems; i++) {
     const outcome = data.outcome[model * data.nItems + i];
-    if (outcome === NO_ROW || !inScope(data.prompt[i])) continue;
+    if (outcome === NO_ROW || !inScope(data.number[i])) continue;
     total[OUTCOME_NAMES[outcome]]++;
     if (outcome === MISSING || data.cell[i] < 0) continue;
     const cell = cells[data.cell[i]];
@@ -335,7 +345,7 @@ class Explorer {
       return;
     }
     this.complain(null);
-    const number = this.data.number(selection.prompt);
+    const number = this.data.find(selection.prompt);
     this.showList();
     await this.open(number >= 0 ? number : this.matches[0]?.number ?? -1, {save});
   }
@@ -603,7 +613,7 @@ class Explorer {
     });
     return LABELS.flatMap((label, code) => {
       const cards = answers.flatMap((answer, k) => {
-        if (data.answerLabel[answer] !== code) return [];
+        if (data.answer_label[answer] !== code) return [];
         const called = `${label} ${data.answerName(answer)}`, shown = this.texts.answers?.[k];
         const model = m => (scores.length > 1 ? `${this.selection.models[m]} ` : "");
         const values = scores.flatMap((texts, m) => texts[k] === undefined ? [] : [make("span", {}, model(m), make("b", {}, texts[k]))]);
@@ -641,9 +651,9 @@ class Explorer {
 
   makeDifferences() {
     const {data} = this, answers = data.answersOf[this.number];
-    const right = answers.find(answer => data.answerLabel[answer] === 0), style = data.answerStyle[right];
-    const wrong = answers.filter(answer => data.answerLabel[answer] === 1);
-    this.difference ??= [right, wrong.find(answer => style >= 0 && data.answerStyle[answer] === style) ?? wrong[0]];
+    const right = answers.find(answer => data.answer_label[answer] === 0), style = data.answer_style[right];
+    const wrong = answers.filter(answer => data.answer_label[answer] === 1);
+    this.difference ??= [right, wrong.find(answer => style >= 0 && data.answer_style[answer] === style) ?? wrong[0]];
     const options = answers.map(answer => [String(answer), data.fullName(answer)]);
     const selects = ["From", "to"].map((label, side) => {
       const {field, select} = makeSelect(label, options, value => { this.difference[side] = Number(value); this.showView("Differences"); });
@@ -852,7 +862,7 @@ export function mountExplorer(root, payload, lines, parts) {
   const texts = number => JSON.parse(lines[number] || "{}");
   const searchable = number => {
     const {prompt, answers} = texts(number);
-    return [payload.ids[number], prompt?.raw ?? "", ...(answers ?? []).map(answer => answer.raw)].join("\n").toLowerCase();
+    return [payload.prompts.id[number], prompt?.raw ?? "", ...(answers ?? []).map(answer => answer.raw)].join("\n").toLowerCase();
   };
   let searched = null, annotations = {};
   try { annotations = JSON.parse(localStorage.getItem(store) ?? "{}"); } catch { /* a browser without storage */ }
@@ -863,7 +873,7 @@ export function mountExplorer(root, payload, lines, parts) {
     link: selection => `${location.href.split("#")[0]}#${new URLSearchParams({b: payload.benchmark})}&${toAddress(selection)}`,
     texts: async number => texts(number),
     search: async text => {
-      searched ??= payload.ids.map((_, number) => searchable(number));
+      searched ??= payload.prompts.id.map((_, number) => searchable(number));
       const words = text.toLowerCase();
       return searched.flatMap((spoken, number) => (spoken.includes(words) ? [number] : []));
     },

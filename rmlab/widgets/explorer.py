@@ -84,14 +84,14 @@ class View:
     @property
     def selection(self) -> Selection:
         """What is shown. Set it, or use `select`, to show something else."""
-        if self._selection.prompt is None and len(self._matches):
-            return replace(self._selection, prompt=tuple(self._matches[PROMPT].iloc[0]))
+        shown = self.frame
+        if self._selection.prompt is None and len(shown):
+            return replace(self._selection, prompt=tuple(shown[PROMPT].iloc[0]))
         return self._selection
 
     @selection.setter
     def selection(self, selection: Selection) -> None:
         self._selection = check_selection(self.data, selection)
-        self.__dict__.pop("_matches", None)
         if "widget" in self.__dict__:
             self.widget.selection = _as_state(self._selection)
 
@@ -115,10 +115,6 @@ class View:
         self.selection = replace(self._selection, **({"prompt": None} | changes))  # type: ignore[arg-type]
         return self
 
-    @cached_property
-    def _matches(self) -> pd.DataFrame:
-        return matching_prompts(self.data, self._selection)
-
     @property
     def frame(self) -> pd.DataFrame:
         """Prompts that fit, in the order shown: benchmark, domain, id, subset, prompt, n_pairs, lost, margin.
@@ -126,7 +122,7 @@ class View:
         n_pairs: comparisons that fit; lost: comparisons that the first model gets wrong; margin: their mean. With two
         models also other (the second one's mean margin) and flips (comparisons on which the two disagree).
         """
-        return self._matches.reset_index(drop=True)
+        return matching_prompts(self.data, self._selection).reset_index(drop=True)
 
     @property
     def matrix(self) -> pd.DataFrame:
@@ -163,7 +159,6 @@ class View:
 
     def _selected_on_page(self, change: dict[str, dict[str, object]]) -> None:
         self._selection = check_selection(self.data, Selection(**change["new"]))  # type: ignore[arg-type]
-        self.__dict__.pop("_matches", None)
 
     def answer_page(self, widget: "AnyWidget", message: dict[str, object], buffers: list[bytes]) -> None:
         """Answer a question of the page; an error is shown there, since nobody reads a callback's traceback."""
@@ -185,7 +180,7 @@ class View:
         return {str(name): values.where(values.notna(), None).tolist() for name, values in table.items()}
 
     def __repr__(self) -> str:
-        return f"explore: {len(self._matches)} of {len(self.data.prompts)} prompts, {self.selection!r}"
+        return f"explore: {len(self.frame)} of {len(self.data.prompts)} prompts, {self.selection!r}"
 
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         return with_plain_text(self.widget, repr(self), options)

@@ -1,6 +1,7 @@
 """The playground: type a prompt and answers, restyle one of them, and watch the reward move."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ from rmlab.text import escape_html
 from rmlab.widgets.explorer import stylesheet, with_plain_text
 from rmlab.widgets.markup import markdown_html
 
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
 _PROMPT = "Why is the sky blue?"
 _ANSWERS = (
     "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky. "
@@ -21,7 +25,6 @@ _ANSWERS = (
     "The sky mirrors the sea. The sea is blue because water absorbs red light. Far from the sea the sky is paler.",
 )
 _CHANGES = {name: transform for name, transform in TRANSFORMS.items() if not transform.null}
-_TRIAL = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
 _BAR = "#5b9bd580"  # translucent, so that numbers can be read on it in light and dark
 
 
@@ -65,14 +68,12 @@ class Playground:
     ) -> None:
         import ipywidgets as w
 
-        self._scorer, self._responses = _Memory(scorer), responses
-        self._last_change, self._is_quiet = "bold", False
+        self._scorer, self._responses, self._last_change = _Memory(scorer), responses, "bold"
         self._names = [f"answer {number + 1}" for number in range(len(answers))]
         self.prompt_box, *self.boxes = (
             w.Textarea(text, description=name.capitalize(), rows=5, continuous_update=False)
             for name, text in zip(("prompt", *self._names), (prompt, *answers), strict=True)
         )
-        self.score_lines = [w.HTML() for _ in answers]
         self.which = w.Dropdown(description="Restyle", options=[(name, k) for k, name in enumerate(self._names)])
         self.sliders = {
             name: w.IntSlider(0, 0, change.steps, description=_in_words(name), continuous_update=False)
@@ -80,18 +81,18 @@ class Playground:
         }
         self.sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
         self.try_button = w.Button(description="Try on more prompts")
-        self.preview, self.chart, self.trial, self.problem = (w.HTML() for _ in range(4))
-        answer_columns = w.Box([w.VBox(parts) for parts in zip(self.boxes, self.score_lines, strict=True)])
+        self.scores, self.preview, self.chart, self.trial, self.problem = (w.HTML() for _ in range(5))
         side = w.VBox([self.which, *self.sliders.values()]).add_class("rmlab-side")
-        main = w.VBox([self.preview, self.chart, w.HBox([self.sample_size, self.try_button]), self.trial])
+        main = w.VBox([self.scores, self.preview, self.chart, w.HBox([self.sample_size, self.try_button]), self.trial])
         columns = w.Box([side, main.add_class("rmlab-main")]).add_class("rmlab-columns")
-        parts = [self.prompt_box, answer_columns.add_class("rmlab-answers"), self.problem, columns, stylesheet()]
-        self.widget = w.VBox(parts).add_class("rmlab").add_class("rmlab-play")
+        answer_boxes = w.Box(self.boxes).add_class("rmlab-answers")
+        self.widget = w.VBox([self.prompt_box, answer_boxes, self.problem, columns, stylesheet()])
+        self.widget.add_class("rmlab").add_class("rmlab-play")
         for name, slider in self.sliders.items():
             slider.observe(lambda _, name=name: self._update(name), "value")
         for box in (self.prompt_box, *self.boxes, self.which):
             box.observe(lambda _: self._update(), "value")
-        self.try_button.on_click(lambda _: self._try_from_page())
+        self.try_button.on_click(lambda _: self._attempt(lambda: self.try_on(self.sample_size.value)))
         self._update()
 
     @property
@@ -150,13 +151,10 @@ class Playground:
             if value not in range(limits.get(name, -1) + 1):
                 allowed = ", ".join(f"{key} 0 to {limit}" for key, limit in limits.items())
                 raise ValueError(f"{name}={value!r}; allowed: {allowed}")
-        self._is_quiet = True
-        for box, text in [(self.prompt_box, prompt), (self.which, restyle), *zip(self.boxes, answers, strict=False)]:
-            box.value = box.value if text is None else text
-        for name, step in steps.items():
-            self.sliders[name].value, self._last_change = step, name
-        self._is_quiet = False
-        self._update()
+        sliders = [(self.sliders[name], step) for name, step in steps.items()]
+        boxes = zip(self.boxes, answers, strict=False)
+        for box, content in [(self.prompt_box, prompt), *boxes, (self.which, restyle), *sliders]:
+            box.value = box.value if content is None else content
         return self
 
     def try_on(self, n: int = 50) -> pd.DataFrame:
@@ -176,12 +174,11 @@ class Playground:
         steps = self.steps or {self._last_change: _CHANGES[self._last_change].steps}
         prompt = responses.groupby(PROMPT, sort=False).ngroup()
         numbers = np.linspace(0, prompt.max(), min(n, prompt.max() + 1)).round()
-        sample = responses[prompt.isin(numbers)].reset_index(drop=True)
         name = " + ".join(f"{change} {step}" for change, step in steps.items())
         change = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
-        table = probe(sample, self._scorer, [change], by="transform")
-        styler = table[_TRIAL].style.hide(axis="index").format(format_number, ["change", "low", "high"])
-        self.trial.value = styler.to_html()
+        table = probe(responses[prompt.isin(numbers)].reset_index(drop=True), self._scorer, [change], by="transform")
+        shown = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
+        self.trial.value = _style_table(table[shown]).to_html()
         return table
 
     def __repr__(self) -> str:
@@ -197,34 +194,28 @@ class Playground:
         return pd.Series(dict(zip(filled, scores, strict=True)), range(len(texts)), dtype=float)
 
     def _update(self, change: str = "") -> None:
-        if self._is_quiet:
-            return
         self._last_change = change or self._last_change
-        for part in (*self.score_lines, self.preview, self.chart, self.trial, self.problem):
+        for part in (self.scores, self.preview, self.chart, self.trial):
             part.value = ""  # an old number must not stand beside a new text
-        try:
-            frame, line = self.frame, self.line
-        except Exception as error:  # somebody else's scorer: the page lives on and shows the message
-            self.problem.value = _problem_html(error)
-            return
-        scores, texts = frame["score"], frame["score"].map(format_number)
-        for number, part in enumerate(self.score_lines):
-            best = " rmlab-best" if scores[number] == scores[:-1].max() else ""
-            part.value = f'<span class="rmlab-score{best}" role="status">{texts[number]}</span>'
-        if self.steps:
-            head = f"<h4>{frame['name'].iloc[-1].capitalize()}: {texts[self.which.value]} → {texts.iloc[-1]}</h4>"
-            self.preview.value = f'{head}<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
-        if line["score"].notna().all():
-            bars = line[["step", "score"]].style.hide(axis="index").format(format_number, ["score"])
-            bars.bar(["score"], align="left", width=80, color=_BAR)
-            self.chart.value = f"<h4>Reward against {_in_words(self._last_change).lower()}</h4>{bars.to_html()}"
+        self._attempt(self._draw)
 
-    def _try_from_page(self) -> None:
-        self.trial.value = '<p role="status">Scoring …</p>'
+    def _attempt(self, action: Callable[[], object]) -> None:
+        """Run somebody else's scorer: the page lives on and shows its error."""
         try:
-            self.try_on(self.sample_size.value)
+            action()
+            self.problem.value = ""
         except Exception as error:
-            self.trial.value = _problem_html(error)
+            message = escape_html(f"The scorer raised {type(error).__name__}: {error}"[:2000])
+            self.problem.value = f'<div class="rmlab-problem" role="alert">{message}</div>'
+
+    def _draw(self) -> None:
+        frame, line = self.frame, self.line
+        self.scores.value = f'<div role="status">{_style_table(frame[["name", "score"]]).to_html()}</div>'
+        if self.steps:
+            self.preview.value = f'<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
+        if line["score"].notna().all():
+            bars = _style_table(line[["step", "score"]]).bar(["score"], align="left", width=80, color=_BAR)
+            self.chart.value = f"<h4>Reward against {_in_words(self._last_change).lower()}</h4>{bars.to_html()}"
 
 
 class _Memory:
@@ -242,13 +233,10 @@ class _Memory:
         return [self._scores[key] for key in keys]
 
 
-def format_number(value: object) -> str:
-    """A score with about three figures and a true minus sign, an en dash where missing.
-
-    >>> format_number(-1.23456), format_number(float("nan"))
-    ('−1.23', '–')
-    """
-    return f"{value:#.3g}".rstrip(".").replace("-", "−").replace("nan", "–")
+def _style_table(table: pd.DataFrame) -> "Styler":
+    """A table without row numbers; numbers with three figures, an en dash where missing."""
+    styler = table.style.hide(axis="index")
+    return styler.format("{:#.3g}", list(table.select_dtypes(float)), na_rep="–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:
@@ -260,8 +248,3 @@ def _restyle(text: str, steps: dict[str, int]) -> str:
 
 def _in_words(name: str) -> str:
     return name.replace("_", " ").capitalize()
-
-
-def _problem_html(error: Exception) -> str:
-    text = f"The scorer raised {type(error).__name__}: {error}"
-    return f'<div class="rmlab-problem" role="alert">{escape_html(text[:2000])}</div>'
