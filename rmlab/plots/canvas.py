@@ -88,26 +88,32 @@ def new_rows(ax: "Axes | None", names: Sequence[object], *, n_series: int = 1) -
 def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] | None = None) -> None:
     """Name the rows, each with its ending, shortened and thinned out to what the size of the figure allows."""
 
-    def format_name(_: float, position: float) -> str:
-        i = int(position or 0)  # none under the mouse
-        spec = ax.get_subplotspec()
-        width = 72 * ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec is not None else 1)
-        letters = int(_NAMES_SHARE * width / (0.55 * _type_size(ax)))
-        ending = endings[i] if endings is not None else ""
-        step = 0.8 * _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
-        return plain(shorten_names(names, letters)[i]) + ending if i % int(np.ceil(step)) == 0 else ""
+    ax.yaxis.set_major_formatter(partial(_format_row_name, ax, names, endings))
 
-    ax.yaxis.set_major_formatter(format_name)
+
+# The axes are an argument, so that a copy of a figure measures its own.
+def _format_row_name(
+    ax: "Axes", names: list[str], endings: Sequence[str] | None, _: float, position: float | None
+) -> str:
+    i = position or 0  # none under the mouse
+    spec = ax.get_subplotspec()
+    width = 72 * ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec is not None else 1)
+    letters = int(_NAMES_SHARE * width / (0.55 * _type_size(ax)))
+    step = 0.8 * _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
+    name = plain(shorten_names(names, letters)[int(i)]) + (endings[int(i)] if endings is not None else "")
+    return name if i % int(np.ceil(step)) == 0 else ""
 
 
 def set_column_names(ax: "Axes", names: list[str], letters: int) -> None:
     """Name the ticks below, `letters` wide, and only every second, third ... where there is no room for all."""
 
-    def format_name(_: float, position: float) -> str:
-        step = 0.6 * letters * _type_size(ax) * len(names) / (72 * ax.get_window_extent().width / ax.figure.dpi)
-        return names[int(position or 0)] if int(position or 0) % int(np.ceil(step)) == 0 else ""
+    ax.xaxis.set_major_formatter(partial(_format_column_name, ax, names, letters))
 
-    ax.xaxis.set_major_formatter(format_name)
+
+def _format_column_name(ax: "Axes", names: list[str], letters: int, _: float, position: float | None) -> str:
+    step = 0.6 * letters * _type_size(ax) * len(names) / (72 * ax.get_window_extent().width / ax.figure.dpi)
+    i = int(position or 0)
+    return names[i] if i % int(np.ceil(step)) == 0 else ""
 
 
 def _type_size(ax: "Axes") -> float:

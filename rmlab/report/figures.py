@@ -2,13 +2,12 @@
 
 import io
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rmlab.plots.sizes import Width, sized
+from rmlab.plots.sizes import Width, resize
 from rmlab.records import write_file
 from rmlab.tables import DataError, nearest
 from rmlab.text import format_csv
@@ -73,8 +72,8 @@ def save_figure(
     suffix = path.suffix.lstrip(".").lower()
     if suffix in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
-    with nullcontext(root) if width is None else sized(root, width) as page:
-        contents: dict[str, str | bytes] = {name: _draw_figure(page, name, width) for name in formats}
+    page = root if width is None else resize(root, width)
+    contents: dict[str, str | bytes] = {name: _draw_figure(page, name, width) for name in formats}
     if table is not None:
         contents["csv"] = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
     return [write_file(path.with_name(f"{path.name}.{name}"), content) for name, content in contents.items()]

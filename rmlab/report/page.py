@@ -106,7 +106,8 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
             for address, text in zip(addresses, cells[name], strict=True)
         ]
     kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])).assign(model=board["kind"] + " name")
-    headings = [f'<button type="button">{escape_html(tables.heading(name))}</button>' for name in cells.columns]
+    titles = [escape_html(tables.heading(name)).replace("{", "{{").replace("}", "}}") for name in cells.columns]
+    headings = [f'<button type="button">{title}</button>' for title in titles]  # format strings of pandas
     styler = cells.style.hide(axis="index").relabel_index(headings, axis="columns").set_td_classes(kinds)
     styler.apply(lambda column: [tables.shade(share, chance) for share in board[column.name]], subset=[*scores])
     html: str = styler.set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8]).to_html(
