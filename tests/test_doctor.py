@@ -12,8 +12,7 @@ from test_template import encoder_words
 from typer.testing import CliRunner
 
 from rmlab import cli, toy
-from rmlab.checks import STATUS, doctor, findings, texts
-from rmlab.checks import scores as checks
+from rmlab.checks import STATUS, doctor, findings, models
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError
@@ -118,14 +117,14 @@ def test_the_template(tmp_path, responses):
 def test_bos_checks():
     words = toy.tokenizer()
     once, twice, without = (np.array([*[1] * n, 50, 60], np.int32) for n in (1, 2, 0))
-    assert texts.beginning(words, [once, once]).status == "pass"
-    assert texts.beginning(words, [without, without]).status == "pass"
-    assert texts.beginning(words, [once, twice]).status == "fail"
-    assert "twice in 1 texts" in texts.beginning(words, [once, twice]).detail
-    assert texts.beginning(words, [once, without]).status == "fail"
-    assert texts.beginning(words, [once, np.array([1, 50, 1], np.int32)]).status == "warn"
+    assert findings.check_bos(words, [once, once]).status == "pass"
+    assert findings.check_bos(words, [without, without]).status == "pass"
+    assert findings.check_bos(words, [once, twice]).status == "fail"
+    assert "twice in 1 texts" in findings.check_bos(words, [once, twice]).detail
+    assert findings.check_bos(words, [once, without]).status == "fail"
+    assert findings.check_bos(words, [once, np.array([1, 50, 1], np.int32)]).status == "warn"
     words.bos_token = None
-    assert texts.beginning(words, [without]).status == "pass"
+    assert findings.check_bos(words, [without]).status == "pass"
 
 
 @pytest.mark.parametrize("written", ["", "{{ cls_token }}"])
@@ -136,11 +135,11 @@ def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_
     assert row["status"] == "pass"
     assert row["found"].startswith(f"'[CLS]' ({words.cls_token_id}) at the beginning: once in")
     bare = [np.array([50, 60], np.int32)] * 2
-    assert texts.beginning(words, bare).status == "fail"
-    assert "not at all in 2 texts" in texts.beginning(words, bare).detail
-    assert texts.beginning(words, [np.array([words.cls_token_id] * 2, np.int32)]).status == "fail"
+    assert findings.check_bos(words, bare).status == "fail"
+    assert "not at all in 2 texts" in findings.check_bos(words, bare).detail
+    assert findings.check_bos(words, [np.array([words.cls_token_id] * 2, np.int32)]).status == "fail"
     words.backend_tokenizer.post_processor = None
-    assert "no beginning token" in texts.beginning(words, bare).detail
+    assert "no beginning token" in findings.check_bos(words, bare).detail
 
 
 def test_the_token_that_is_read(tmp_path, responses):
@@ -165,7 +164,7 @@ def test_pad_is_eos(tmp_path, responses):
     assert found(report, "alone")["status"] == "pass"
     words = toy.tokenizer()
     words.pad_token = None
-    assert texts.pad(words, []).status == "pass"
+    assert findings.check_pad(words, []).status == "pass"
 
 
 def test_texts_beyond_the_window(tmp_path, responses):
@@ -204,27 +203,27 @@ def sample(*scores, prompts=2):
         {"benchmark": "b", "domain": "d", "id": np.repeat(np.arange(prompts), n).astype(str)}
         | {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * prompts, "slot": [0, 1, 0, 1] * prompts}
     )
-    return checks.Sample(rows, np.array(scores, float), np.array(scores, float))
+    return findings.Sample(rows, np.array(scores, float), np.array(scores, float))
 
 
 def test_flips_ties_and_distances():
     same = sample(4, 3, 2, 1, 8, 7, 6, 5)
     assert same.flips(same.alone, same.alone)[:2] == (0, 8)
     assert same.flips(same.alone, -same.alone)[:2] == (8, 8)
-    assert checks.packing(same, 1e-4).status == "pass"
-    assert checks.packing(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
-    assert checks.packing(same._replace(together=-same.alone), 1e-4).status == "fail"
-    assert checks.precision(same, same.alone, "bfloat16").status == "pass"
+    assert findings.check_company(same, 1e-4).status == "pass"
+    assert findings.check_company(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
+    assert findings.check_company(same._replace(together=-same.alone), 1e-4).status == "fail"
+    assert findings.check_precision(same, same.alone, "bfloat16").status == "pass"
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
-    assert checks.precision(same, one_flip, "bfloat16").status == "warn"
-    assert "1 of 8" in checks.precision(same, one_flip, "bfloat16").detail
-    assert checks.precision(same, -same.alone, "bfloat16").status == "fail"
+    assert findings.check_precision(same, one_flip, "bfloat16").status == "warn"
+    assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
+    assert findings.check_precision(same, -same.alone, "bfloat16").status == "fail"
     keys = list("abcdefgh")
-    assert checks.saturation(same, keys).status == "pass"
-    assert checks.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
-    assert "2 tied comparisons" in checks.saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).detail
-    assert checks.saturation(sample(*[1] * 8), keys).status == "fail"
-    assert checks.saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
+    assert findings.check_saturation(same, keys).status == "pass"
+    assert findings.check_saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
+    assert "2 tied comparisons" in findings.check_saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).detail
+    assert findings.check_saturation(sample(*[1] * 8), keys).status == "fail"
+    assert findings.check_saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
 
 
 def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
@@ -236,14 +235,14 @@ def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
 
 def test_memory(healthy, monkeypatch):
     scorer = classifier(healthy)
-    weights, activations = findings.memory_need(scorer)
+    weights, activations = models.memory_need(scorer)
     held = sum(tensor.numel() for tensor in load_file(healthy / "model.safetensors").values())
     assert weights == 4 * held
-    assert findings.memory_need(classifier(healthy, budget=8192))[1] == 2 * activations
-    assert findings.memory_need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
+    assert models.memory_need(classifier(healthy, budget=8192))[1] == 2 * activations
+    assert models.memory_need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
     for have, status in [(1e12, "pass"), ((weights + activations) * 1.05, "warn"), (1e3, "fail"), (None, "warn")]:
-        monkeypatch.setattr(findings, "memory_size", lambda place, have=have: have)
-        assert findings.memory(scorer).status == status
+        monkeypatch.setattr(models, "memory_size", lambda place, have=have: have)
+        assert models.check_memory(scorer).status == status
 
 
 def test_implicit_rewards(tmp_path, responses):
@@ -251,8 +250,8 @@ def test_implicit_rewards(tmp_path, responses):
     report = doctor(implicit_reward(policy, reference), responses)
     assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
     assert "policy and reference" in found(report, "head")["found"]
-    both = findings.memory_need(implicit_reward(policy, reference, together=True))[0]
-    assert both == 2 * findings.memory_need(implicit_reward(policy, reference, together=False))[0]
+    both = models.memory_need(implicit_reward(policy, reference, together=True))[0]
+    assert both == 2 * models.memory_need(implicit_reward(policy, reference, together=False))[0]
     half = doctor(implicit_reward(policy, dtype="bfloat16"), responses)
     assert found(half, "dtype")["found"].startswith("bfloat16")
 
@@ -260,11 +259,11 @@ def test_implicit_rewards(tmp_path, responses):
 def test_the_sample_is_whole_prompts_from_short_to_long():
     groups = np.repeat(np.arange(100), 6)
     lengths = np.random.default_rng(0).permutation(100)[groups] * 10 + np.tile(np.arange(6), 100)
-    rows = texts.spread(lengths, groups, 24)
+    rows = findings.spread(lengths, groups, 24)
     assert np.bincount(groups[rows])[np.unique(groups[rows])].tolist() == [6] * 4
     rank = np.sort(lengths[rows] // 10)[::6]
     assert rank.tolist() == [12, 37, 62, 87]
-    assert len(texts.spread(lengths[:6], groups[:6], 1)) == 6
+    assert len(findings.spread(lengths[:6], groups[:6], 1)) == 6
 
 
 def test_what_cannot_be_examined(tmp_path, responses, healthy):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmlab import toy
-from rmlab.checks.findings import packs
+from rmlab.checks.models import check_packs
 from rmlab.inference import flex, memory, planning
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
@@ -673,10 +673,10 @@ def test_half_precision_on_kernels_says_that_it_rounds_otherwise(load_backbone, 
 
 def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, monkeypatch, tmp_path):
     scorer = SimpleNamespace(backbone=load_backbone("llama"))
-    assert packs(scorer)[:4] == ("packs", "pass", "texts with shared beginnings; flex attention", "")
+    assert check_packs(scorer)[:4] == ("packs", "pass", "texts with shared beginnings; flex attention", "")
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows, options: True))
     scorer.backbone = load_backbone("llama", torch.bfloat16)
-    _, status, found, remedy = packs(scorer)[:4]
+    _, status, found, remedy = check_packs(scorer)[:4]
     assert status == "warn"
     assert found == (
         "texts with shared beginnings; run by run (no kernel for 1,024 rows on cpu: NotImplementedError: no room for "
@@ -685,7 +685,7 @@ def test_the_doctor_says_which_way_packs_go_and_why(load_backbone, as_on_a_gpu, 
     assert "install a C compiler" in remedy
     assert how_packed(scorer.backbone)[0] == found, "the provenance says it too"
     scorer.backbone = load_backbone("deberta-v2")
-    assert packs(scorer).detail.startswith("batches of similar length, no packs: its attention does not go")
+    assert check_packs(scorer).detail.startswith("batches of similar length, no packs: its attention does not go")
 
 
 def test_the_check_for_a_users_gpu(capsys):

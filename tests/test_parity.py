@@ -11,7 +11,7 @@ from served_models import Vllm, oracle
 import rmlab
 from rmlab import toy
 from rmlab.checks import parity_items
-from rmlab.checks.causes import EXACT, HALF, half_precision
+from rmlab.checks.parity import EXACT, HALF, half_precision
 from rmlab.tables import DataError
 
 

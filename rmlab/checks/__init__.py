@@ -1,21 +1,31 @@
 """Checks of a model before a long run: what makes scores wrong without an error, found in seconds on a few texts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.findings import STATUS, Finding, findings_table, refusal
-from rmlab.checks.judges import judge_findings
-from rmlab.checks.local import local_findings
+from rmlab.checks.findings import (
+    STATUS,
+    Finding,
+    Sample,
+    check_finite,
+    check_saturation,
+    findings_table,
+    refusal,
+    spread,
+)
+from rmlab.checks.judges import examine_judge
+from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
-from rmlab.checks.scores import server_findings
 from rmlab.judges.modes import Judge
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
-from rmlab.servers import Remote, connect
+from rmlab.servers import Remote, connect, examine
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
@@ -74,21 +84,19 @@ def doctor(
     return findings_table(_list_findings(scorer, responses, sample, options)).drop(columns="value")
 
 
-_FIND_OPTIONS = ("base", "revision", "allow_pickle", "trust_remote_code")
-
-
 def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
 ) -> Iterable[Finding]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
-        return server_findings(*connect(scorer, **options), responses=responses, sample=sample)
+        return _examine_server(*connect(scorer, **options), responses=responses, size=sample)
     if isinstance(scorer, str | Path):
         from rmlab.scorers.checkpoints.checkpoint import find
 
         # A model that is not there raises; one whose weights are incomplete is a failed row.
-        _ = find(scorer, **{name: options[name] for name in _FIND_OPTIONS if name in options}).config
+        places = ("base", "revision", "allow_pickle", "trust_remote_code")
+        _ = find(scorer, **{name: options[name] for name in places if name in options}).config
         try:
-            return list(local_findings(scorers.classifier(scorer, **options), responses, sample))
+            return list(examine_model(scorers.classifier(scorer, **options), responses, sample))
         except DataError as error:
             if not str(error).startswith("model="):
                 raise
@@ -96,12 +104,41 @@ def _list_findings(
     if options:
         raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
     if isinstance(scorer, LocalScorer | Pairwise):
-        return local_findings(scorer, responses, sample)
+        return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
-        return server_findings(scorer, None, True, responses=responses, sample=sample)
+        return _examine_server(scorer, None, True, responses=responses, size=sample)
     if isinstance(scorer, Judge):
-        return judge_findings(scorer, responses, sample)
+        return examine_judge(scorer, responses, sample)
     raise TypeError(
         f"scorer: {scorer!r:.80} has no tokens and weights to look at; allowed: a model id, a folder, or what "
         "rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise, rmlab.remote or rmlab.judge returns"
     )
+
+
+def _examine_server(
+    remote: Remote, local: scorers.Classifier | None, bounded: bool, *, responses: pd.DataFrame, size: int
+) -> Iterator[Finding]:
+    """What the server does with known texts, and then with texts of `responses`."""
+    status, check = "pass", "texts"
+    for finding in examine(remote, local, bounded):
+        yield finding
+        status = "fail" if finding.status == "fail" else status
+    if status == "fail":
+        return
+    try:
+        prepared = remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
+        unit = "tokens" if prepared.lengths.any() else "characters"
+        lengths = np.asarray(prepared.lengths if unit == "tokens" else responses["response"].str.len(), np.intp)
+        detail = f"{len(lengths)} texts, the longest has {lengths.max()} {unit}"
+        detail += f"; {prepared.truncated} are cut" if prepared.truncated else ""
+        yield Finding("texts", "warn" if prepared.truncated else "pass", detail)
+        check, rows = "nan", spread(lengths, prepared.groups, size)
+        texts = [prepared.texts[row] for row in rows]
+        values, _ = remote.ask_all(replace(prepared, texts=texts, lengths=prepared.lengths[rows]))
+    except DataError as error:
+        yield refusal(check, error)
+        return
+    rewards = values @ remote.mix
+    sample = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
+    yield check_finite(sample)
+    yield check_saturation(sample, [str(text) for text in texts])

@@ -1,27 +1,32 @@
-"""The doctor's table, and the checks of the model alone: head, memory, packs, tokenizer."""
+"""Checks of token ids and of scores, one function each: what is found, how bad it is, and what to do."""
 
-import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from rmlab.scorers.local import LocalModel
+from rmlab import metrics
+from rmlab.scorers.base import Floats, Ints
+from rmlab.scoring.run import apart
 from rmlab.servers import Finding as Finding
-from rmlab.tables import DataError
+from rmlab.tables import KEY, PROMPT
 
 if TYPE_CHECKING:
-    import torch
-
-    from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+    from transformers import PreTrainedTokenizerBase
 
 STATUS = pd.CategoricalDtype(["pass", "warn", "fail"], ordered=True)
 
+Ids = np.ndarray
+_TIMES = {0: "not at all", 1: "once", 2: "twice"}
+
 
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
-    """One row per finding: check, status (pass < warn < fail), value, found, remedy."""
+    """One row per finding: check, status (pass < warn < fail), value, found, remedy; none for what passes."""
     table = pd.DataFrame(list(findings), columns=["check", "status", "found", "remedy", "value"])
+    table["remedy"] = table["remedy"].where(table["status"] != "pass", "")
     return table.astype({"status": STATUS, "value": "float64"})[["check", "status", "value", "found", "remedy"]]
 
 
@@ -35,94 +40,191 @@ def check_rate(
     check: str, count: int, total: int, description: str, remedy: str, *, warn: float, fail: float
 ) -> Finding:
     """A finding about a share of faults: above `warn` it warns, from `fail` on it fails."""
-    detail = f"{count} of {total} {description}"
-    if count <= warn * total:
-        return Finding(check, "pass", detail, value=count)
-    return Finding(check, "fail" if count >= fail * total else "warn", detail, remedy, count)
+    status = "pass" if count <= warn * total else "fail" if count >= fail * total else "warn"
+    return Finding(check, status, f"{count} of {total} {description}", remedy, count)
 
 
-def model_findings(scorer: LocalModel) -> list[Finding]:
-    """The checks that need no text; only the failed head where the model cannot be loaded."""
-    try:
-        _ = scorer.backbone
-    except DataError as error:
-        return [refusal("head", error)]
-    return [
-        Finding("head", "pass", scorer.head_title),
-        memory(scorer),
-        packs(scorer),
-        _compare_tokenizer(scorer.checkpoints[0]),
-    ]
+def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
+    """The beginning token stands once before each text, or before none; an encoder's `[CLS]` before each."""
+    from rmlab.inference.template import special_tokens
+
+    opening = special_tokens(tokenizer).opening if tokenizer.bos_token_id is None else ()
+    bos = opening[0] if opening else tokenizer.bos_token_id
+    if bos is None:
+        return Finding("bos", "pass", "the tokenizer has no beginning token")
+    leading = Counter(int((np.append(text, -1) != bos).argmax()) for text in ids)
+    counts = ", ".join(f"{_TIMES.get(n, f'{n} times')} in {texts} texts" for n, texts in sorted(leading.items()))
+    detail = f"{_token_name(tokenizer, bos)} at the beginning: {counts}"
+    if max(leading) > 1 or len(leading) > 1 or (opening and not max(leading)):
+        return Finding(
+            "bos", "fail", detail, "prepare texts with rmlab.inference.template.encode, which writes it once"
+        )
+    n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
+    detail += f"; again inside {n_inside} texts" if n_inside else ""
+    remedy = "look for the token's name in prompts and answers, or for a template that opens every turn with it"
+    return Finding("bos", "warn" if n_inside else "pass", detail, remedy)
 
 
-def memory(scorer: LocalModel) -> Finding:
-    """Weights and activations at the scorer's budget against the device's memory."""
-    weights, activations = memory_need(scorer)
-    size = memory_size(scorer.device)
-    need = f"about {_format_size(weights)} of weights and {_format_size(activations)} of activations"
-    if size is None:
-        return Finding("memory", "warn", f"{need}; how much there is, this system does not say", "compare by hand")
-    share, detail = (weights + activations) / size, f"{need}, {_format_size(size)} on {scorer.device}"
-    if share <= 0.85:
-        return Finding("memory", "pass", detail)
-    remedy = "use dtype='bfloat16', lower budget=, or several GPUs: weights are spread over them"
-    return Finding("memory", "warn" if share <= 1 else "fail", detail, remedy)
+def check_read(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
+    """The head reads the same token of every text, behind at most one end token."""
+    positions = [int(text_reads[-1]) for text_reads in reads]
+    tokens = {int(text[position]) for text, position in zip(ids, positions, strict=True)}
+    endings = np.array([_count_trailing(text, tokenizer.eos_token_id) for text in ids])
+    if endings.max() > 1:
+        name = _token_name(tokenizer, tokenizer.eos_token_id)
+        detail = f"{name} stands {endings.max()} times at the end of {(endings > 1).sum()} texts"
+        return Finding("read", "fail", detail, "pass eos=True, which writes it once")
+    if len(tokens) > 1:
+        detail = f"{len(tokens)} different tokens are read in {len(ids)} texts: the template writes no end token"
+        return Finding("read", "warn", detail, "if the model was trained with one, pass eos=True; the model card says")
+    is_outer = all(position in (0, len(text) - 1) for text, position in zip(ids, positions, strict=True))
+    place = "chosen" if not is_outer else "last" if any(positions) else "first"
+    detail = f"the {place} token, {_token_name(tokenizer, *tokens)}, in all {len(ids)} texts"
+    return Finding("read", "pass", detail)
 
 
-def memory_need(scorer: LocalModel) -> tuple[float, float]:
-    """Bytes of the weights and of the activations of one forward pass.
+def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
+    """Is the pad token an end token, which runners that look for the last token by it would step over?"""
+    token = tokenizer.pad_token_id
+    if token is None:
+        return Finding("pad", "pass", "no pad token; none is needed here")
+    if token != tokenizer.eos_token_id:
+        return Finding("pad", "pass", f"{_token_name(tokenizer, token)}, not the end token")
+    n_early = sum(_count_trailing(text, token) > 0 for text in ids)
+    detail = (
+        f"pad and end token are both {_token_name(tokenizer, token)}; {n_early} of {len(ids)} texts end with it, and "
+    )
+    remedy = "nothing to do here: heads are read by position. In other runners give the pad token an id of its own"
+    return Finding("pad", "warn", f"{detail}may be read early elsewhere", remedy)
 
-    An implicit reward adds its chunk of logits, and its second model if both stay.
+
+def check_length(lengths: Ints, is_cut: np.ndarray, window: int | None, truncate: str | None, unit: str) -> Finding:
+    """The share of texts that are longer than the model's window; `is_cut`: comparisons that their form has to cut."""
+    longest = f"the longest of {len(lengths)} {unit} has {lengths.max()} tokens"
+    is_beyond = lengths > (window or lengths.max())
+    is_long = is_beyond | is_cut
+    if not is_long.any():
+        limit = "positions are relative, without an end" if window is None else f"the window {window}"
+        return Finding("truncated", "pass", f"none; {longest}, {limit}")
+    detail = f"{is_long.sum()} of {len(lengths)} {unit} ({is_long.mean():.1%}) are longer than the model takes"
+    detail += f" ({window} tokens); {longest}" if is_beyond.any() else ""
+    if unit == "comparisons" and is_beyond.any():
+        return Finding("truncated", "fail", detail, "raise max_length= where the model can read more")
+    if truncate is not None:
+        return Finding("truncated", "warn", f"{detail}; cut at the {truncate}", "report the share with the results")
+    remedy = "pass max_length= and truncate='left' (keeps the answer)"
+    if unit == "comparisons":
+        remedy = "pass truncate='right', which cuts as its authors do"
+    return Finding("truncated", "fail", detail, remedy)
+
+
+def spread(lengths: Ints, groups: Ints, size: int) -> Ints:
+    """Texts of whole prompts, evenly spread from the shortest prompt to the longest, about `size` texts."""
+    prompts, group = np.unique(groups, return_inverse=True)
+    mean = np.bincount(group, lengths) / np.bincount(group)
+    n = min(len(prompts), max(1, round(size * len(prompts) / len(groups))))
+    middle = (np.arange(n) + 0.5) * len(prompts) / n
+    chosen = np.argsort(mean, kind="stable")[middle.astype(int)]
+    return np.flatnonzero(np.isin(group, chosen))
+
+
+def _count_trailing(text: Ids, token: int | None) -> int:
+    return 0 if token is None else int((np.append(text[::-1], -1) != token).argmax())
+
+
+def _token_name(tokenizer: "PreTrainedTokenizerBase", token: int) -> str:
+    return f"{tokenizer.convert_ids_to_tokens(int(token))!r} ({int(token)})"
+
+
+def check_markers(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
+    """PairRM's markers, where its head reads, stand once in each text."""
+    marks = [text[positions] for text, positions in zip(ids, reads, strict=True)]
+    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(marks[0].tolist())))
+    n_again = sum(int(np.isin(text, mark).sum()) > len(mark) for text, mark in zip(ids, marks, strict=True))
+    count = f"again inside {n_again} of" if n_again else "once each in all"
+    remedy = "look for the markers' names in prompts and answers; the head reads the first of each"
+    return Finding("markers", "warn" if n_again else "pass", f"{names}, {count} {len(ids)} texts", remedy)
+
+
+def check_position(forth: Floats, back: Floats) -> Finding:
+    """How many winners change when the answers change places.
+
+    Up to a tenth passes. From one half on the place decides more often than the answers do: that fails.
     """
-    from rmlab.inference.memory import activation_bytes, default_budget, free_memory
-
-    config = scorer.checkpoints[0].config
-    budget = scorer.run_options["budget"]
-    budget = budget or default_budget(config, scorer.dtype, scorer.device, free=free_memory(scorer.device))
-    weights = sum(checkpoint.n_weights for checkpoint in scorer.resident) * scorer.dtype.itemsize
-    logits = 2.0**29 if scorer.sums_answer and scorer.device.type == "cuda" else 0.0
-    return float(weights), budget * activation_bytes(config, scorer.dtype) + logits
+    n, n_changed = len(forth), int((np.sign(forth) != -np.sign(back)).sum())
+    first_wins = float(np.mean(np.concatenate([forth, back]) > 0))
+    description = f"comparisons ({n_changed / n:.0%}) change their winner with the order of the answers; the one "
+    description += f"written first wins {first_wins:.0%}"
+    remedy = "both orders are averaged, which removes it: report the share, and never ask this model in one order only"
+    return check_rate("position", n_changed, n, description, remedy, warn=0.1, fail=0.5)
 
 
-def memory_size(device: "torch.device") -> float | None:
-    """Bytes that the device can give: free memory and this process's share of a GPU, all memory of a CPU."""
-    if device.type == "cuda":
-        import torch
+class Sample(NamedTuple):
+    """Rows of responses (or pairs) and the score (margin) of each: forwarded alone, and together as in a long run."""
 
-        devices = range(torch.cuda.device_count())
-        return float(sum(torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) for i in devices))
-    names = getattr(os, "sysconf_names", {})  # there is none on Windows
-    if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
-        return None
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    rows: pd.DataFrame
+    alone: Floats
+    together: Floats
 
+    @property
+    def unit(self) -> str:
+        """What a row is."""
+        return "comparisons" if "chosen_slot" in self.rows else "texts"
 
-def packs(scorer: LocalModel) -> Finding:
-    """How texts go through the scorer's model together, and why not in a faster way."""
-    from rmlab.inference.passes import how_packed, packing_support
+    def margins(self, scores: Floats) -> Floats:
+        """Margins of the comparisons of a chosen with a rejected answer."""
+        if self.unit == "comparisons":
+            return scores
+        frame = self.rows.assign(model="doctor", score=scores)
+        frame = frame[frame.groupby(PROMPT)["label"].transform("nunique") == 2]
+        return np.zeros(0) if frame.empty else metrics.pairs(frame)["margin"].to_numpy(np.float64)
 
-    packing = packing_support(scorer.backbone)
-    if not packing.packed:
-        return Finding("packs", "pass", f"batches of similar length, no packs: {packing.refused}")
-    way, trouble = how_packed(scorer.backbone)
-    if not trouble:
-        return Finding("packs", "pass", str(way))
-    remedy = "scores are right either way. For more speed install a C compiler and the triton of this torch"
-    return Finding("packs", "warn", str(way), remedy)
-
-
-def _compare_tokenizer(checkpoint: "Checkpoint") -> Finding:
-    """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
-    from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations
-
-    tokenizer = class_tokenizer(checkpoint)
-    name, n_different = type(tokenizer).__name__, count_deviations(tokenizer, checkpoint)
-    if not n_different:
-        return Finding("tokenizer", "pass", f"{name}, as its file says on {len(PROBES)} texts")
-    detail = f"transformers' {name} writes other tokens than tokenizer.json on {n_different} of {len(PROBES)} texts"
-    remedy = "other runners follow the class: compare ids"
-    return Finding("tokenizer", "warn", f"{detail}; the file is followed", remedy)
+    def flips(self, left: Floats, right: Floats) -> tuple[int, int, str]:
+        """How many comparisons change their outcome, how many there are, and both for people."""
+        first, second = self.margins(left), self.margins(right)
+        n_flips, n = int((np.sign(first) != np.sign(second)).sum()), len(first)
+        flips = f"{n_flips} of {n} comparisons flip" if n else "no prompt with both labels in the sample"
+        return n_flips, n, f"on {len(left)} {self.unit}; {flips}"
 
 
-def _format_size(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+def check_finite(sample: Sample) -> Finding:
+    """No score is NaN or infinite."""
+    bad = ~(np.isfinite(sample.alone) & np.isfinite(sample.together))
+    if not bad.any():
+        return Finding("nan", "pass", f"{len(bad)} of {len(bad)} scores are finite")
+    first = sample.rows.iloc[int(bad.argmax())]
+    key = [column for column in (*KEY[1:], "chosen_slot", "rejected_slot") if column in first]
+    detail = f"{bad.sum()} of {len(bad)} scores are not finite, first: {', '.join(f'{c} {first[c]}' for c in key)}"
+    remedy = "score with dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
+    return Finding("nan", "fail", detail, remedy)
+
+
+def check_company(sample: Sample, tolerance: float) -> Finding:
+    """Each text alone gets the score that it gets among others; `tolerance` in standard deviations."""
+    distance = apart(sample.alone, sample.together)
+    _, _, flips = sample.flips(sample.alone, sample.together)
+    status = "pass" if distance <= tolerance else "warn" if distance <= 10 * tolerance else "fail"
+    remedy = "score with dtype='float32'" if tolerance > 1e-3 else "set budget= to the longest text's tokens"
+    return Finding("alone", status, f"at most {distance:.1g} standard deviations apart {flips}", remedy)
+
+
+def check_precision(sample: Sample, exact: Floats, dtype: str) -> Finding:
+    """How far half precision is from float32, and how many comparisons it turns."""
+    distance = apart(exact, sample.together)
+    n_flips, n, flips = sample.flips(exact, sample.together)
+    status = "fail" if n_flips > max(0.1 * n, 1) or not distance <= 1 else "warn"
+    if n_flips == 0 and distance <= 0.2:
+        status = "pass"
+    detail = f"{dtype} is at most {distance:.2g} standard deviations from float32 {flips}"
+    return Finding("dtype", status, detail, "score with dtype='float32', or report this noise with the results")
+
+
+def check_saturation(sample: Sample, keys: Sequence[str]) -> Finding:
+    """Different texts get different scores."""
+    scores = pd.Series(sample.together).groupby(list(keys), sort=False).first()
+    n_distinct, n = scores.nunique(), len(scores)
+    n_tied = int((sample.margins(sample.together) == 0).sum())
+    status = "pass" if n_distinct == n else "warn" if n_distinct > n // 2 else "fail"
+    detail = f"{n_distinct} distinct scores for {n} distinct {sample.unit}, {n_tied} tied comparisons"
+    remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
+    return Finding("saturation", status, detail, remedy)

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.checks.findings import Finding, check_rate
-from rmlab.checks.local import position
+from rmlab.checks.findings import Finding, check_position, check_rate
 from rmlab.judges.asking import ask, estimate, list_questions
 from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Answer, Question
@@ -28,7 +27,7 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     return responses.merge(picked, on=PROMPT)
 
 
-def judge_findings(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
+def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a judge's table. The questions about some `sample` answers are asked; nothing is stored."""
     runs = list_questions(judge, judge_sample(responses, sample))
     replies = [_ask(run_judge, questions) for run_judge, questions in runs]
@@ -90,6 +89,5 @@ def _check_position(questions: list[Question], values: Floats) -> Iterator[Findi
     orders = [pd.Series(values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
     votes = pd.concat(orders, axis=1).dropna()
     if len(votes):
-        finding = position(votes.iloc[:, 0].to_numpy(), votes.iloc[:, 1].to_numpy())
-        remedy = "a flip counts as a tie, so the order cannot win; report the share of flips"
-        yield finding._replace(remedy=remedy if finding.remedy else "")
+        finding = check_position(votes.iloc[:, 0].to_numpy(), votes.iloc[:, 1].to_numpy())
+        yield finding._replace(remedy="a flip counts as a tie, so the order cannot win; report the share of flips")

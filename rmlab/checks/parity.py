@@ -1,34 +1,56 @@
-"""`rmlab.parity`: two runs that should give the same scores, how far apart they are, and why."""
+"""`rmlab.parity`: two runs that should give the same scores, how far apart they are, and why.
 
-from collections.abc import Sequence
+A misreading of the texts is named only where it was reproduced: texts scored here in that way get the other run's
+scores.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab import metrics, scoring, tables
-from rmlab.checks import causes
-from rmlab.checks.causes import EXACT, half_precision, is_constant, numeric_causes
+from rmlab import metrics, scorers, scoring, tables
 from rmlab.checks.findings import Finding, check_rate, findings_table
 from rmlab.scorers import Classifier
-from rmlab.scorers.base import PlainScorer, Scorer
+from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
 from rmlab.servers import Remote
 from rmlab.tables import KEY, DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["parity", "parity_items"]
-
-Floats = NDArray[np.float64]
 Run: TypeAlias = pd.DataFrame | str | Path | PlainScorer | Scorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
 
+Ids = list[np.ndarray]
+Tokenizers = Sequence["PreTrainedTokenizerBase"]
+
+EXACT = 1e-3
+"""Standard deviations within which two runs of one model on the same tokens agree in float32, on any server."""
+
+HALF = 0.05
+"""The same where one of them wrote its scores in half precision."""
+
 _MIN_TEXTS = 4
-_TRIED = 16  # texts that each cause is tried on: half of them those with the largest errors
+_TRIED = 16  # texts that each misreading is tried on: half of them those with the largest errors
+
+_RAW_SCORES = "ask for raw scores: vLLM use_activation=false, TEI raw_scores=true; or serve with another program"
+_REMEDIES = {
+    "sigmoid": _RAW_SCORES,
+    "softmax": _RAW_SCORES,
+    "half precision": "compute the head, or the whole model, in float32",
+    "scale": "look for a reward mean and deviation, or a temperature, in the server's options",
+    "order": "join scores to texts by key, and ask a server one text at a time",
+    "double bos": "send token ids, or text with add_special_tokens=false: the template writes it already",
+    "missing bos": "let the template or the tokenizer write it",
+    "eos": "end texts as the template does; give the pad token an id of its own",
+    "truncation": "raise the server's length limit, or cut alike on both sides (max_length= and truncate= here)",
+    "template": "render the model's own template; servers take one as chat_template, or token ids",
+    "tokenizer": "start the server with the tokenizer that was saved with the model, or send token ids",
+}
 
 
 def parity(
@@ -71,12 +93,15 @@ def parity(
     left, right = (_score_run(run, responses) for run in (a, b))
     items = parity_items(left, right)
     if isinstance(model, str | Path):
-        from rmlab.scorers import classifier
-
-        model = classifier(model, dtype="float32")
+        model = scorers.classifier(model, dtype="float32")
     local = next((run for run in (model, a, b) if isinstance(run, Classifier)), None)
-    findings = [_check_texts(items, left, right), *_check_scores(items), *_check_comparisons(items)]
-    return findings_table([*findings, _check_cause(items, responses, local, tokenizers)])
+    n = len(items)
+    texts = Finding("texts", "pass", f"{n} texts, the same in both", value=n)
+    if not len(left) == len(right) == n:
+        detail = f"{n} texts in both; {len(left) - n} only in a, {len(right) - n} only in b"
+        texts = Finding("texts", "warn", detail, "score the same responses in both", n)
+    cause = _find_cause(items, responses, local, tokenizers)
+    return findings_table([texts, *_check_scores(items), *_check_comparisons(items), cause])
 
 
 def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -123,12 +148,9 @@ def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
     return items["score_a"].to_numpy(np.float64), items["score_b"].to_numpy(np.float64)
 
 
-def _check_texts(items: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> Finding:
-    n = len(items)
-    if len(a) == len(b) == n:
-        return Finding("texts", "pass", f"{n} texts, the same in both", value=n)
-    detail = f"{n} texts in both; {len(a) - n} only in a, {len(b) - n} only in b"
-    return Finding("texts", "warn", detail, "score the same responses in both", n)
+def is_constant(scores: Floats) -> bool:
+    """Whether every text has the same score, up to rounding."""
+    return bool(np.ptp(scores) <= 1e-9 * max(float(np.abs(scores).max()), 1e-12))
 
 
 def _check_scores(items: pd.DataFrame) -> list[Finding]:
@@ -139,16 +161,22 @@ def _check_scores(items: pd.DataFrame) -> list[Finding]:
         detail = f"{name} gives every text the same score, so that errors have no scale"
         return [Finding(check, "fail", detail, "see the row cause") for check in ("error", "line")]
     size = items["error"].abs()
-    mean, median, high, largest = size.mean(), size.median(), size.quantile(0.95), size.max()
-    detail = f"mean {mean:.2g}, median {median:.2g}, 95 % below {high:.2g}, largest {largest:.2g}"
+    largest = size.max()
+    detail = f"mean {size.mean():.2g}, median {size.median():.2g}, 95 % below {size.quantile(0.95):.2g}, largest "
+    detail += f"{largest:.2g} standard deviations of a"
     status = "pass" if largest <= EXACT else "warn" if largest <= 0.1 else "fail"
-    remedy = "" if status == "pass" else "see the rows flips and cause"
-    error = Finding("error", status, f"{detail} standard deviations of a", remedy, largest)
-    slope, offset, residual = causes.fit_line(first, second)
+    error = Finding("error", status, detail, "see the rows flips and cause", largest)
+    slope, offset, residual = fit_line(first, second)
     detail = f"slope {slope:.4g}, offset {offset:.3g}; points lie up to {residual:.2g} standard deviations off the line"
-    if abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std():
-        return [error, Finding("line", "pass", detail, value=slope)]
-    return [error, Finding("line", "warn", detail, "margins and thresholds do not carry over", slope)]
+    is_same = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
+    remedy = "margins and thresholds do not carry over"
+    return [error, Finding("line", "pass" if is_same else "warn", detail, remedy, slope)]
+
+
+def fit_line(a: Floats, b: Floats) -> tuple[float, float, float]:
+    """Slope and offset of b on a by least squares, and the largest residual in standard deviations of b."""
+    slope, offset = np.polyfit(a, b, 1)
+    return float(slope), float(offset), float(np.abs(b - slope * a - offset).max() / b.std())
 
 
 def _check_comparisons(items: pd.DataFrame) -> list[Finding]:
@@ -173,20 +201,17 @@ def _check_comparisons(items: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def _check_cause(
-    items: pd.DataFrame,
-    responses: pd.DataFrame | None,
-    model: Classifier | None,
-    tokenizers: "Sequence[PreTrainedTokenizerBase]",
+def _find_cause(
+    items: pd.DataFrame, responses: pd.DataFrame | None, model: Classifier | None, tokenizers: Tokenizers
 ) -> Finding:
+    """The row cause: the numbers alone first, then misreadings of the texts."""
     first, second = _scores(items)
     error = float(items["error"].abs().max())
     if is_constant(first) and is_constant(second):
-        detail = "unknown: both runs give every text the same score"
-        return Finding("cause", "fail", detail, causes.REMEDIES["softmax"])
+        return Finding("cause", "fail", "unknown: both runs give every text the same score", _RAW_SCORES)
     if error <= EXACT:
         return Finding("cause", "pass", "none: the runs agree", value=error)
-    candidates = [*numeric_causes(first, second), *numeric_causes(second, first)]
+    candidates = [*_numeric_causes(first, second), *_numeric_causes(second, first)]
     if candidates:
         return min(candidates, key=lambda cause: cause.value)
     if model is None or responses is None:
@@ -198,13 +223,147 @@ def _check_cause(
         large, small = worst_first.iloc[: _TRIED // 2], worst_first.iloc[_TRIED // 2 :]
         sample = pd.concat([large, small.iloc[:: max(1, len(small) // (_TRIED // 2))]])
         rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
-        if (cause := causes.misreading_cause(model, rows, tokenizers)) is not None:
+        if (cause := _misreading_cause(model, rows, tokenizers)) is not None:
             return cause
     kinds = sorted({kind for kind in (half_precision(first), half_precision(second)) if kind})
     detail = "unknown: no known way of reading the texts explains it"
     detail += f"; the scores are {' and '.join(kinds)} numbers" if kinds else ""
     if error <= 0.2:
-        return Finding(
-            "cause", "warn", f"{detail}; half precision of a whole model is this large", "run both in float32"
-        )
+        detail += "; half precision of a whole model is this large"
+        return Finding("cause", "warn", detail, "run both in float32")
     return Finding("cause", "fail", detail, "compare the weights, and the token ids of one text")
+
+
+def _name_cause(name: str, detail: str, residual: float) -> Finding:
+    """Why two runs differ; `residual`: the largest difference that it leaves, in standard deviations."""
+    return Finding("cause", "fail", f"{name}: {detail}", _REMEDIES[name], residual)
+
+
+def _numeric_causes(a: Floats, b: Floats) -> Iterator[Finding]:
+    """Causes that turn the numbers of `a` into those of `b`; `a` is thought to be right."""
+    if is_constant(a):
+        return
+    if is_constant(b):
+        detail = f"every text has the same score, {b[0]:.6g}: a softmax over one label gives 1 for everything"
+        yield _name_cause("softmax", detail, 0.0)
+        return
+    difference = float(np.abs(a - b).max() / a.std())
+    with np.errstate(over="ignore"):
+        distance = float(np.abs(b - 1 / (1 + np.exp(-a))).max())
+    if distance <= 2e-3 and b.min() >= 0 and b.max() <= 1:
+        n_tied = len(b) - len(np.unique(b))
+        detail = f"the sigmoid of the raw scores, to {distance:.1g}; {n_tied} of {len(b)} scores are tied"
+        yield _name_cause("sigmoid", detail, distance / b.std())
+    kind = half_precision(b)
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(kind or "", 0.0)
+    if kind and half_precision(a) is None and (np.abs(b - a) <= 1.01 * unit * np.abs(a) + 1e-7).all():
+        yield _half_cause(kind, f"{len(np.unique(a)) - len(np.unique(b))} more are tied", difference)
+    slope, offset, residual = fit_line(a, b)
+    if residual <= EXACT and (abs(slope - 1) > 0.01 or abs(offset) > 0.01 * a.std()):
+        yield _name_cause("scale", f"b = {slope:.4g} a {offset:+.4g}: the scores were rescaled", residual)
+    residual = float(np.abs(np.sort(a) - np.sort(b)).max() / a.std())
+    # Sorting brings noisy runs nearer to each other, too, but never a hundred times nearer.
+    if residual <= min(EXACT, difference / 100):
+        yield _name_cause("order", "both runs have the same scores, in another order of the texts", residual)
+
+
+def half_precision(scores: Floats) -> str | None:
+    """The half-precision type that writes all the scores exactly, None where there is none.
+
+    >>> half_precision(np.array([0.5, 1.0078125, -3.25, 7.0])), half_precision(np.array([0.5, 0.1, 0.2, 0.3]))
+    ('bfloat16', None)
+    """
+    single = scores.astype(np.float32)
+    # Whole numbers and quarters are exact in every type: they tell nothing.
+    if len(scores) < 4 or (single * 4 == np.round(single * 4)).all():
+        return None
+    if (single.view(np.uint32) & 0xFFFF == 0).all():
+        return "bfloat16"
+    with np.errstate(over="ignore"):
+        return "float16" if (single.astype(np.float16).astype(np.float32) == single).all() else None
+
+
+def _half_cause(kind: str, evidence: str, residual: float) -> Finding:
+    detail = f"all scores are {kind} numbers, {evidence}: the head, or the whole model, was computed in half precision"
+    return _name_cause("half precision", detail, residual)
+
+
+def _misreading_cause(model: Classifier, rows: pd.DataFrame, tokenizers: Tokenizers) -> Finding | None:
+    """The first misreading of `rows` that turns one run into the other; None where the model gives neither run.
+
+    `rows`: texts with score_a and score_b, those that differ most first. `tokenizers`: further ones that may have been
+    used.
+    """
+    prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
+    ids = model.places(prepared, np.arange(len(rows)))[0]
+    scores = _score_ids(model, ids)
+    scale = max(float(scores.std()), 1e-12)
+    tolerance = HALF if any(half_precision(run) for run in _scores(rows)) else EXACT
+    # The tolerance for half precision may hold for both runs: the nearer one reads the texts as they are.
+    right, wrong = sorted(_scores(rows), key=lambda run: float(np.abs(scores - run).max()))
+    if np.abs(scores - right).max() > tolerance * scale:
+        return None
+    gaps = np.abs(scores - wrong) / scale
+    # A misreading that leaves most of the difference explains nothing, however small the difference is.
+    tolerance = min(tolerance, float(gaps.max()) / 2)
+    for name, detail, misread in _misreadings(model, rows, ids, gaps > tolerance, tokenizers):
+        if all(map(len, misread)) and not all(map(np.array_equal, misread, ids)):
+            residual = float(np.abs(_score_ids(model, misread) - wrong).max() / scale)
+            if residual <= tolerance:
+                return _name_cause(name, detail, residual)
+    kind = half_precision(wrong)
+    if kind is not None and gaps.max() <= HALF:
+        evidence = f"at most {gaps.max():.2g} standard deviations from those of the same tokens in float32"
+        return _half_cause(kind, evidence, float(gaps.max()))
+    return None
+
+
+def _score_ids(model: Classifier, ids: Ids) -> Floats:
+    """Scores of token ids, read where the number of tokens tells."""
+    from rmlab.inference.forward import hidden
+
+    ids = [np.asarray(text_ids, np.int32) for text_ids in ids]
+    spots = [{"last": [len(text) - 1], "first": [0], "mean": range(len(text))} for text in ids]
+    reads = [np.concatenate([text_spots[look] for look in model.looks]).astype(np.intp) for text_spots in spots]
+    batches = hidden(model.backbone, ids, reads, groups=[0] * len(ids))
+    return fill(((batch.texts, model.read_head(batch)) for batch in batches), len(ids))
+
+
+def _misreadings(
+    model: Classifier, rows: pd.DataFrame, ids: Ids, is_different: np.ndarray, tokenizers: Tokenizers
+) -> Iterator[tuple[str, str, Ids]]:
+    """Cause, detail and token ids of each wrong way to read the texts, the simplest first."""
+    from rmlab.inference.template import FORMATS, encode
+    from rmlab.toy.models import CHAT_TEMPLATES
+
+    tokenizer = model.tokenizer
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if bos is not None:
+        yield "double bos", f"{tokenizer.bos_token} stands twice before every text", [np.r_[bos, text] for text in ids]
+        without = [text[int(text[0] == bos) :] for text in ids]
+        yield "missing bos", f"{tokenizer.bos_token} is not written before the texts", without
+    if eos is not None:
+        without = [text[: len(text) - int(text[-1] == eos)] for text in ids]
+        pads = ", or is not read, being the pad token" if eos == tokenizer.pad_token_id else ""
+        yield "eos", f"{tokenizer.eos_token} is missing at the end{pads}", without
+        yield "eos", f"{tokenizer.eos_token} is added at the end", [np.r_[text, eos] for text in ids]
+    lengths = np.array([len(text) for text in ids])
+    for window in (2**n for n in range(16, 4, -1)):
+        if lengths[~is_different].max(initial=0) <= window < lengths[is_different].min():
+            detail = f"texts longer than {window} tokens are cut at the"
+            yield "truncation", f"{detail} end", [text[:window] for text in ids]
+            yield "truncation", f"{detail} beginning", [text[-window:] for text in ids]
+            behind_first = [np.r_[text[:1], text[1:][1 - window :]] for text in ids]
+            yield "truncation", f"{detail} beginning, behind the first token", behind_first
+    trials = [
+        ("template", "the texts are written without a template", tokenizer, FORMATS["raw"]),
+        ("template", "the texts are written in ChatML", tokenizer, CHAT_TEMPLATES["chatml"]),
+    ]
+    trials += [("tokenizer", f"that of {t.name_or_path}", t, tokenizer.chat_template) for t in tokenizers]
+    for name, detail, trial_tokenizer, template in trials:
+        options = model.encode_options | {"template": template}
+        try:
+            texts = encode(trial_tokenizer, rows["prompt"].tolist(), rows["response"].tolist(), **options)
+        except DataError:  # these texts cannot be written so
+            continue
+        yield name, detail, texts.ids
