@@ -5,7 +5,7 @@ import re
 import pandas as pd
 
 from rmlab.judges.modes import AnswerJudge, PairJudge
-from rmlab.judges.questions import Answer, load_template
+from rmlab.judges.questions import Answer, Sampling, load_template
 
 _SHOWN = re.compile(r"<answer_a>\n(.*)\n</answer_a>\n\n<answer_b>\n(.*)\n</answer_b>", re.DOTALL)
 _RATED = re.compile(r"(?:<answer>|Reply of the assistant:\n---)\n(.*)\n(?:</answer>|---)", re.DOTALL)
@@ -15,13 +15,10 @@ _OTHER = re.compile(r"Reply of assistant A:\n---\n(.*)\n---\n\nReply of assistan
 class Respondent:
     """Answers by a rule: `answer(question)` gives a text, an Answer, or None for a failure."""
 
-    title, longest = "fake", 10
+    title, sampling = "fake", Sampling(0.0, 10)
 
     def __init__(self, answer, fingerprint="fake"):
         self.answer, self.fingerprint, self.asked = answer, fingerprint, []
-
-    def check_budget(self, questions):
-        pass
 
     def respond(self, questions):
         for question in questions:
@@ -60,15 +57,7 @@ def longer(first, second, _=None):
 def responses(n=20, answers=1):
     """`n` prompts whose right answers are longer, with `answers` of either label."""
     rows = [
-        (
-            "fake",
-            "chat",
-            str(i),
-            label,
-            slot,
-            f"question {i}",
-            f"{label} {slot} to {i} " + "x" * (9 * (label == "chosen")),
-        )
+        ("fake", "chat", str(i), label, slot, f"question {i}", f"{label} {slot} to {i} {'x' * 9 * (label == 'chosen')}")
         for i in range(n)
         for label in ("chosen", "rejected")
         for slot in range(answers)

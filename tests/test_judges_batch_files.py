@@ -10,19 +10,24 @@ import rmlab
 from rmlab.judges import read_results, write_requests
 from rmlab.tables import DataError
 
+COUNTS = ["read", "known", "failed", "strange", "missing"]
+
 
 def batch_judge(**options):
     return rmlab.judge("m", "http://127.0.0.1:9/v1", name="batch", retries=0, **options)
 
 
+def result(line, body, error=None):
+    """A line that a batch endpoint writes for a line of requests, with an id of its own."""
+    response = body and {"status_code": 400 if error else 200, "request_id": "r", "body": body}
+    return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": error}
+
+
 def results(lines, answer):
-    """What a batch endpoint writes: another order, and an id of its own."""
-    outcomes = []
-    for number, line in enumerate(lines):
-        text = line["body"]["messages"][-1]["content"]
-        sides = [text.split(f"<answer_{side}>\n")[1].split(f"\n</answer_{side}>")[0] for side in "ab"]
-        response = {"status_code": 200, "request_id": "r", "body": completion(answer(*sides))}
-        outcomes.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": response, "error": None})
+    """What a batch endpoint writes: another order."""
+    texts = [line["body"]["messages"][-1]["content"] for line in lines]
+    sides = [[text.split(f"<answer_{s}>\n")[1].split(f"\n</answer_{s}>")[0] for s in "ab"] for text in texts]
+    outcomes = [result(line, completion(answer(*pair))) for line, pair in zip(lines, sides, strict=True)]
     random.Random(0).shuffle(outcomes)
     return outcomes
 
@@ -37,7 +42,7 @@ def read_lines(path):
 
 
 def test_there_and_back(tmp_path):
-    table, judge, store = responses(6), batch_judge(), tmp_path / "store"
+    table, judge, store, out = responses(6), batch_judge(), tmp_path / "store", tmp_path / "out.jsonl"
     (file,) = write_requests(judge, table, tmp_path / "requests.jsonl")
     lines = read_lines(file)
     assert len({line["custom_id"] for line in lines}) == len(lines) == 12
@@ -45,8 +50,8 @@ def test_there_and_back(tmp_path):
     outcomes = results(lines, longer)
     outcomes[0] |= {"response": None, "error": {"code": "server_error"}}
     stranger = outcomes[1] | {"custom_id": "another run"}
-    counts = read_results(judge, table, write(tmp_path / "out.jsonl", [*outcomes, stranger]), store=store).iloc[0]
-    assert counts[["read", "known", "failed", "strange", "missing"]].tolist() == [11, 0, 1, 1, 1]
+    counts = read_results(judge, table, write(out, [*outcomes, stranger]), store=store).iloc[0]
+    assert counts[COUNTS].tolist() == [11, 0, 1, 1, 1]
     (file,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=store)
     unanswered = read_lines(file)
     assert [line["custom_id"] for line in unanswered] == [outcomes[0]["custom_id"]]
@@ -54,73 +59,57 @@ def test_there_and_back(tmp_path):
     assert counts[["read", "missing"]].tolist() == [1, 0]
     pairs = rmlab.prefer(table, judge, store=store, progress=False)
     assert set(pairs["verdict"]) == {"win"}, "there is no server, so nothing was asked"
-    counts = read_results(judge, table, tmp_path / "out.jsonl", store=store).iloc[0]
-    assert counts[["read", "known"]].tolist() == [0, 11]
+    assert read_results(judge, table, out, store=store).iloc[0][["read", "known"]].tolist() == [0, 11]
     with pytest.raises(DataError, match="every question"):
         write_requests(judge, table, tmp_path / "none.jsonl", store=store)
 
 
-def vllm_line(line, text):
-    """A line of `vllm run-batch`: every field of its classes, the empty ones as null, and Unicode as it is."""
+def vllm_body(text):
+    """A reply of `vllm run-batch`: every field of its classes, the empty ones as null."""
     message = dict.fromkeys(["refusal", "annotations", "audio", "function_call", "reasoning"])
     message |= {"role": "assistant", "content": text, "tool_calls": []}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
     body = dict.fromkeys(["service_tier", "system_fingerprint", "prompt_logprobs", "prompt_token_ids"])
-    body |= {"id": "chatcmpl-1", "object": "chat.completion", "created": 1_790_000_000, "model": "m"}
-    body |= {"choices": [choice | {"token_ids": None}], "kv_transfer_params": None}
-    body |= {"usage": {"prompt_tokens": 7, "total_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": None}}
-    response = {"status_code": 200, "request_id": "vllm-batch-1", "body": body}
-    return {"id": "vllm-1", "custom_id": line["custom_id"], "response": response, "error": None}
+    body |= {"id": "chatcmpl-1", "object": "chat.completion", "model": "m", "choices": [choice]}
+    return body | {"usage": {"prompt_tokens": 7, "total_tokens": 10, "prompt_tokens_details": None}}
 
 
-def openai_failure(line):
-    """A request that OpenAI refused: the error is the body, and `error` is null."""
-    error = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
-    response = {"status_code": 400, "request_id": "r", "body": {"error": error}}
-    return {"id": "batch_req_1", "custom_id": line["custom_id"], "response": response, "error": None}
+REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
 
 
-def openai_expired(line):
-    error = {"code": "batch_expired", "message": "This request could not be executed before the window expired."}
-    return {"id": "batch_req_2", "custom_id": line["custom_id"], "response": None, "error": error}
-
-
-def vllm_failure(line):
-    """A request that vLLM refused: no body, and the whole error beside it."""
-    error = {"error": {"message": "maximum context length is 64 tokens", "type": "BadRequestError", "code": 400}}
-    response = {"status_code": 400, "request_id": "vllm-batch-2", "body": None}
-    return {"id": "vllm-2", "custom_id": line["custom_id"], "response": response, "error": error}
-
-
-@pytest.mark.parametrize("failure", [openai_failure, openai_expired, vllm_failure])
-def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, failure):
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        pytest.param({"error": REFUSED}, None, id="OpenAI refused it"),
+        pytest.param(None, {"code": "batch_expired", "message": "not executed in time"}, id="OpenAI's batch expired"),
+        pytest.param(None, {"error": {"message": "maximum context length", "code": 400}}, id="vLLM refused it"),
+    ],
+)
+def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, body, error):
     table, judge, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
     lines = read_lines(write_requests(judge, table, tmp_path / "requests.jsonl")[0])
     # A line separator in an answer ends no line of the file.
-    outcomes = [vllm_line(lines[0], "Well\u2028\x85\x0c\n[[A>B]]"), *map(failure, lines[1:])]
+    answered = result(lines[0], vllm_body("Well\u2028\x85\x0c\n[[A>B]]"))
+    outcomes = [answered, *(result(line, body, error) for line in lines[1:])]
     out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in outcomes).encode())
-    counts = read_results(judge, table, out, store=store).iloc[0]
-    assert counts[["read", "known", "failed", "strange", "missing"]].tolist() == [1, 0, 3, 0, 3]
+    assert read_results(judge, table, out, store=store).iloc[0][COUNTS].tolist() == [1, 0, 3, 0, 3]
     unanswered = read_lines(write_requests(judge, table, tmp_path / "rest.jsonl", store=store)[0])
     assert [line["custom_id"] for line in unanswered] == [line["custom_id"] for line in lines[1:]]
-    read_results(judge, table, write(out, [vllm_line(line, "[[B>A]]") for line in lines[1:]]), store=store)
+    read_results(judge, table, write(out, [result(line, vllm_body("[[B>A]]")) for line in lines[1:]]), store=store)
     pairs = rmlab.prefer(table, judge, store=store, progress=False)
     assert sorted(pairs["verdict"]) == ["flip", "win"]
 
 
-def test_many_lines_are_several_files(tmp_path):
+def test_many_lines_are_several_files_and_ties_go_beside_the_others(tmp_path):
     paths = write_requests(batch_judge(), responses(6), tmp_path / "r.jsonl", most=5)
     assert [path.name for path in paths] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
     assert [len(path.read_text().splitlines()) for path in paths] == [5, 5, 2]
-
-
-def test_lists_and_ties_go_into_one_file(tmp_path):
     table = responses(2, answers=2).assign(subset="Ties")
-    (file,) = write_requests(batch_judge(mode="ranking"), table, tmp_path / "r.jsonl")
+    (file,) = write_requests(batch_judge(mode="ranking"), table, tmp_path / "ties.jsonl")
     assert len(file.read_text().splitlines()) == 8, "Ties are rated, one answer a line"
 
 
-@pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', '{"custom_id": {"a": 1}}', "[]", "7"])
+@pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', "[]", "7"])
 def test_lines_that_are_no_results_are_named(tmp_path, line):
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\n")

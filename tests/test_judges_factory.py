@@ -114,12 +114,11 @@ def test_the_fingerprint_knows_model_address_and_sampling():
         ({"template": "rating"}, "answer_a"),
         ({"convention": "reward-bench-3"}, "'reward-bench-2'"),
         ({"convention": "reward-bench", "mode": "rating"}, "mode='pairwise'"),
-        ({"convention": "reward-bench", "samples": 3}, "samples=1"),
+        ({"convention": "reward-bench", "samples": 3}, "samples=3"),
         ({"mode": "logprob", "samples": 2}, "samples=2"),
         ({"temperature": -1}, "temperature=-1"),
         ({"answer_tokens": 0}, "answer_tokens=0"),
         ({"url": None}, "model='m'"),
-        ({"url": None, "max_requests": 3}, "max_requests"),
     ],
 )
 def test_what_is_refused(options, named):

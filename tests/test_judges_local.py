@@ -9,6 +9,7 @@ from judge_fakes import responses
 import rmlab
 from rmlab import toy
 from rmlab.judges.questions import Question, Template
+from rmlab.scorers import Text
 from rmlab.tables import DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,7 +30,7 @@ def questions(n):
 
 
 def question(text, number=0):
-    return Question(number, (0,), 0, Template("plain", "", "{prompt}"), text, ("",), base_seed=number)
+    return Question(number, (0,), 0, Template("plain", "", "{prompt}"), Text(text, ("",)), base_seed=number)
 
 
 def answers(respondent, questions):
@@ -66,7 +67,7 @@ def next_token_logits(respondent, question):
 def test_drawn_tokens_have_the_probabilities_of_the_model(folder):
     respondent = local_judge(folder, answer_tokens=1, temperature=0.8, batch=64).respondent
     question = questions(2)[1]
-    texts = [answer.text for _, answer in respondent.respond(replace(question, base_seed=i) for i in range(1500))]
+    texts = [answer.text for _, answer in respondent.respond([replace(question, base_seed=i) for i in range(1500)])]
     p = (next_token_logits(respondent, question) / 0.8).softmax(-1)
     words = [respondent.tokenizer.decode([i], skip_special_tokens=True) for i in range(len(p))]
     likely = words[int(p.argmax())]

@@ -8,8 +8,9 @@ import pytest
 from judge_fakes import Respondent, both, longer, pair_judge, responses
 
 import rmlab
-from rmlab.judges.modes import AnswerJudge, ListJudge, PairJudge
+from rmlab.judges.modes import AnswerJudge, ListJudge
 from rmlab.judges.questions import Answer, load_template, shuffled_order
+from rmlab.scorers import Text
 from rmlab.tables import DataError
 
 
@@ -17,38 +18,36 @@ def prefer(judge, n=20, **options):
     return rmlab.prefer(responses(n), judge, progress=False, **options)
 
 
-def test_a_judge_that_always_says_a_flips_and_one_that_reads_wins():
-    pairs = prefer(pair_judge(lambda *_: "[[A>B]]"))
-    assert set(pairs["outcome"]) == {"tie"}
-    assert set(pairs["verdict"]) == {"flip"}
-    assert ((pairs["vote_first"] - pairs["vote_second"]) / 2).mean() == 1.0
+def score(judge, table, **options):
+    return rmlab.score(table, judge, progress=False, **options)
+
+
+CUT = Answer("I lean to [[A]] because of the long list of things", "length")
+BOTH_ORDERS = [
+    ("[[A]]", "[[B]]", "win", "win"),
+    ("[[B]]", "[[A]]", "loss", "loss"),
+    ("[[A]]", "[[A]]", "flip", "tie"),
+    ("[[A>>B]]", "[[A>B]]", "flip", "tie"),
+    ("[[A=B]]", "[[A=B]]", "tie", "tie"),
+    ("[[A]]", "[[A=B]]", "win", "win"),
+    ("[[A=B]]", "[[A]]", "loss", "loss"),
+    ("[[A]]", "what?", "unparsable", None),
+    ("what?", "[[A]]", "unparsable", None),
+    (None, "[[A]]", "failed", None),
+    ("[[A]]", None, "failed", None),
+    (None, "what?", "failed", None),
+    (CUT, "[[B]]", "unparsable", None),
+    (Answer("So:\n[[A]]", "length"), "hm [[A]]</think>[[B]]", "win", "win"),
+]
+
+
+@pytest.mark.parametrize(("forward", "backward", "verdict", "outcome"), BOTH_ORDERS)
+def test_both_orders_together(forward, backward, verdict, outcome):
+    judge = pair_judge(lambda first, *_: forward if first.startswith("chosen") else backward)
+    pairs = prefer(judge, 1, allow_missing=True)
+    assert pairs["verdict"].tolist() == [verdict]
+    assert pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None).tolist() == [outcome]
     assert pairs["margin"].isna().all()
-    assert set(prefer(pair_judge(longer))["verdict"]) == {"win"}
-
-
-BOTH_ORDERS = """
-[[A]]    [[B]]    win         win
-[[B]]    [[A]]    loss        loss
-[[A]]    [[A]]    flip        tie
-[[A>>B]] [[A>B]]  flip        tie
-[[A=B]]  [[A=B]]  tie         tie
-[[A]]    [[A=B]]  win         win
-[[A=B]]  [[A]]    loss        loss
-[[A]]    what?    unparsable  None
-what?    [[A]]    unparsable  None
-None     [[A]]    failed      None
-[[A]]    None     failed      None
-None     what?    failed      None
-"""
-
-
-def test_both_orders_together():
-    for row in BOTH_ORDERS.split("\n")[1:-1]:
-        forward, backward, verdict, outcome = (None if word == "None" else word for word in row.split())
-        judge = pair_judge(lambda first, *_: forward if first.startswith("chosen") else backward)  # noqa: B023
-        pairs = prefer(judge, 1, allow_missing=True)
-        assert pairs["verdict"].tolist() == [verdict], row
-        assert pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None).tolist() == [outcome], row
 
 
 def test_missing_answers_are_counted_apart_and_refused_unless_allowed():
@@ -72,63 +71,53 @@ def test_most_votes_count():
     assert pairs["verdict"].tolist() == ["win"]
 
 
-def test_reasoning_and_cut_answers():
-    cut = Answer("I lean to [[A]] because of the long list of things", "length")
-    assert prefer(pair_judge(lambda *_: cut), 2, allow_missing=True)["verdict"].tolist() == ["unparsable"] * 2
-    assert set(prefer(pair_judge(lambda *_: Answer("So:\n[[A]]", "length")), 2)["verdict"]) == {"flip"}
-    assert set(prefer(pair_judge(lambda *_: "hm [[B]]</think>[[A]]"), 2)["verdict"]) == {"flip"}
-
-
 def odds(a, b):
     return Answer("A", "length", top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0})
 
 
+def letter_judge(choose, **options):
+    return pair_judge(choose, template="letter", letters=True, **options)
+
+
 def test_log_odds_of_the_letters():
-    options = {"template": "letter", "letters": True}
     chosen_first, rejected_first = odds(0.4, 0.1), odds(0.1, 0.3)
-    judge = pair_judge(lambda first, *_: chosen_first if first.startswith("chosen") else rejected_first, **options)
-    pairs = prefer(judge, 3)
+    pairs = prefer(letter_judge(lambda first, *_: chosen_first if first.startswith("chosen") else rejected_first), 3)
     # P(chosen) is 0.8 / 0.9 where it is shown first, 0.3 / 0.5 where it is shown second.
     mean = (8 / 9 + 3 / 5) / 2
     assert pairs["margin"].tolist() == [pytest.approx(np.log(mean / (1 - mean)))] * 3
     assert pairs["outcome"].tolist() == pairs["verdict"].tolist() == ["win"] * 3
-    pairs = prefer(pair_judge(lambda *_: chosen_first, **options), 3)
+    pairs = prefer(letter_judge(lambda *_: chosen_first), 3)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
 
 
 def test_a_letter_that_the_server_does_not_name_is_the_least_likely_at_most():
-    only = pair_judge(
-        lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), template="letter", letters=True, one_order=True
-    )
+    only = letter_judge(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True)
     assert np.abs(prefer(only, 1)["margin"].iloc[0]) == pytest.approx(2.9)
-    none = pair_judge(lambda *_: Answer("x", top={"x": -0.1}), template="letter", letters=True)
-    assert prefer(none, 1, allow_missing=True)["verdict"].tolist() == ["unparsable"]
+    silent = letter_judge(lambda *_: Answer("x", top={"x": -0.1}))
+    assert prefer(silent, 1, allow_missing=True)["verdict"].tolist() == ["unparsable"]
 
 
 def test_both_orders_are_asked_and_equal_questions_once():
     judge = pair_judge(longer)
-    prefer(judge, 5)
+    table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
+    assert len(rmlab.prefer(table, judge, progress=False)) == 10
     shown = [tuple(side.split()[0] for side in both(question)) for question in judge.respondent.asked]
     assert sorted(shown) == [("chosen", "rejected")] * 5 + [("rejected", "chosen")] * 5
-    table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
-    again = pair_judge(longer)
-    assert len(rmlab.prefer(table, again, progress=False)) == 10
-    assert len(again.respondent.asked) == 10
 
 
 def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
-    judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two")
-    pairs = prefer(judge, 400)
-    assert len(judge.respondent.asked) == 400
-    assert 160 < (pairs["outcome"] == "win").sum() < 240
-    swapped = responses(400).assign(
-        label=lambda frame: frame["label"].map({"chosen": "rejected", "rejected": "chosen"})
-    )
-    other = rmlab.prefer(swapped, pair_judge(lambda *_: "[[A]]", one_order=True, template="two"), progress=False)
-    assert ((pairs["outcome"] == "win").to_numpy() == (other["outcome"] == "loss").to_numpy()).all()
-    reseeded = prefer(pair_judge(lambda *_: "[[A]]", one_order=True, template="two", seed=1), 400)
-    assert (reseeded["outcome"] != pairs["outcome"]).any()
+    def outcomes(table=None, **options):
+        judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two", **options)
+        pairs = rmlab.prefer(responses(400) if table is None else table, judge, progress=False)
+        assert len(judge.respondent.asked) == 400
+        return (pairs["outcome"] == "win").to_numpy()
+
+    is_win = outcomes()
+    assert 160 < is_win.sum() < 240
+    exchanged = {"chosen": "rejected", "rejected": "chosen"}
+    assert (outcomes(responses(400).assign(label=lambda frame: frame["label"].map(exchanged))) != is_win).all()
+    assert (outcomes(seed=1) != is_win).any()
 
 
 def four(n):
@@ -149,32 +138,27 @@ def four(n):
     return pd.DataFrame(rows, columns=columns)
 
 
-def rate(question):
-    return "[[9]]" if "chosen" in question.messages[-1]["content"] else "[[2]]"
-
-
 def choose(question):
     """The letter of the right answer; a rating where the question wants one."""
     text = question.messages[-1]["content"]
     if "<answer>" in text:
-        return rate(question)
+        return "[[9]]" if "chosen" in text else "[[2]]"
     place = next(letter for letter in "abcd" if f"<answer_{letter}>\nchosen" in text)
     return f"[[{place.upper()}]]"
 
 
-def lister(answer, **options):
+def lister(answer, published=False, **options):
+    """A judge of lists; Ties are rated."""
     respondent = Respondent(answer)
-    ties = AnswerJudge(
-        "judge", respondent, load_template("rating-ties", "answer"), published=options.get("published", False)
-    )
-    return ListJudge("judge", respondent, load_template("ranking", "list"), apart={"Ties": ties}, **options)
+    ties = AnswerJudge("judge", respondent, load_template("rating-ties", "answer"), published=published)
+    ranking = load_template("ranking", "list")
+    return ListJudge("judge", respondent, ranking, apart={"Ties": ties}, published=published, **options)
 
 
 def test_best_of_four_and_ties_by_ratings():
     judge = lister(choose)
-    scores = rmlab.score(four(8), judge, progress=False)
-    row = rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])
-    assert row["credit"].tolist() == [1.0] * 8
+    scores = score(judge, four(8))
+    assert rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [1.0] * 8
     ties = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
     assert ties["accuracy_tied"].tolist() == ties["accuracy_ref"].tolist() == [1.0]
     assert set(scores["verdict"]) == {"ranked", "rated"}
@@ -184,8 +168,8 @@ def test_best_of_four_and_ties_by_ratings():
 
 
 def test_a_fixed_letter_earns_a_quarter():
-    always_a = lambda question: "[[A]]" if "<answer_a>" in question.messages[-1]["content"] else "[[5]]"  # noqa: E731
-    scores = rmlab.score(four(400), lister(always_a), progress=False)
+    always_a = lister(lambda question: "[[A]]" if "<answer_a>" in question.messages[-1]["content"] else "[[5]]")
+    scores = score(always_a, four(400))
     credit = rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"]
     assert 0.18 < credit.mean() < 0.32
 
@@ -194,7 +178,7 @@ def test_votes_share_and_doubles_get_the_same():
     answers = iter(["[[A]]", "[[A]]", "nothing"])
     table = four(1).query("domain == 'Focus'").assign(response=["same", "same", "other", "more"])
     judge = lister(lambda _: next(answers), samples=3)
-    scores = rmlab.score(table, judge, progress=False)
+    scores = score(judge, table)
     texts = (question.messages[-1]["content"] for question in judge.respondent.asked)
     first_answers = [text.split("<answer_a>\n")[1].split("\n")[0] for text in texts][:2]
     assert scores["score"].tolist() == [first_answers.count(text) / 2 for text in ("same", "same", "other", "more")]
@@ -202,52 +186,45 @@ def test_votes_share_and_doubles_get_the_same():
 
 def test_the_order_of_a_list_depends_on_its_texts_alone():
     texts = ("a", "b", "c", "d")
-    (first,) = shuffled_order("p", texts, 0, 0)
-    (other,) = shuffled_order("p", texts[::-1], 0, 0)
-    assert [texts[i] for i in first] == [texts[::-1][i] for i in other]
-    firsts = [shuffled_order(f"p{i}", texts, 0, 0)[0][0] for i in range(400)]
+    first, exchanged = shuffled_order(Text("p", texts), 0, 0), shuffled_order(Text("p", texts[::-1]), 0, 0)
+    assert [texts[i] for i in first] == [texts[::-1][i] for i in exchanged]
+    firsts = [shuffled_order(Text(f"p{i}", texts), 0, 0)[0] for i in range(400)]
     assert min(np.bincount(firsts)) > 70
 
 
 def test_ratings_and_their_mean():
-    replies = ["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"]
-    answers = itertools.cycle(replies)
+    answers = itertools.cycle(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
     judge = AnswerJudge("judge", Respondent(lambda _: next(answers)), load_template("rating", "answer"), samples=2)
     table = responses(3).query("label == 'chosen'")
-    scores = rmlab.score(table, judge, allow_missing=True, progress=False)
+    scores = score(judge, table, allow_missing=True)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
     assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
     with pytest.raises(DataError, match=r"3 items .* 1 no verdict"):
-        rmlab.score(table, judge, progress=False)
+        score(judge, table)
 
 
 def test_what_cannot_be_read_counts_as_the_runners_count_it():
-    judge = pair_judge(lambda *_: "no idea", one_order=True, published=True, template="two")
-    pairs = prefer(judge, 10)
+    options = {"one_order": True, "published": True, "template": "two"}
+    pairs = prefer(pair_judge(lambda *_: "no idea", **options), 10)
     assert set(pairs["verdict"]) == {"unparsable"}
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
-    scores = rmlab.score(four(5), lister(lambda _: "no idea", published=True), progress=False)
-    focus = scores[scores["domain"] == "Focus"]
-    assert rmlab.metrics.best_of(focus)["credit"].tolist() == [0.25] * 5
+    scores = score(lister(lambda _: "no idea", published=True), four(5))
+    assert rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [0.25] * 5
     assert set(scores[scores["domain"] == "Ties"]["score"]) == {-1.0}
-    failed = pair_judge(lambda *_: None, one_order=True, published=True, template="two")
-    assert prefer(failed, 2, allow_missing=True)["outcome"].isna().all(), "no answer is asked for again, not counted"
+    failed = prefer(pair_judge(lambda *_: None, **options), 2, allow_missing=True)
+    assert failed["outcome"].isna().all(), "no answer is asked for again, not counted"
 
 
 def test_judges_are_scorers():
-    pair, rater = pair_judge(longer), AnswerJudge("r", Respondent(rate), load_template("rating", "answer"))
+    pair, rater = pair_judge(longer), AnswerJudge("r", Respondent(choose), load_template("rating", "answer"))
     assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
     assert rater(["q"], ["chosen"]).tolist() == [9.0]
     with pytest.raises(TypeError, match=r"use rmlab\.prefer"):
         rmlab.score(responses(1), pair)
     with pytest.raises(TypeError, match=r"use rmlab\.score"):
         rmlab.prefer(responses(1), rater)
-    assert isinstance(pair, PairJudge)
-
-
-def test_too_many_answers_for_letters():
     with pytest.raises(DataError, match=r"28 .*26"):
-        rmlab.score(responses(1, answers=14).assign(domain="Focus"), lister(choose), progress=False)
+        score(lister(choose), responses(1, answers=14).assign(domain="Focus"))
 
 
 def test_other_words_other_samples_other_fingerprints():

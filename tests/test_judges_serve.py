@@ -74,9 +74,10 @@ def test_the_server_and_this_process_write_the_same(served):
     here = rmlab.judge(folder, answer_tokens=6, device="cpu", dtype="float32").respondent
     there = rmlab.judge(str(folder), url, answer_tokens=6).respondent
     from rmlab.judges.questions import Question, Template
+    from rmlab.scorers import Text
 
     words = Template("plain", "", "{prompt}")
-    asked = [Question(i, (0,), 0, words, text, ("",)) for i, text in enumerate(toy.models.TEXTS[:4])]
+    asked = [Question(i, (0,), 0, words, Text(text, ("",))) for i, text in enumerate(toy.models.TEXTS[:4])]
     texts = [
         {question.item: answer.text for question, answer in respondent.respond(asked)} for respondent in (here, there)
     ]

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.checks.findings import Finding, check_position, check_rate
-from rmlab.judges.asking import ask, estimate, list_questions
+from rmlab.judges.chat import estimate, list_questions
 from rmlab.judges.modes import Judge
-from rmlab.judges.questions import Answer, Question
+from rmlab.judges.questions import Question
 from rmlab.tables import PROMPT
 
 Floats = NDArray[np.float64]
@@ -30,47 +30,34 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
 def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
     """The rows of a judge's table. The questions about some `sample` answers are asked; nothing is stored."""
     runs = list_questions(judge, judge_sample(responses, sample))
-    replies = [_ask(run_judge, questions) for run_judge, questions in runs]
-    answers = [answer for run_answers, _, _ in replies for answer in run_answers]
-    failures = sum((run_failures for _, _, run_failures in replies), Counter[str]())
-    n_asked = len(answers) + failures.total()
+    replies = [run_judge.ask(questions, store=None, progress=False) for run_judge, questions in runs]
+    counts, models, failures = (sum(part, Counter[str]()) for part in zip(*(part[2:] for part in replies), strict=True))
+    n_answers, n_failed = counts["asked"], counts["failed"]
     detail = "questions were not answered" + "".join(f": {reason}" for reason, _ in failures.most_common(1))
     remedy = "look at the server's log; lower concurrency= or raise timeout= where it is busy"
-    yield check_rate("answers", failures.total(), n_asked, detail, remedy, warn=0, fail=0.5)
-    if not answers:
+    yield check_rate("answers", n_failed, n_answers + n_failed, detail, remedy, warn=0, fail=0.5)
+    if not n_answers:
         return
-    yield _check_model(judge.respondent.title, {answer.model for answer in answers} - {""})
-    values = np.concatenate([run_values for _, run_values, _ in replies])
+    yield _check_model(judge.respondent.title, {*models})
+    values = np.concatenate([part.values for part in replies])
     remedy = "read some answers in the store; raise answer_tokens=, or give a template= that this model follows"
     n_silent = int(np.isnan(values).sum())
     detail = f"questions ({n_silent / len(values):.0%}) got no verdict that can be read"
     yield check_rate("verdict", n_silent, len(values), detail, remedy, warn=0.02, fail=0.5)
-    longest = judge.respondent.longest
-    n_cut = sum(answer.finish == "length" for answer in answers) if longest > 1 else 0  # of a letter only one is read
+    longest = judge.respondent.sampling.answer_tokens
+    n_cut = counts["cut"] if longest > 1 else 0  # of a letter only one is read
     remedy = "raise answer_tokens=: reasoning comes before the verdict"
     detail = f"answers were cut at {longest} tokens"
-    yield check_rate("length", n_cut, len(answers), detail, remedy, warn=0.02, fail=np.inf)
+    yield check_rate("length", n_cut, n_answers, detail, remedy, warn=0.02, fail=np.inf)
     if judge.takes == "pair":
         yield from _check_position(runs[0][1], values)
     cost = estimate(judge, responses).iloc[0]
-    counts = [answer.answer_tokens for answer in answers if answer.answer_tokens is not None]
-    written = f"{np.mean(counts) * cost['to_ask']:,.0f}" if counts else f"at most {cost['answer_tokens']:,}"
+    n_written = counts["answer_tokens"] * cost["to_ask"] / n_answers
+    written = f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
     detail = (
         f"{cost['to_ask']:,} questions in all, about {cost['prompt_tokens']:,} tokens to read and {written} to write"
     )
     yield Finding("cost", "pass", detail)
-
-
-def _ask(judge: Judge, questions: list[Question]) -> tuple[list[Answer], Floats, Counter[str]]:
-    """Answers, the value of each question (NaN without one), and the reasons of failures."""
-    answers: list[Answer] = []
-
-    def read(answer: Answer, question: Question) -> float | None:
-        answers.append(answer)
-        return judge.read_answer(answer, question)
-
-    replies = ask(judge.name, judge.respondent, questions, read, store=None, progress=False)
-    return answers, replies.values_of(questions), Counter(replies.failures.values())
 
 
 def _check_model(asked: str, names: set[str]) -> Finding:

@@ -156,7 +156,7 @@ _NEEDS = {
     "pairwise": ("form",),
     "store": ("results",),
     "texts": ("path", "include_texts"),
-    "url": ("key", "kind", "local_weights", "tokenizer"),
+    "url": ("concurrency", "key", "kind", "local_weights", "max_requests", "max_tokens", "rate", "tokenizer"),
 }
 """An option, and those that cannot be without it, in commands that have both."""
 

@@ -1,11 +1,18 @@
-"""LLM judges: their questions, how their answers are read, and how far they can be trusted."""
+"""LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows how far it can be trusted."""
 
-from rmlab.judges.asking import estimate
-from rmlab.judges.chat import read_results, write_requests
-from rmlab.judges.factory import CONVENTIONS, judge
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rmlab.judges.chat import OPENAI, Chat, estimate, read_results, write_requests
+from rmlab.judges.local import Local
 from rmlab.judges.modes import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.probes import examine
-from rmlab.judges.questions import Template, load_template, shipped
+from rmlab.judges.questions import Sampling, Template, load_template, shipped
+from rmlab.metrics.ties import TIES
+from rmlab.tables import DataError, nearest
 
 __all__ = [
     "CONVENTIONS",
@@ -22,3 +29,182 @@ __all__ = [
     "shipped",
     "write_requests",
 ]
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """Mode, what a question shows, and its words; `one_order`: a comparison in one order only."""
+
+    mode: str
+    shows: str
+    template: str
+    ties_template: str = "rating-ties"
+    one_order: bool = False
+    published: bool = False
+
+
+_MODES = {
+    "pairwise": _Setup("pairwise", "pair", "five"),
+    "logprob": _Setup("logprob", "pair", "letter"),
+    "ranking": _Setup("ranking", "list", "ranking"),
+    "rating": _Setup("rating", "answer", "rating"),
+}
+
+CONVENTIONS = {
+    "reward-bench": _Setup("pairwise", "pair", "two", one_order=True, published=True),
+    "reward-bench-2": _Setup("ranking", "list", "ranking", "rating-ties-number", published=True),
+    "reward-bench-2-ratings": _Setup("rating", "answer", "rating-number", "rating-ties-number", published=True),
+}
+"""How the runners of RewardBench 1 and 2 ask generative models and read them, by name.
+
+Temperature 0, one answer to each question. "reward-bench": two letters without a draw, one order drawn by a coin;
+"reward-bench-2": the best of four, shuffled; "reward-bench-2-ratings": every answer rated. Ties are rated in both, by
+words that leave depth and detail out. Replies are read by the runners' own expressions: the first of [[A]], [[B]] ...
+that stands anywhere in the reply, and the integer from 1 to 10 at its end. Where nothing matches they count half a win
+(with `ties="half"`), a quarter among four answers, and a rating of -1.
+
+Two things are not the runners': the words of the questions are rmlab's (pass the published ones as `template=` and
+`ties_template=`), and the order of four answers is shuffled whole, where the runner swaps the right one with one other.
+scripts/run_generative.py and run_generative_v2.py of https://github.com/allenai/reward-bench.
+"""
+
+
+def judge(
+    model: str | Path,
+    url: str | None = None,
+    *,
+    mode: str | None = None,
+    template: str | Path | None = None,
+    ties_template: str | Path | None = None,
+    convention: str | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    temperature: float | None = None,
+    answer_tokens: int | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> PairJudge | AnswerJudge | ListJudge:
+    """Make a language model a judge, for `rmlab.prefer` ("pairwise", "logprob") or `rmlab.score` ("ranking", "rating").
+
+    Parameters
+    ----------
+    model : str or Path
+        The model's name at the server; without `url` a folder or a hub id, and the model runs here.
+    url : str, optional
+        An OpenAI-compatible server (OpenAI, vLLM, SGLang, llama.cpp, `transformers serve`), up to and with its `/v1`.
+    mode : {"pairwise", "logprob", "ranking", "rating"}, optional
+        "pairwise" asks for the better of two answers, in both orders, with five verdicts from A>>B to B>>A
+        (`template="three"`: A, B or a draw; "two": no draw). "logprob" reads the probability of the letter A or B,
+        where the server gives it. "ranking" asks for the best of all answers to a prompt. "rating" asks for 1 to 10 for
+        each answer.
+    template, ties_template : str or Path, optional
+        Words of the question: a template that comes with rmlab, or a text file with {prompt} and {answer_a},
+        {answer_b} (or {answers}, or {answer}). In the modes "ranking" and "rating" RewardBench 2's Ties are rated by
+        `ties_template`, which leaves depth and detail out.
+    convention : str, optional
+        One of `rmlab.judges.CONVENTIONS`, which fixes mode, samples, temperature and how replies are read.
+    samples : int
+        Answers to each question, of which the majority (ratings: the mean) counts.
+    seed : int
+        Seed of the order of answers and of the samples.
+    temperature : float, optional
+        Default 0, or 0.7 with several samples.
+    answer_tokens : int, optional
+        The most tokens of an answer. Default 1024; 1 in mode "logprob".
+    name : str, optional
+        Name in every table. Default the model's.
+    **options
+        For servers: `key`, the *name* of the environment variable that holds the key (at OpenAI itself OPENAI_API_KEY,
+        elsewhere none unless named; the key goes to that server and nowhere else); `version`, which tells answers in
+        the store apart where the model behind the name changed; `extra`, further fields of each request, where None
+        takes one out, as `{"temperature": None}` does for models that refuse it; `concurrency`, `rate` (requests per
+        second), `retries`, `timeout` and `outage` (seconds for which a server that is away is waited for), as of
+        `rmlab.servers.Client`; `max_requests` and `max_tokens`, the budget: a run that needs more is refused before its
+        first question (`rmlab.judges.estimate` says what it needs), and no run goes beyond it.
+        For models on this machine: `dtype`, `device`, `batch` (questions at once), `revision`, `trust_remote_code`.
+
+    Returns
+    -------
+    PairJudge, AnswerJudge or ListJudge
+
+    Raises
+    ------
+    DataError
+        For values that are not allowed.
+    ImportError
+        Where httpx and tenacity, or transformers, are not installed.
+    """
+    setup = _choose_setup(mode, convention)
+    letters = setup.mode == "logprob"
+    if (setup.published or letters) and samples != 1:
+        raise DataError(f"samples={samples!r}: leave it out; {convention or mode} asks each question once")
+    if setup.published and (mode not in (None, setup.mode) or temperature not in (None, 0)):
+        raise DataError(f"convention={convention!r} is mode={setup.mode!r} with temperature=0; leave these out")
+    if answer_tokens is None:
+        answer_tokens = 1 if letters else 1024
+    if temperature is None:
+        temperature = 0.0 if samples == 1 else 0.7
+    minimum = {"samples": (samples, 1), "answer_tokens": (answer_tokens, 1), "temperature": (temperature, 0)}
+    for argument, (value, least) in minimum.items():
+        if not value >= least:
+            raise DataError(f"{argument}={value!r}; allowed: {least} or more")
+    sampling = Sampling(temperature, answer_tokens, letters, seed)
+    respondent = (
+        _load_local(model, sampling, **options) if url is None else _connect(str(model), url, sampling, **options)
+    )
+    question = load_template(template or setup.template, setup.shows)
+    counting = (samples, seed, setup.published)
+    title = name or respondent.title
+    if setup.shows == "pair":
+        return PairJudge(title, respondent, question, *counting, letters=letters, one_order=setup.one_order)
+    ties = AnswerJudge(title, respondent, load_template(ties_template or setup.ties_template, "answer"), *counting)
+    kind = AnswerJudge if setup.shows == "answer" else ListJudge
+    return kind(title, respondent, question, *counting, apart={TIES: ties})
+
+
+def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
+    choices = (("mode", mode, _MODES), ("convention", convention, CONVENTIONS))
+    for argument, value, setups in choices:
+        if value is not None and value not in setups:
+            raise DataError(f"{argument}={value!r}; {nearest(value, list(setups))}")
+    return _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
+
+
+def _connect(
+    model: str,
+    url: str,
+    sampling: Sampling,
+    *,
+    key: str | None = None,
+    version: str = "",
+    extra: Mapping[str, object] | None = None,
+    **client_options: Any,
+) -> Chat:
+    from rmlab.servers import Client
+
+    key = key or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
+    return Chat(model, Client(url, key, **client_options), sampling, extra or {}, version)
+
+
+def _load_local(
+    model: str | Path,
+    sampling: Sampling,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    batch: int = 8,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Local:
+    """A model on this machine; nothing of it is loaded yet."""
+    from rmlab.scorers.checkpoints.checkpoint import find
+    from rmlab.scorers.models import backbone
+
+    if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
+        raise DataError(
+            f"model={model!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
+            f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
+        )
+    checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
+    place = backbone.device(device)
+    return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)

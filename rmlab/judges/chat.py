@@ -1,26 +1,28 @@
 """A judge behind an OpenAI-compatible chat endpoint (OpenAI, vLLM, SGLang, llama.cpp), asked now or in a batch."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pandas as pd
 
-from rmlab.judges.asking import Answers, Respondent, list_questions, split_answered
-from rmlab.judges.questions import LETTERS, Answer, Question, Sampling, count_tokens, encode
+from rmlab import tables
+from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling, count_tokens, encode
 from rmlab.records import write_file
 from rmlab.scorers.base import Provenance
 from rmlab.scorers.local import hash_parts
+from rmlab.scoring.judged import list_items
+from rmlab.scoring.texts import comparisons
 from rmlab.store import Store
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
+    from rmlab.judges.local import Local
     from rmlab.judges.modes import Judge
-    from rmlab.servers import Client, Reply, Request
+    from rmlab.servers import Client
     from rmlab.servers.http import Json
 
 OPENAI = "api.openai.com"
@@ -31,29 +33,8 @@ _TOP_LOGPROBS = 20
 _MIN_LOGPROB = -1e4
 
 
-@dataclass
-class _TokenRate:
-    """Tokens of a byte: at most one, until the server has counted those of a question in the same kind of script.
-
-    `per_byte`: the highest rate by whether nearly all of a question is ASCII. A run may begin in English, and go on in
-    Chinese.
-    """
-
-    per_byte: dict[bool, float] = field(default_factory=dict)
-
-    def reserve(self, question: Question) -> int:
-        """Return the most tokens that a question is likely to have."""
-        return int(question.n_bytes * self.per_byte.get(_is_ascii(question), 1.0)) + 1
-
-    def update(self, question: Question, n_tokens: int | None) -> None:
-        """Take the server's count."""
-        if n_tokens is not None:
-            script = _is_ascii(question)
-            self.per_byte[script] = max(self.per_byte.get(script, 0.0), n_tokens / max(question.n_bytes, 1))
-
-
 @dataclass(frozen=True)
-class Chat(Respondent):
+class Chat:
     """A chat endpoint that is asked.
 
     Parameters
@@ -75,11 +56,10 @@ class Chat(Respondent):
     sampling: Sampling
     extra: Mapping[str, object] = field(default_factory=dict)
     version: str = ""
-    token_rate: _TokenRate = field(default_factory=_TokenRate, repr=False, compare=False)
 
     @property
     def title(self) -> str:
-        """The model's name at the server."""
+        """The model's name for people."""
         return self.model
 
     @property
@@ -88,7 +68,8 @@ class Chat(Respondent):
         # OpenAI's own newer models refuse the older name; the servers that people run know that one for certain.
         limit = "max_completion_tokens" if urlsplit(self.client.url).hostname == OPENAI else "max_tokens"
         logprobs = {"logprobs": True, "top_logprobs": _TOP_LOGPROBS} if self.sampling.letters else {}
-        return {"temperature": self.sampling.temperature, limit: self.longest} | logprobs | dict(self.extra)
+        sampling = {"temperature": self.sampling.temperature, limit: self.sampling.answer_tokens}
+        return sampling | logprobs | dict(self.extra)
 
     @property
     def fingerprint(self) -> str:
@@ -101,27 +82,35 @@ class Chat(Respondent):
         fields = {"model": self.model, "messages": question.messages, "seed": question.seed} | self.fields
         return {name: value for name, value in fields.items() if value is not None}
 
-    def check_budget(self, questions: Sequence[Question]) -> None:
-        """Raise DataError where the questions alone exceed the rest of the client's budget."""
-        spent = self.client.spent
-        needs = {"max_requests": (len(questions), spent.requests)}
-        if self.client.max_tokens is not None:
-            needs["max_tokens"] = (count_tokens(questions), spent.tokens)
-        for name, (n_needed, n_spent) in needs.items():
-            budget = getattr(self.client, name)
+    def respond(self, questions: Sequence[Question]) -> Answers:
+        """Yield answers as they arrive.
+
+        Raises DataError before the first question where the questions alone exceed the rest of the client's budget, and
+        where log-probabilities are needed and missing.
+        """
+        from rmlab.servers import Request
+
+        client, has_budget = self.client, self.client.max_tokens is not None
+        needs = [("max_requests", len(questions), client.spent.requests)]
+        needs += [("max_tokens", count_tokens(questions), client.spent.tokens)] if has_budget else []
+        for name, n_needed, n_spent in needs:
+            budget = getattr(client, name)
             if budget is not None and n_needed > budget - n_spent:
                 raise DataError(
                     f"{name}={budget}: the {len(questions)} questions take at least {n_needed}, and "
                     f"{max(budget - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
                 )
-
-    def respond(self, questions: Iterable[Question]) -> Answers:
-        """Yield answers as they arrive; raise DataError where log-probabilities are needed and missing."""
-        pending = iter(questions)
-        if self.client.max_tokens is not None:
-            # Its answer says what a byte costs: the others then reserve that, instead of a token for each byte.
-            yield from self._send(islice(pending, 1))
-        yield from self._send(pending)
+        # No tokenizer writes more tokens than bytes; the reply says how many they were.
+        sizes = (q.n_bytes + self.sampling.answer_tokens if has_budget else 0 for q in questions)
+        requests = (Request(PATH, self.body(q), size) for q, size in zip(questions, sizes, strict=True))
+        items = zip(questions, requests, strict=True)
+        for question, answer in client.stream(items, lambda _, reply: read_completion(reply.json())):
+            if answer.value is not None and self.sampling.letters and len(answer.value.top or {}) < 2:
+                raise DataError(
+                    f"url={client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), which "
+                    "mode='logprob' reads; use mode='pairwise', or start the server with them"
+                )
+            yield question, answer.reason if answer.value is None else answer.value
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
@@ -129,67 +118,27 @@ class Chat(Respondent):
         sampling = {"sampling": self.fields | {"seed": self.sampling.seed}}
         return server | sampling | ({"version": self.version} if self.version else {})
 
-    def _send(self, questions: Iterable[Question]) -> Answers:
-        for question, answer in self.client.stream(self._requests(questions), _read_reply):
-            if answer.value is None:
-                yield question, answer.reason
-                continue
-            if self.sampling.letters and len(answer.value.top or {}) < 2:
-                raise DataError(
-                    f"url={self.client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), "
-                    "which mode='logprob' reads; use mode='pairwise', or start the server with them"
-                )
-            if self.client.max_tokens is not None:
-                self.token_rate.update(question, answer.value.prompt_tokens)
-            yield question, answer.value
-
-    def _requests(self, questions: Iterable[Question]) -> "Iterator[tuple[Question, Request]]":
-        from rmlab.servers import Request
-
-        for question in questions:
-            n_tokens = self.longest + self.token_rate.reserve(question) if self.client.max_tokens is not None else 0
-            yield question, Request(PATH, self.body(question), n_tokens)
-
 
 def read_completion(completion: "Json") -> Answer:
     """Return the answer of a chat completion; raise ValueError, LookupError or TypeError where it is none."""
     choice = completion["choices"][0]
-    message = choice["message"]
-    usage = completion.get("usage") or {}
+    message, usage = choice["message"], completion.get("usage") or {}
+    counts = {name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")}
+    n_read, n_written = (None if count is None else int(count) for count in counts.values())
     return Answer(
         text=_join_parts(message.get("content") or message.get("refusal") or ""),
-        finish=_string(choice.get("finish_reason")),
+        finish=str(choice.get("finish_reason") or ""),
         reasoning=_join_parts(message.get("reasoning_content") or message.get("reasoning") or ""),
         top=_top_logprobs(choice.get("logprobs")),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        answer_tokens=_count(usage.get("completion_tokens")),
-        model=_string(completion.get("model")),
+        prompt_tokens=n_read,
+        answer_tokens=n_written,
+        model=str(completion.get("model") or ""),
     )
 
 
-def _is_ascii(question: Question) -> bool:
-    return question.n_bytes <= 1.05 * sum(len(part["content"]) for part in question.messages)
-
-
-def _read_reply(_: Question, reply: "Reply") -> Answer:
-    return read_completion(reply.json())
-
-
-def _join_parts(content: object) -> str:
+def _join_parts(content: "Json") -> str:
     """The content as one string; some servers send a list of parts."""
-    if isinstance(content, list):
-        return "".join(_string(part.get("text")) for part in content)
-    if not isinstance(content, str):
-        raise ValueError(f"the content is {type(content).__name__}, not a string")
-    return content
-
-
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
 
 
 def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
@@ -200,6 +149,55 @@ def _top_logprobs(logprobs: "Json") -> dict[str, float] | None:
     token = next((token for token in reversed(tokens) if token["token"].strip() in {*LETTERS}), tokens[0])
     alternatives = token.get("top_logprobs") or [token]
     return {entry["token"]: max(float(entry["logprob"]), _MIN_LOGPROB) for entry in alternatives}
+
+
+def read_stored(respondent: "Chat | Local", keys: Container[str], store: Store | None) -> Iterator[tuple[str, Answer]]:
+    """Yield those of the keys that the store has an answer to, and the answers."""
+    for record in () if store is None else store.records(respondent.fingerprint):
+        if record.key in keys:
+            yield record.key, Answer(**record.value)  # type: ignore[arg-type]
+
+
+def list_questions(judge: "Judge", responses: pd.DataFrame) -> "list[tuple[Judge, list[Question]]]":
+    """Return the questions of a run with the judge that asks them: the judge itself, or that of a subset."""
+    responses = tables.check_responses(responses)
+    if judge.takes == "pair":
+        return [(judge, judge.questions(comparisons(responses)[1].distinct))]
+    parts = [(items.judge, items.texts.distinct) for items in list_items(judge, responses)]
+    return [(part_judge, part_judge.questions(texts)) for part_judge, texts in parts]  # type: ignore[attr-defined, misc]
+
+
+def _list_unanswered(judge: "Judge", responses: pd.DataFrame, store: str | Path | None) -> tuple[int, list[Question]]:
+    """How many different questions there are, and those that the store has no answer to."""
+    by_key = {question.key: question for _, questions in list_questions(judge, responses) for question in questions}
+    answered = {key for key, _ in read_stored(judge.respondent, by_key, None if store is None else Store(store))}
+    return len(by_key), [question for key, question in by_key.items() if key not in answered]
+
+
+def estimate(judge: "Judge", responses: pd.DataFrame, *, store: str | Path | None = None) -> pd.DataFrame:
+    """Count what judging `responses` would take; nothing is asked.
+
+    Parameters
+    ----------
+    judge : PairJudge, AnswerJudge or ListJudge
+        A judge, as `rmlab.judge` makes it.
+    responses : DataFrame
+        A table of responses.
+    store : str or Path, optional
+        Where earlier answers are.
+
+    Returns
+    -------
+    DataFrame
+        One row: judge, questions (each different one once), answered (by the store), to_ask, prompt_tokens (of those to
+        ask, at four bytes a token) and answer_tokens (at most).
+    """
+    n_questions, pending = _list_unanswered(judge, responses, store)
+    counts = {"questions": n_questions, "answered": n_questions - len(pending), "to_ask": len(pending)}
+    n_written = judge.respondent.sampling.answer_tokens * len(pending)
+    return pd.DataFrame(
+        [{"judge": judge.name} | counts | {"prompt_tokens": count_tokens(pending), "answer_tokens": n_written}]
+    )
 
 
 def write_requests(
@@ -235,14 +233,9 @@ def write_requests(
     chat, path = judge.respondent, Path(path).expanduser()
     if not isinstance(chat, Chat):
         raise DataError(f"judge {judge.name!r} runs on this machine; give rmlab.judge a url= for batch endpoints")
-    stored, bodies = None if store is None else Store(store), dict[str, dict[str, object]]()
-    for _, questions in list_questions(judge, responses):
-        _, pending = split_answered(chat, questions, lambda answer, question: None, stored)
-        bodies |= {question.key: chat.body(question) for question in pending}
-    lines = [
-        json.dumps({"custom_id": key, "method": "POST", "url": f"/v1{PATH}", "body": body})
-        for key, body in bodies.items()
-    ]
+    request = {"method": "POST", "url": f"/v1{PATH}"}
+    _, pending = _list_unanswered(judge, responses, store)
+    lines = [json.dumps({"custom_id": q.key} | request | {"body": chat.body(q)}) for q in pending]
     if not lines:
         raise DataError(f"store: {store} holds an answer to every question; rmlab.prefer or rmlab.score will read them")
     files: list[Path] = []
@@ -280,7 +273,15 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
     """
     path = Path(path).expanduser()
     keys = {question.key for _, questions in list_questions(judge, responses) for question in questions}
-    answers, n_failed, n_strange = _read_lines(path, keys)
+    answers, n_failed, n_strange = dict[str, Answer](), 0, 0
+    for key, completion in _read_lines(path):
+        if key not in keys:
+            n_strange += 1
+            continue
+        try:
+            answers[key] = read_completion(completion)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            n_failed += 1
     if not answers and not n_failed:
         raise DataError(
             f"{path}: none of its {n_strange} lines is of this run; give the judge (template, samples, seed) and the "
@@ -288,7 +289,7 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
         )
     # The judges of subsets ask the same model in other words, so that one fingerprint has all answers.
     target, fingerprint = Store(store), judge.respondent.fingerprint
-    stored = {record.key for record in target.records(fingerprint)}
+    stored = {key for key, _ in read_stored(judge.respondent, keys, target)}
     new_keys = [key for key in answers if key not in stored]
     target.note(fingerprint, {"name": judge.name, "read_from": path.name} | judge.respondent.provenance())
     target.append(fingerprint, {key: encode(answers[key]) for key in new_keys})
@@ -298,30 +299,21 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
     return pd.DataFrame([{"file": str(path)} | counts | {"missing": n_missing}])
 
 
-def _read_lines(path: Path, keys: set[str]) -> tuple[dict[str, Answer], int, int]:
-    """Answers by key, and how many lines failed and are of other runs."""
+def _read_lines(path: Path) -> "Iterator[tuple[str, Json]]":
+    """Yield the key of each line's question, and the completion, None where the request failed."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}); give the result file of a batch") from error
-    answers: dict[str, Answer] = {}
-    n_failed = n_strange = 0
     # Not by `splitlines`: an answer may hold other separators than the line feed, which JSON leaves as they are.
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            result = json.loads(line)
-            is_strange = (key := result["custom_id"]) not in keys
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{path}: line {number} is no result of a batch ({type(error).__name__}); give the file that the batch "
-                "endpoint wrote"
-            ) from None
-        n_strange += is_strange
-        if not is_strange:
+        if line.strip():
             try:
-                answers[key] = read_completion(result["response"]["body"])
-            except (ValueError, LookupError, TypeError, AttributeError):
-                n_failed += 1
-    return answers, n_failed, n_strange
+                result = json.loads(line)
+                key, response = str(result["custom_id"]), result["response"]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise DataError(
+                    f"{path}: line {number} is no result of a batch ({type(error).__name__}); give the file that the "
+                    "batch endpoint wrote"
+                ) from None
+            yield key, response and response.get("body")

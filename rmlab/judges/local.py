@@ -1,15 +1,13 @@
 """A judge on this machine: a language model that writes its answers through transformers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rmlab.judges.asking import Answers, Respondent
-from rmlab.judges.questions import LETTERS, Answer, Question, Sampling
+from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
 from rmlab.scorers.base import Provenance
 from rmlab.scorers.local import hash_parts, versions
 from rmlab.tables import DataError
@@ -28,7 +26,7 @@ _MIN_LOGPROB = -1e4
 
 
 @dataclass(frozen=True)
-class Local(Respondent):
+class Local:
     """A checkpoint that generates; its weights are loaded when the first question is asked.
 
     Parameters
@@ -62,13 +60,13 @@ class Local(Respondent):
             | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
         )
 
-    def respond(self, questions: Iterable[Question]) -> Answers:
+    def respond(self, questions: Sequence[Question]) -> Answers:
         """Yield answers in batches of questions of about the same length."""
-        pending = iter(questions)
-        while window := list(islice(pending, _WINDOW * self.batch)):
-            encoded = sorted(((question, self.ids(question)) for question in window), key=lambda pair: -len(pair[1]))
-            for start in range(0, len(encoded), self.batch):
-                yield from self._answer_batch(*zip(*encoded[start : start + self.batch], strict=True))
+        for first in range(0, len(questions), _WINDOW * self.batch):
+            window = [(question, self.ids(question)) for question in questions[first : first + _WINDOW * self.batch]]
+            window.sort(key=lambda item: -len(item[1]))
+            for start in range(0, len(window), self.batch):
+                yield from self._answer_batch(*zip(*window[start : start + self.batch], strict=True))
 
     def provenance(self) -> Provenance:
         """Return the model and how it is asked."""
@@ -115,12 +113,11 @@ class Local(Respondent):
         (text,) = render(self.tokenizer, self._chat_template, [question.messages], header=True)
         # The template writes the special tokens, each once.
         ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"][0]
-        limit = window(self.checkpoint.config)
-        if limit is not None and len(ids) + self.longest > limit:
+        limit, n_written = window(self.checkpoint.config), self.sampling.answer_tokens
+        if limit is not None and len(ids) + n_written > limit:
             raise DataError(
-                f"model={self.checkpoint.name!r}: a question has {len(ids)} tokens, which with an answer of "
-                f"{self.longest} do not fit into its window of {limit}; lower answer_tokens= or take a model with a "
-                "longer window"
+                f"model={self.checkpoint.name!r}: a question of {len(ids)} tokens and an answer of {n_written} do not "
+                f"fit into its window of {limit}; lower answer_tokens= or take a model with a longer window"
             )
         return ids
 
@@ -163,7 +160,7 @@ class Local(Respondent):
         tokens = torch.tensor([[pad] * (width - len(row)) + row for row in ids], device=self.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids], device=self.device)
         config = GenerationConfig(
-            max_new_tokens=self.longest,
+            max_new_tokens=self.sampling.answer_tokens,
             do_sample=False,
             pad_token_id=pad,
             eos_token_id=sorted(self._ends) or None,

@@ -1,26 +1,52 @@
-"""The three kinds of judges: better of two answers, rating of one answer, best of all answers to a prompt."""
+"""The kinds of judges (better of two answers, rating of one, best of all answers to a prompt), and how they ask."""
 
+import time
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.judges import verdicts
-from rmlab.judges.asking import Replies, Respondent, ask
-from rmlab.judges.questions import LETTERS, Answer, Order, Question, Template, shuffled_order
+from rmlab.judges.chat import Chat, read_stored
+from rmlab.judges.local import Local
+from rmlab.judges.questions import LETTERS, Answer, Answers, Order, Question, Template, encode, shuffled_order
 from rmlab.scorers import base
-from rmlab.scorers.base import SILENT, Judged, Prompt, Provenance
+from rmlab.scorers.base import SILENT, Floats, Judged, Prompt, Provenance, Text
 from rmlab.scorers.local import hash_parts
 from rmlab.scorers.pairwise import mean_log_odds
+from rmlab.scoring.run import open_bar
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-Floats = NDArray[np.float64]
-Candidates = Sequence[tuple[str, ...]]
-
 UNPARSABLE, FAILED = SILENT
+
+# Opening the store's file takes longer than a request: fast answers share it.
+_STORE_ANSWERS, _STORE_SECONDS = 8, 0.5
+
+
+class Replies(NamedTuple):
+    """What became of questions.
+
+    `values`: the number that each one's answer says, NaN without one. `has_failed`: whether it got no answer. `counts`:
+    of different questions, answers and tokens. `models`: how often the server named which. `failures`: by reason.
+    """
+
+    values: Floats
+    has_failed: NDArray[np.bool_]
+    counts: Counter[str]
+    models: Counter[str]
+    failures: Counter[str]
+
+    @property
+    def about(self) -> Provenance:
+        """The counts for the provenance."""
+        details = {"models": dict(self.models), "failures": dict(self.failures.most_common(5))}
+        return dict(self.counts) | {name: detail for name, detail in details.items() if detail}
 
 
 @dataclass(frozen=True)
@@ -34,7 +60,7 @@ class Judge(base.Judge):
     ----------
     name : str
         Name in every table.
-    respondent : Respondent
+    respondent : Chat or Local
         Who answers: a server, or a model on this machine.
     template : Template
         The words of the question.
@@ -50,84 +76,62 @@ class Judge(base.Judge):
     """
 
     name: str
-    respondent: Respondent
+    respondent: Chat | Local
     template: Template
     samples: int = 1
     seed: int = 0
     published: bool = False
     apart: Mapping[str, "Judge"] = field(default_factory=dict, kw_only=True)
 
-    takes: ClassVar[Literal["answer", "pair", "list"]]
     mode: ClassVar[str]
 
-    def orders(self, prompt: Prompt, answers: tuple[str, ...], sample: int) -> list[Order]:
+    def orders(self, item: Text, sample: int) -> list[Order]:
         """Return the orders in which a question shows the answers."""
-        return [tuple(range(len(answers)))]
+        return [tuple(range(len(item.answers)))]
 
     def read_answer(self, answer: Answer, question: Question) -> float | None:
         """Return the number that an answer says, None where nothing can be read."""
         raise NotImplementedError
 
-    def read(self, candidates: Candidates, questions: Sequence[Question], replies: Replies) -> Judged:
+    def read(self, items: Sequence[Text], questions: Sequence[Question], replies: Replies) -> Judged:
         """Return the verdict on each item."""
         raise NotImplementedError
 
     @property
     def travels(self) -> bool:  # type: ignore[override]
         """Whether copies may ask on other machines: a server's budget is one client's."""
-        return getattr(self.respondent, "client", None) is None
+        return not hasattr(self.respondent, "client")
 
     @property
     def options(self) -> dict[str, object]:
         """Values that change a verdict but no answer."""
-        parts = [judge.fingerprint for judge in self.apart.values()]
-        counting = {"samples": self.samples, "seed": self.seed, "published": self.published}
-        return {"mode": self.mode} | counting | {"apart": parts}
+        return {"mode": self.mode, "samples": self.samples, "seed": self.seed, "published": self.published}
 
     @property
     def fingerprint(self) -> str:
         """Hash of the model, the words of the question, and how votes are counted."""
         parts = {"model": self.respondent.fingerprint, "question": self.template.text, "takes": self.takes}
-        return hash_parts(parts | self.options)
+        return hash_parts(parts | self.options | {"apart": [judge.fingerprint for judge in self.apart.values()]})
 
     def provenance(self) -> Provenance:
         """Return the model, the words of the question, and how votes are counted."""
-        options = {name: option for name, option in self.options.items() if name != "apart"}
-        return (
-            self.respondent.provenance() | {"template": self.template.name, "fingerprint": self.fingerprint} | options
-        )
+        return self.respondent.provenance() | {"template": self.template.name} | self.options
 
-    def questions(self, prompts: Sequence[Prompt], candidates: Candidates) -> list[Question]:
-        """Return the questions about all items.
-
-        Parameters
-        ----------
-        prompts
-            The conversation of each item.
-        candidates
-            The answers of each item: two, one, or all.
-        """
+    def questions(self, items: Sequence[Text]) -> list[Question]:
+        """Return the questions about all items, a prompt with one, two or all of its answers each."""
         return [
-            Question(item, order, sample, self.template, prompt, tuple(answers[i] for i in order), self.seed)
-            for item, (prompt, answers) in enumerate(zip(prompts, candidates, strict=True))
+            Question(number, order, sample, self.template, item, self.seed)
+            for number, item in enumerate(items)
             for sample in range(self.samples)
-            for order in self.orders(prompt, answers, sample)
+            for order in self.orders(item, sample)
         ]
 
-    def judge(
-        self,
-        prompts: Sequence[Prompt],
-        candidates: Candidates,
-        /,
-        *,
-        store: Store | None = None,
-        progress: bool | None = None,
-    ) -> Judged:
+    def judge(self, items: Sequence[Text], /, *, store: Store | None = None, progress: bool | None = None) -> Judged:
         """Ask about all items, and return the verdicts.
 
         Parameters
         ----------
-        prompts, candidates
+        items
             As for `questions`.
         store
             Keeps the raw answers; nothing that it knows is asked.
@@ -139,11 +143,64 @@ class Judge(base.Judge):
         Judged
             Numbers and verdict of each item, further columns, and counts for the provenance.
         """
-        questions = self.questions(prompts, candidates)
-        replies = ask(self.name, self.respondent, questions, self.read_answer, store=store, progress=progress)
-        n_unparsable = int((np.isnan(replies.values_of(questions)) & ~replies.has_failed(questions)).sum())
-        judged = self.read(candidates, questions, replies)
-        return judged._replace(about=replies.provenance(questions) | {"unparsable": n_unparsable})
+        questions = self.questions(items)
+        return self.read(items, questions, self.ask(questions, store=store, progress=progress))
+
+    def ask(self, questions: Sequence[Question], *, store: Store | None, progress: bool | None) -> Replies:
+        """Ask the questions that the store has no answer to, equal ones once; of the answers only numbers stay.
+
+        Two processes that share a store may both ask a question; the store then takes one of the answers for all
+        readers.
+        """
+        values, failures, stored_models = dict[str, float | None](), dict[str, str](), set[str]()
+        counts, models = Counter(asked=0, cut=0, prompt_tokens=0, answer_tokens=0), Counter[str]()
+        # Reversed, so that the first of equal questions is the one that is asked.
+        by_key = {question.key: question for question in reversed(questions)}
+        for key, answer in read_stored(self.respondent, by_key, store):
+            values.setdefault(key, self.read_answer(answer, by_key[key]))
+            stored_models.add(answer.model)
+        answers = self.respondent.respond([question for key, question in reversed(by_key.items()) if key not in values])
+        if store is not None:
+            store.note(self.respondent.fingerprint, {"name": self.name} | self.respondent.provenance())
+            answers = _store_answers(answers, self.respondent.fingerprint, store)
+        with open_bar(self.name, "question", len(by_key), len(values), progress) as bar, closing(answers):
+            for question, reply in answers:
+                if isinstance(reply, str):
+                    failures[question.key] = reply
+                    continue
+                values[question.key] = self.read_answer(reply, question)
+                n_read, n_written = reply.prompt_tokens or 0, reply.answer_tokens or 0
+                counts.update(asked=1, cut=reply.finish == "length", prompt_tokens=n_read, answer_tokens=n_written)
+                models.update([reply.model] if reply.model else [])
+                bar.update()
+        names = sorted({*models, *stored_models} - {""})
+        if len(names) > 1:
+            warnings.warn(
+                f"judge {self.name!r}: the answers are of {len(names)} models: {', '.join(names)}. Where it changed "
+                "behind the address, version= keeps the answers of both apart in a store",
+                stacklevel=4,
+            )
+        numbers = np.array([values.get(question.key, np.nan) for question in questions], np.float64)
+        has_failed = np.array([question.key in failures for question in questions], bool)
+        n_unparsable = int((np.isnan(numbers) & ~has_failed).sum())
+        counts.update(questions=len(by_key), failed=len(failures), unparsable=n_unparsable)
+        return Replies(numbers, has_failed, counts, models, Counter(failures.values()))
+
+
+def _store_answers(answers: Answers, fingerprint: str, store: Store) -> Answers:
+    """Yield the answers after they are stored, fast ones a few at once."""
+    unstored, stored_at = dict[str, object](), time.monotonic()
+    try:
+        for question, answer in answers:
+            if not isinstance(answer, str):
+                unstored[question.key] = encode(answer)
+            if len(unstored) >= _STORE_ANSWERS or time.monotonic() - stored_at >= _STORE_SECONDS:
+                store.append(fingerprint, unstored)
+                unstored, stored_at = {}, time.monotonic()
+            yield question, answer
+    finally:
+        store.append(fingerprint, unstored)
+        store.flush()
 
 
 @dataclass(frozen=True)
@@ -176,9 +233,9 @@ class PairJudge(Judge):
         """Values that change a verdict but no answer."""
         return super().options | {"one_order": self.one_order} | ({"mode": "logprob"} if self.letters else {})
 
-    def orders(self, prompt: Prompt, answers: tuple[str, ...], sample: int) -> list[Order]:
+    def orders(self, item: Text, sample: int) -> list[Order]:
         """Return both orders, or the one that a coin chooses."""
-        return shuffled_order(prompt, answers, sample, self.seed) if self.one_order else [(0, 1), (1, 0)]
+        return [shuffled_order(item, sample, self.seed)] if self.one_order else [(0, 1), (1, 0)]
 
     def read_answer(self, answer: Answer, question: Question) -> float | None:
         """Return how much better the answer is that is shown first: 2, 1, 0, -1, -2, or log-odds."""
@@ -189,16 +246,15 @@ class PairJudge(Judge):
             return None if choice is None else 1 - 2 * choice
         return verdicts.read_pair(verdicts.verdict_text(answer), draw="C" if "[[C]]" in self.template.text else "")
 
-    def read(self, candidates: Candidates, questions: Sequence[Question], replies: Replies) -> Judged:
+    def read(self, items: Sequence[Text], questions: Sequence[Question], replies: Replies) -> Judged:
         """Return the verdict on each comparison, from the votes for its first answer."""
-        n = len(candidates)
+        n = len(items)
         # Rows of `votes`: the first answer is shown first, or second.
         shape, place = (2, n), np.array([question.item + n * question.order[0] for question in questions], np.intp)
-        values, failed = replies.values_of(questions), replies.has_failed(questions)
-        values = np.where(place < n, values, -values)
+        values = np.where(place < n, replies.values, -replies.values)
         votes = _mean_by(values if self.letters else np.sign(values), place, 2 * n).reshape(shape)
         is_unread = (np.bincount(place, minlength=2 * n) > 0).reshape(shape) & np.isnan(votes)
-        has_failed = (np.bincount(place[failed], minlength=2 * n) > 0).reshape(shape)
+        has_failed = (np.bincount(place[replies.has_failed], minlength=2 * n) > 0).reshape(shape)
         flip, total = votes[0] * votes[1] < 0, np.nansum(votes, axis=0)
         if self.letters:
             # `mean_log_odds` takes the odds of the answer shown first.
@@ -214,7 +270,7 @@ class PairJudge(Judge):
             number = np.where(verdict == UNPARSABLE, 0.0, number)
         columns = dict(zip(("vote_first", "vote_second"), np.sign(votes) if self.letters else votes, strict=True))
         columns["margin"] = number if self.letters else np.full(n, np.nan)
-        return Judged([np.atleast_1d(margin) for margin in number], verdict.tolist(), columns, {})
+        return Judged([*number[:, None]], verdict.tolist(), columns, replies.about)
 
     def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
         """Return 1, 0 or -1 for each comparison (or log-odds), NaN where nothing can be read.
@@ -226,7 +282,8 @@ class PairJudge(Judge):
         first, second
             Its answers.
         """
-        return np.array([values[0] for values in self.judge(prompts, list(zip(first, second, strict=True))).values])
+        items = [Text(*item) for item in zip(prompts, zip(first, second, strict=True), strict=True)]
+        return np.concatenate(self.judge(items).values)
 
 
 @dataclass(frozen=True)
@@ -249,18 +306,19 @@ class AnswerJudge(Judge):
             return verdicts.read_published_rating(answer.text)
         return verdicts.read_rating(verdicts.verdict_text(answer))
 
-    def read(self, candidates: Candidates, questions: Sequence[Question], replies: Replies) -> Judged:
+    def read(self, items: Sequence[Text], questions: Sequence[Question], replies: Replies) -> Judged:
         """Return the mean rating of each answer."""
-        item = np.array([question.item for question in questions], np.intp)
-        ratings = _mean_by(replies.values_of(questions), item, len(candidates))
-        verdict = _verdicts(ratings, item[replies.has_failed(questions)], "rated")
+        number = np.array([question.item for question in questions], np.intp)
+        ratings = _mean_by(replies.values, number, len(items))
+        verdict = _verdicts(ratings, number[replies.has_failed], "rated")
         if self.published:
-            ratings = np.where(np.array(verdict) == UNPARSABLE, -1.0, ratings)
-        return Judged([np.atleast_1d(rating) for rating in ratings], verdict, {}, {})
+            ratings = np.where(verdict == UNPARSABLE, -1.0, ratings)
+        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.about)
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Return the rating of each response, NaN where nothing can be read."""
-        return np.array([values[0] for values in self.judge(prompts, [(text,) for text in responses]).values])
+        items = [Text(prompt, (response,)) for prompt, response in zip(prompts, responses, strict=True)]
+        return np.concatenate(self.judge(items).values)
 
 
 @dataclass(frozen=True)
@@ -278,14 +336,14 @@ class ListJudge(Judge):
     takes = "list"
     mode = "ranking"
 
-    def orders(self, prompt: Prompt, answers: tuple[str, ...], sample: int) -> list[Order]:
+    def orders(self, item: Text, sample: int) -> list[Order]:
         """Return one shuffled order; raise DataError with more answers than letters."""
-        if len(answers) > len(LETTERS):
+        if len(item.answers) > len(LETTERS):
             raise DataError(
-                f"responses: a prompt has {len(answers)} answers, and a question shows at most {len(LETTERS)}, a "
+                f"responses: a prompt has {len(item.answers)} answers, and a question shows at most {len(LETTERS)}, a "
                 "letter each; rate them one by one with mode='rating'"
             )
-        return shuffled_order(prompt, answers, sample, self.seed)
+        return [shuffled_order(item, sample, self.seed)]
 
     def read_answer(self, answer: Answer, question: Question) -> float | None:
         """Return the number of the chosen answer, as it is shown."""
@@ -293,29 +351,26 @@ class ListJudge(Judge):
             return verdicts.read_published_letter(answer.text, len(question.order))
         return verdicts.read_letter(verdicts.verdict_text(answer), len(question.order))
 
-    def read(self, candidates: Candidates, questions: Sequence[Question], replies: Replies) -> Judged:
+    def read(self, items: Sequence[Text], questions: Sequence[Question], replies: Replies) -> Judged:
         """Return each answer's share of the votes. Answers with equal texts get the same votes."""
-        votes = [np.zeros(len(answers)) for answers in candidates]
-        n_votes = np.zeros(len(candidates))
-        for question, choice in zip(questions, replies.values_of(questions).tolist(), strict=True):
+        votes = [np.zeros(len(item.answers)) for item in items]
+        n_votes = np.zeros(len(items))
+        for question, choice in zip(questions, replies.values.tolist(), strict=True):
             if choice == choice:
                 chosen = question.answers[int(choice)]
-                votes[question.item] += [text == chosen for text in candidates[question.item]]
+                votes[question.item] += [answer == chosen for answer in question.text.answers]
                 n_votes[question.item] += 1
         n_votes[n_votes == 0] = np.nan
-        failed_items = np.array([q.item for q in questions if q.key in replies.failures], np.intp)
+        failed_items = np.array([question.item for question in questions], np.intp)[replies.has_failed]
         verdict = _verdicts(n_votes, failed_items, "ranked")
-        shares = [item_votes / n for item_votes, n in zip(votes, n_votes, strict=True)]
-        if self.published:
-            shares = [np.zeros(len(s)) if v == UNPARSABLE else s for s, v in zip(shares, verdict, strict=True)]
-        return Judged(shares, verdict, {}, {})
+        n_votes[(verdict == UNPARSABLE) & self.published] = 1
+        return Judged([v / n for v, n in zip(votes, n_votes, strict=True)], verdict.tolist(), {}, replies.about)
 
 
-def _verdicts(numbers: Floats, failed_items: NDArray[np.intp], word: str) -> list[str]:
+def _verdicts(numbers: Floats, failed_items: NDArray[np.intp], word: str) -> "NDArray[np.object_]":
     """The word for items with a number; otherwise whether an answer is missing or cannot be read."""
     has_failed = np.isin(np.arange(len(numbers)), failed_items)
-    words: list[str] = np.where(np.isnan(numbers), np.where(has_failed, FAILED, UNPARSABLE), word).tolist()
-    return words
+    return np.where(np.isnan(numbers), np.where(has_failed, FAILED, UNPARSABLE), word).astype(object)
 
 
 def _mean_by(values: Floats, group: NDArray[np.intp], size: int) -> Floats:

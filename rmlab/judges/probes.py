@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.judges.asking import ask
 from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, Judge, PairJudge
 from rmlab.judges.questions import load_template, reworded
-from rmlab.scorers.base import Prompt
+from rmlab.scorers.base import Prompt, Text
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
 from rmlab.tables import PROMPT, DataError, group_codes
@@ -122,9 +121,8 @@ def _verdicts(
     is_pair, sides = isinstance(judge, PairJudge), [(case.left, case.right) for case in cases]
     candidates = sides if is_pair else [(text,) for side in sides for text in side]
     prompts = [case.prompt for case in cases for _ in range(len(candidates) // len(cases))]
-    questions = judge.questions(prompts, candidates)
-    replies = ask(judge.name, judge.respondent, questions, judge.read_answer, store=store, progress=progress)
-    values, failed = replies.values_of(questions), replies.has_failed(questions)
+    questions = judge.questions([Text(*item) for item in zip(prompts, candidates, strict=True)])
+    values, failed, *_ = judge.ask(questions, store=store, progress=progress)
     item, sample = (np.array([getattr(question, name) for question in questions]) for name in ("item", "sample"))
     if is_pair:
         shown_first = np.array([question.order[0] == 0 for question in questions])

@@ -3,14 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from string import ascii_uppercase
 
-from rmlab.scorers.base import Prompt
+from rmlab.scorers.base import Prompt, Text
 from rmlab.tables import DataError, nearest
 
 Messages = list[dict[str, str]]
@@ -116,11 +116,7 @@ def load_template(template: str | Path, shows: str) -> Template:
         For an unknown name, a file that cannot be read, and missing places.
     """
     name = str(template)
-    file = (
-        resources.files("rmlab.judges") / "prompts" / f"{name}.txt"
-        if name in shipped()
-        else Path(template).expanduser()
-    )
+    file = _FOLDER / f"{name}.txt" if name in shipped() else Path(template).expanduser()
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -200,14 +196,6 @@ def encode(answer: Answer) -> dict[str, object]:
     return {name: value for name, value in asdict(answer).items() if value not in ("", None) or name == "text"}
 
 
-def decode(fields: object) -> Answer:
-    """Return the answer of which `encode` made these values; raise DataError for anything else."""
-    names = Answer.__annotations__
-    if not isinstance(fields, dict) or not isinstance(fields.get("text"), str) or not {*fields} <= {*names}:
-        raise DataError("store: a record under the judge's fingerprint is no answer. Give store= another folder.")
-    return Answer(**fields)
-
-
 @dataclass(frozen=True)
 class Question:
     """One question.
@@ -222,10 +210,8 @@ class Question:
         Which of several answers to the same words this one is.
     template : Template
         The words around the texts.
-    prompt : str or list of messages
-        The conversation.
-    answers : tuple of str
-        The item's answers in the order in which they are shown.
+    text : Text
+        The item: the conversation and its answers.
     base_seed : int
         Seed of the run, from which each question draws a seed of its own.
     """
@@ -234,14 +220,18 @@ class Question:
     order: Order
     sample: int
     template: Template
-    prompt: Prompt
-    answers: tuple[str, ...]
+    text: Text
     base_seed: int = 0
 
     @cached_property
     def key(self) -> str:
         """Hash of the words and the sample: equal questions are asked once, whatever their items."""
-        return hash_json([self.template.text, conversation(self.prompt), self.answers, self.sample])
+        return hash_json([self.template.text, conversation(self.text.prompt), self.answers, self.sample])
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The item's answers in the order in which they are shown."""
+        return tuple(self.text.answers[i] for i in self.order)
 
     @property
     def seed(self) -> int:
@@ -251,12 +241,12 @@ class Question:
     @property
     def messages(self) -> Messages:
         """The messages that are sent."""
-        return self.template.messages(self.prompt, self.answers)
+        return self.template.messages(self.text.prompt, self.answers)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of UTF-8 in the messages."""
-        return sum(len(encode_utf8(part["content"])) for part in self.messages)
+        return sum(len(part["content"].encode("utf-8", "surrogatepass")) for part in self.messages)
 
 
 @dataclass(frozen=True)
@@ -281,14 +271,19 @@ class Sampling:
     seed: int = 0
 
 
-def shuffled_order(prompt: Prompt, answers: tuple[str, ...], sample: int, seed: int) -> list[Order]:
+Answers = Generator[tuple[Question, Answer | str], None, None]
+"""Questions, each with its answer, or with the reason why there is none, in any order."""
+
+
+def shuffled_order(item: Text, sample: int, seed: int) -> Order:
     """Return one order, drawn by the item's texts, the sample and the seed: for two answers, a coin.
 
     The order does not depend on the order in which the answers came (benchmarks list the right one first), on the
     other items, or on where a run was resumed.
     """
-    draws = {text: hash_json([seed, sample, prompt, sorted(answers), text]) for text in answers}
-    return [tuple(sorted(range(len(answers)), key=lambda i: draws[answers[i]]))]
+    answers = item.answers
+    draws = {text: hash_json([seed, sample, item.prompt, sorted(answers), text]) for text in answers}
+    return tuple(sorted(range(len(answers)), key=lambda i: draws[answers[i]]))
 
 
 def count_tokens(questions: Iterable[Question]) -> int:
@@ -298,10 +293,5 @@ def count_tokens(questions: Iterable[Question]) -> int:
 
 def hash_json(value: object) -> str:
     """Return a hash of plain values, also of texts with half a surrogate pair."""
-    body = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return hashlib.blake2b(encode_utf8(body), digest_size=16).hexdigest()
-
-
-def encode_utf8(text: str) -> bytes:
-    """Return the bytes of a text, also with half a surrogate pair."""
-    return text.encode("utf-8", "surrogatepass")
+    body = json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -171,15 +171,12 @@ class Judge(ABC):
 
     @abstractmethod
     def judge(
-        self,
-        prompts: Sequence[Prompt],
-        candidates: Sequence[tuple[str, ...]],
-        /,
-        *,
-        store: "Store | None" = None,
-        progress: bool | None = None,
+        self, items: "Sequence[Text]", /, *, store: "Store | None" = None, progress: bool | None = None
     ) -> Judged:
-        """Return the verdicts on each prompt's candidates; raw answers go to the store, and none is asked for twice."""
+        """Return the verdicts on prompts with their answers; raw replies go to the store, and none is asked for twice.
+
+        An item has one, two or all of a prompt's answers: see `takes`.
+        """
 
     @abstractmethod
     def provenance(self) -> Provenance:

@@ -187,8 +187,7 @@ def map_blocks(title: str, engine: Engine, work: Callable[[Block], R], texts: Se
 
 def judge_block(judge: Judge, store: Store | None, block: Block) -> tuple[int, Judged]:
     """On a worker: the number of the block's first item, and the verdicts."""
-    prompts, candidates = zip(*((item.prompt, item.answers) for item in block.texts), strict=True)
-    return block.start, judge.judge(prompts, candidates, store=store, progress=False)
+    return block.start, judge.judge(block.texts, store=store, progress=False)
 
 
 def _score_block(scorer: Scorer, part: int, fingerprint: str, store: Store | None, block: Block) -> tuple[Ints, Floats]:

@@ -101,8 +101,7 @@ def _judge_items(judge: Judge, parts: Sequence[Items], options: RunOptions) -> t
 def _ask_judge(judge: Judge, items: Sequence[Text], options: RunOptions) -> Judged:
     """The verdicts, asked here or on the cluster."""
     if options.engine is None or not judge.travels:
-        prompts, answers = [item.prompt for item in items], [item.answers for item in items]
-        return judge.judge(prompts, answers, store=options.store, progress=options.progress)
+        return judge.judge(items, store=options.store, progress=options.progress)
     work, blocks = partial(judge_block, judge, options.store), {}
     with open_bar(judge.name, "item", len(items), 0, options.progress) as bar:
         for first, judged in map_blocks(f"judge {judge.name!r}", options.engine, work, items):
