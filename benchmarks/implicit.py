@@ -31,6 +31,7 @@ import torch
 
 from rmlab import toy
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.models.backbone import load
 
 BODY = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
 
@@ -147,7 +148,7 @@ def main() -> None:
         reward = implicit_reward(folder, mode="sum", device=options.device, dtype=options.dtype)
         prepared = reward.prepare(*make_texts(options.texts, options.words))
         ids, starts = prepared.ids, prepared.response_start
-        model = reward.models[0].model
+        model = load(reward.checkpoint, "AutoModelForCausalLM", device=reward.device, dtype=reward.dtype)
     everything = np.arange(len(ids))
 
     def rmlab() -> np.ndarray:

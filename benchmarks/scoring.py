@@ -156,7 +156,7 @@ def cross_encoder(folder: Path, responses: pd.DataFrame, options: argparse.Names
 def forward_alone(scorer: Any, prepared: Any) -> Run:
     """The forward passes by themselves: token ids and reads are ready."""
     sequences, reads = scorer.places(prepared, np.arange(len(prepared.keys)))
-    groups, budget = prepared.groups, scorer.run_options["budget"]
+    groups, budget = prepared.groups, scorer.budget
 
     def run() -> None:
         for batch in hidden(scorer.backbone, sequences, reads, groups=groups, budget=budget):

@@ -71,7 +71,9 @@ def test_scores_are_the_raw_logits_of_transformers(tmp_path, architecture, confi
     scorer = classifier(folder)
     scores = scorer(PROMPTS, RESPONSES)
     np.testing.assert_allclose(scores, own_logits(folder, scorer)[:, 0], atol=1e-5 * scores.std() + 1e-6)
-    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), scores, atol=1e-5)
+    np.testing.assert_allclose(
+        scorer.forward_alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), scores, atol=1e-5
+    )
     assert scores.dtype == np.float64
 
 
@@ -104,7 +106,7 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
     assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
         "the segments of each text of a pack are its own"
     )
-    np.testing.assert_allclose(scorer.alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
+    np.testing.assert_allclose(scorer.forward_alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
 
 
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
@@ -336,7 +338,7 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(tmp
             reference.append(model(input_ids=row["input_ids"], attention_mask=row["attention_mask"]).logits.item())
     scorer = classifier(folder, convention="reward-bench")
     assert np.abs(scorer(prompts, responses) - reference).max() <= 1e-5 * np.std(reference)
-    alone = scorer.alone(scorer.prepare(prompts, responses), np.arange(3))
+    alone = scorer.forward_alone(scorer.prepare(prompts, responses), np.arange(3))
     assert np.abs(alone - reference).max() <= 1e-5 * np.std(reference)
     assert scorer.longest == model.config.n_positions - 1
     assert np.abs(classifier(folder)(prompts, responses) - reference).max() > 1e-3 * np.std(reference)

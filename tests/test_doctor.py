@@ -228,8 +228,8 @@ def test_flips_ties_and_distances():
 
 def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
     scorer = classifier(healthy)
-    honest = scorer.alone
-    scorer.alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
+    honest = scorer.forward_alone
+    scorer.forward_alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
     assert found(doctor(scorer, responses), "alone")["status"] == "fail"
 
 

@@ -59,7 +59,7 @@ def test_position_bias_is_the_share_of_winners_that_change_sides(models, respons
     both = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
     prompts, first, second = (both[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
     left, right = (
-        model.alone(model.prepare(prompts, *pair), np.arange(24)) for pair in ((first, second), (second, first))
+        model.forward_alone(model.prepare(prompts, *pair), np.arange(24)) for pair in ((first, second), (second, first))
     )
     changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
     assert row["found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%}) change their winner")
@@ -121,6 +121,6 @@ def test_an_infinite_logit_is_not_averaged_away(models, responses):
 
 def test_a_forward_pass_that_mixes_texts_up(models, responses):
     scorer = pairwise(models["pairrm"])
-    honest = scorer.alone
-    scorer.alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
+    honest = scorer.forward_alone
+    scorer.forward_alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
     assert found(doctor(scorer, responses), "alone")["status"] == "fail"

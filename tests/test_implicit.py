@@ -72,7 +72,7 @@ def test_policy_minus_reference(models, together):
     policy, reference = (log_probs(folder, prepared) for folder in models)
     expected = np.array([a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)])
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=1e-4)
-    np.testing.assert_allclose(reward.alone(prepared, np.arange(5)), expected, atol=1e-4)
+    np.testing.assert_allclose(reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4)
     assert sum(model.loaded for model in reward.models) == (2 if together else 0), (
         "one after the other leaves nothing behind"
     )
@@ -271,7 +271,7 @@ def test_the_reward_after_each_token_is_that_of_the_answer_so_far(models, mode):
     reward = implicit_reward(models[0], mode=mode)
     prepared = reward.prepare(PROMPTS, RESPONSES)
     for text, each in enumerate(log_probs(models[0], prepared)):
-        ids, found = reward.along(prepared, text)
+        ids, found = reward.token_rewards(prepared, text)
         assert ids.tolist() == prepared.ids[text][-len(each) :].tolist()
         np.testing.assert_allclose(found, [WAYS[mode](each[:k]) for k in range(1, len(each) + 1)], atol=1e-4)
 

@@ -173,7 +173,7 @@ def test_streaming_in_any_order_gives_each_text_once(tmp_path):
     prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
     first, second = [f"answer {i % 3} " * 4 for i in range(n)], [f"other {i // 3 % 3} " * 4 for i in range(n)]
     prepared = model.prepare(prompts, first, second)
-    whole = model.alone(prepared, np.arange(n))
+    whole = model.forward_alone(prepared, np.arange(n))
     wanted = np.random.default_rng(0).permutation(n)[:20]
     streamed = list(model.forward(prepared, wanted))
     assert len(streamed) > 1
@@ -209,11 +209,11 @@ def test_alone_each_text_is_forwarded_by_itself(tmp_path, kind):
         lambda _, inputs, named: sizes.append(tuple(named["input_ids"].shape)), with_kwargs=True
     )
     wanted = np.array([7, 2, 11])
-    np.testing.assert_allclose(model.alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5)
+    np.testing.assert_allclose(model.forward_alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5)
     ids = model.places(prepared, wanted)[0]
     assert sorted(sizes) == sorted((1, len(one)) for one in ids)
     assert len(sizes) == 3
-    assert model.alone(prepared, wanted[:0]).shape == (0,)
+    assert model.forward_alone(prepared, wanted[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -221,15 +221,15 @@ def test_a_text_is_a_comparison_in_one_order(tmp_path, kind):
     """The margins are the averages of logits that each order has by itself, in whatever company it is asked."""
     model, every = pairwise(save(kind, tmp_path / "m")), np.arange(3)
     there, back = (
-        model.alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
+        model.forward_alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
     )  # fmt: skip
     np.testing.assert_allclose(model.prefer(PROMPTS, FIRST, SECOND), model.average(there, back), atol=1e-5)
     assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
     both = model.prepare(PROMPTS * 2, FIRST + SECOND, SECOND + FIRST)
     assert len(set(both.keys)) == 6
-    np.testing.assert_allclose(model.alone(both, np.arange(6)), np.r_[there, back], atol=1e-6)
+    np.testing.assert_allclose(model.forward_alone(both, np.arange(6)), np.r_[there, back], atol=1e-6)
     exact = pairwise(model.checkpoint.folder, dtype="bfloat16").in_float32()
-    np.testing.assert_allclose(exact.alone(exact.prepare(PROMPTS, FIRST, SECOND), every), there, atol=1e-6)
+    np.testing.assert_allclose(exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every), there, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

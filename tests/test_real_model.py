@@ -64,7 +64,7 @@ def test_texts_in_packs_equal_texts_alone(likelihood):
     texts = pd.concat([responses.iloc[:12], concise.iloc[4:52]])
     asked = texts["prompt"].tolist(), texts["response"].tolist()
     packed = likelihood(*asked)
-    alone = likelihood.alone(likelihood.prepare(*asked), np.arange(len(texts)))
+    alone = likelihood.forward_alone(likelihood.prepare(*asked), np.arange(len(texts)))
     assert len(alone) == 60
     assert np.abs(packed - alone).max() <= 1e-5 * alone.std()
 

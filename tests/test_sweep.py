@@ -165,7 +165,7 @@ def test_scores_are_those_of_transformers_one_by_one(tmp_path, monkeypatch, arch
     assert np.abs(found - reference).max() <= TOLERANCE * reference.std()
     again = scorer(*(part[::-1] for part in conversations()))[::-1]
     assert np.abs(again - reference).max() <= TOLERANCE * reference.std(), "in another order"
-    scorer.run_options["budget"] = 50
+    scorer.budget = 50
     pieces = scorer(*conversations())
     assert np.abs(pieces - reference).max() <= TOLERANCE * reference.std(), "in packs smaller than a text"
 
@@ -204,7 +204,7 @@ def test_a_short_text_does_not_change_what_long_ones_get(save, attention_type):
     for order in (np.arange(len(prompts)), np.arange(len(prompts))[::-1]):
         scores = scorer([prompts[i] for i in order], [responses[i] for i in order])
         assert np.abs(scores - reference[order]).max() <= TOLERANCE * reference.std()
-    alone = scorer.alone(scorer.prepare(prompts, responses), np.arange(len(prompts)))
+    alone = scorer.forward_alone(scorer.prepare(prompts, responses), np.arange(len(prompts)))
     assert np.abs(alone - reference).max() <= TOLERANCE * reference.std()
     assert scorer.backbone.attention_type == attention_type
 

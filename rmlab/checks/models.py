@@ -82,7 +82,7 @@ def _examine_sample(
         prompts, answers = prompts * 2, [first + second, second + first]
     prepared, numbers = scorer.prepare(prompts, *answers), np.arange(len(prompts))
     yield from _check_tokens(scorer, *scorer.places(prepared, numbers))
-    outputs, together = scorer.alone(prepared, numbers), fill(scorer.forward(prepared, numbers), len(numbers))
+    outputs, together = scorer.forward_alone(prepared, numbers), fill(scorer.forward(prepared, numbers), len(numbers))
     sample = findings.Sample(rows, _finish(scorer, outputs), _finish(scorer, together))
     finite = findings.check_finite(sample)
     yield finite
@@ -145,7 +145,7 @@ def memory_need(scorer: LocalModel) -> tuple[float, float]:
     from rmlab.inference.memory import activation_bytes, default_budget, free_memory
 
     config = scorer.checkpoints[0].config
-    budget = scorer.run_options["budget"]
+    budget = scorer.budget
     budget = budget or default_budget(config, scorer.dtype, scorer.device, free=free_memory(scorer.device))
     weights = sum(checkpoint.n_weights for checkpoint in scorer.resident) * scorer.dtype.itemsize
     logits = 2.0**29 if scorer.sums_answer and scorer.device.type == "cuda" else 0.0
@@ -213,5 +213,5 @@ def _check_precision(
     if not all(fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints):
         detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
         return Finding("dtype", "warn", detail, "compare on a machine with more memory, or on a smaller sister model")
-    outputs = exact.alone(prepared, np.arange(len(prepared.ids)))
+    outputs = exact.forward_alone(prepared, np.arange(len(prepared.ids)))
     return findings.check_precision(sample, _finish(exact, outputs), dtype)

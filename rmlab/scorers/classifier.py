@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmlab.inference.forward import Batch
+from rmlab.inference.template import Encoded, call, choose_template, encode, has_segments, render
 from rmlab.scorers.base import Floats, Ints, Provenance
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.local import Ids, LocalOptions, LocalScorer, remakable, require_convention
+from rmlab.scorers.checkpoints.checkpoint import find
+from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
@@ -18,9 +20,6 @@ from rmlab.tables import DataError
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
-
-    from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
 
 
 @remakable
@@ -95,46 +94,31 @@ def classifier(
     )
     row = choose(checkpoint.files, checkpoint.settings, head)
     if row.make is None:
-        backbones.refuse_new_weights(
-            checkpoint.name, [key for key in head_keys(checkpoint) if key not in checkpoint.files]
-        )
-    return Classifier(
-        checkpoint,
-        row,
-        mix=label_weights(weights, row, checkpoint),
-        name=name,
-        device=device,
-        dtype=dtype,
-        template=template,
-        eos=eos,
-        max_length=max_length,
-        truncate=truncate,
-        convention=convention,
-        budget=budget,
-    )
-
-
-_SENTINEL = "zebra"
-"""A message that no template writes by itself, so that the text behind it closes the turn."""
+        missing = [key for key in head_keys(checkpoint) if key not in checkpoint.files]
+        backbones.refuse_new_weights(checkpoint.name, missing)
+    mix = label_weights(weights, row, checkpoint)
+    if "reward_token_id" in checkpoint.settings:
+        convention = None  # InternLM's runner adds no special tokens, as the model's own code does.
+    elif convention is not None and row.bos_twice:
+        convention = "reward-bench-twice"
+    options = EncodeOptions(template=template, eos=eos, max_length=max_length, truncate=truncate, convention=convention)
+    scorer = Classifier([checkpoint], options, name=name, device=device, dtype=dtype, budget=budget)
+    scorer.head, scorer.mix = row, mix
+    return scorer
 
 
 class Classifier(LocalScorer):
-    """A loaded-on-demand reward model; made by `classifier`."""
+    """A loaded-on-demand reward model; made by `classifier`.
 
-    def __init__(
-        self, checkpoint: Checkpoint, head: Head, *, mix: Floats | None, **options: Unpack[LocalOptions]
-    ) -> None:
-        super().__init__([checkpoint], **options)
-        self.head, self.mix = head, mix
-        if "reward_token_id" in checkpoint.settings:
-            # InternLM's runner adds no special tokens, as the model's own code does.
-            self.encode_options["convention"] = None
-        elif self.encode_options["convention"] is not None and head.bos_twice:
-            self.encode_options["convention"] = "reward-bench-twice"
+    `head`: its row in the table of heads. `mix`: the weight of each label, None for a model with one output.
+    """
 
-    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+    head: Head
+    mix: Floats | None
+
+    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the wanted texts and the positions that the head reads in each."""
-        ids, looks = [prepared.ids[text] for text in numbers], self.looks if len(numbers) else ()
+        ids, looks = [prepared.ids[text] for text in numbers], self.looks
         if self.end is not None:
             ids = [text if text[-1] == self.end else np.append(text, np.int32(self.end)) for text in ids]
         reads = []
@@ -149,7 +133,7 @@ class Classifier(LocalScorer):
         """The reward of each row of outputs; several labels are mixed in float64."""
         return outputs[:, 0] if self.mix is None else outputs @ self.mix
 
-    def read_states(self, batch: "Batch", *_: object) -> "torch.Tensor":
+    def read_states(self, batch: Batch, *_: object) -> "torch.Tensor":
         """The head's outputs for a batch's rows, (texts, labels) float32, still on the device."""
         import torch
 
@@ -157,7 +141,7 @@ class Classifier(LocalScorer):
         with torch.inference_mode():
             return run(batch.means()[:, None] if looks == ("mean",) else batch.stacked())
 
-    def read_head(self, batch: "Batch") -> Floats:
+    def read_head(self, batch: Batch) -> Floats:
         """The rewards of a batch's rows."""
         return self.finish(self.read_states(batch).cpu().double().numpy())
 
@@ -171,8 +155,6 @@ class Classifier(LocalScorer):
     @cached_property
     def _masks_first(self) -> bool:
         """Whether RewardBench's runner masks the first of two beginning tokens and the model counts it all the same."""
-        from rmlab.inference.template import encode
-
         counts_all = self.checkpoint.config.model_type in backbones.COUNTED_POSITIONS
         if self.encode_options["convention"] != "reward-bench" or not counts_all:
             return False
@@ -191,8 +173,6 @@ class Classifier(LocalScorer):
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
         """Backbone, head and where the head is read; loads the weights."""
-        from rmlab.inference.template import has_segments
-
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
         keys = [] if self.head.make is None else self.head.keys(self.checkpoint.files)
         model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=keys)
@@ -225,27 +205,19 @@ class Classifier(LocalScorer):
         keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
         return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
-        mix = None if self.mix is None else self.mix.tolist()
-        return self._hash_parts(head=self.head.name, mix=mix, end=self.end)
-
-    def provenance(self) -> Provenance:
-        """Where the scores come from, as plain values: model, revision, head, dtype, template, versions, device."""
-        mix = None if self.mix is None else self.mix.tolist()
-        return self._describe(head=self.head.name, weights=mix)
+    @property
+    def details(self) -> Provenance:
+        """The head, the weights of the labels, and the token that is appended."""
+        return {"head": self.head.name, "mix": None if self.mix is None else self.mix.tolist(), "end": self.end}
 
     @cached_property
     def _header(self) -> tuple[list[int], list[int]]:
         """The tokens with which the template closes the user's turn, and those with which it opens an answer."""
-        from rmlab.inference.template import call, choose_template, render
-
-        jinja = choose_template(self.tokenizer, None)[1]
-        chat = [[{"role": "user", "content": _SENTINEL}]]
+        jinja, sentinel = choose_template(self.tokenizer, None)[1], "zebra"  # no template writes it by itself
+        chat = [[{"role": "user", "content": sentinel}]]
         texts = [render(self.tokenizer, jinja, chat, header=header)[0] for header in (False, True)]
-        closing = texts[0].rpartition(_SENTINEL)[2]
-        closed, opened, end = call(self.tokenizer, [*texts, closing], add_special_tokens=False)["input_ids"]
+        texts.append(texts[0].rpartition(sentinel)[2])
+        closed, opened, end = call(self.tokenizer, texts, add_special_tokens=False)["input_ids"]
         # Tokens that merge with the text before them are no end of a turn.
         return (list(end) if end and closed[-len(end) :] == end else []), list(opened[len(closed) :])
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.template import Encoded, call, choose_template, pinned_date, render
 from rmlab.scorers.base import Prompt
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from rmlab.inference.template import Encoded
 
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
@@ -43,7 +42,7 @@ class Form:
     name: str
     models: str
     task: str
-    encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], "Encoded"]
+    encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Encoded]
     longest: int | None = None
 
 
@@ -122,7 +121,7 @@ def _encode_marked(
     longest: int,
     keep_end: bool = False,
     source_apart: bool = False,
-) -> "Encoded":
+) -> Encoded:
     """Source and two candidates, each with marker and special tokens, read at the markers (LLM-Blender's layout).
 
     `keep_end`: the source loses its beginning where it is too long. `source_apart`: marker and source are encoded one
@@ -169,10 +168,8 @@ def _clip(ids: list[int], longest: int, n_opening: int | None) -> list[int]:
     return ids[:n_opening] + ids[len(ids) - longest + n_opening :]
 
 
-def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> "Encoded":
+def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
-    from rmlab.inference.template import call, choose_template, pinned_date, render
-
     if not tokenizer.chat_template:
         raise DataError(
             f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
@@ -204,7 +201,7 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
     return f"[CONTEXT] \n{conversation}\n [RESPONSE A] {first} [RESPONSE B] {second} \n"
 
 
-def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> "Encoded":
+def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
     """SteamSHP: post and answers without line breaks, then the question."""
     ids = []
     for prompt, first, second in zip(*texts, strict=True):
@@ -250,10 +247,8 @@ def _comparisons(
     reads: list[Reads],
     cut: Sequence[bool] | None = None,
     date: str | None = None,
-) -> "Encoded":
+) -> Encoded:
     """Comparisons in one order as tokens."""
-    from rmlab.inference.template import Encoded
-
     numbers: dict[str, int] = {}
     return Encoded(
         ids=ids,

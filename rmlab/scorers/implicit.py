@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmlab.inference.forward import Batch
+from rmlab.inference.memory import upload
+from rmlab.inference.template import Encoded
 from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Stream, fill
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
-from rmlab.scorers.local import Ids, LocalOptions, LocalScorer, hash_parts, remakable, require_convention
+from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, hash_parts, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest
@@ -18,9 +21,6 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
 
 MODES = ("sum", "mean", "norm")
 
@@ -96,22 +96,14 @@ def implicit_reward(
     if convention is not None and eos is not None:
         raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
     find_model = partial(find, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
-    references = [] if reference is None else [find_model(reference, revision=reference_revision)]
-    return ImplicitReward(
-        [find_model(policy, revision=revision), *references],
-        mode=mode,
-        name=name,
-        device=device,
-        dtype=dtype,
-        template=template,
-        eos=eos,
-        max_length=max_length,
-        truncate=truncate,
-        convention=None if convention is None else "reward-bench-dpo",
-        budget=budget,
-        chunk=chunk,
-        together=together,
-    )
+    checkpoints = [find_model(policy, revision=revision)]
+    if reference is not None:
+        checkpoints.append(find_model(reference, revision=reference_revision))
+    convention = None if convention is None else "reward-bench-dpo"
+    options = EncodeOptions(template=template, eos=eos, max_length=max_length, truncate=truncate, convention=convention)
+    scorer = ImplicitReward(checkpoints, options, name=name, device=device, dtype=dtype, budget=budget)
+    scorer.mode, scorer.chunk, scorer.together = mode, chunk, together
+    return scorer
 
 
 class LanguageModel(LocalScorer):
@@ -122,127 +114,118 @@ class LanguageModel(LocalScorer):
 
     sums_answer = True
 
-    def __init__(self, checkpoint: Checkpoint, owner: "ImplicitReward", **options: Unpack[LocalOptions]) -> None:
-        super().__init__([checkpoint], **options)
-        self.mode, self.owner = owner.mode, owner
-        self._weights: tuple[PreTrainedModel, Vocabulary] | None = None
+    def __init__(self, checkpoint: Checkpoint, owner: "ImplicitReward") -> None:
+        super().__init__(
+            [checkpoint],
+            owner.encode_options,
+            name=owner.name if checkpoint is owner.checkpoint else None,
+            device=owner.device,
+            dtype=owner.dtype,
+            budget=owner.budget,
+        )
+        self.owner, self.encoding = owner, owner.encoding
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Encoded":  # type: ignore[override]
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
         """Return the texts as token ids, which all models of the owner share."""
         return self.owner.prepare(prompts, responses)
 
-    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the texts and the positions whose states predict the response."""
-        ids = [prepared.ids[text] for text in numbers]
-        starts = [_response_start(prepared, int(text)) for text in numbers]
+        ids, starts = [prepared.ids[text] for text in numbers], prepared.response_start[numbers]
+        if len(starts) and starts.min() < 1:
+            text = int(numbers[starts.argmin()])
+            raise DataError(f"text {text}: nothing predicts the first token of its response; add a prompt")
         return ids, [np.arange(start - 1, len(text) - 1) for start, text in zip(starts, ids, strict=True)]
 
-    def read_states(self, batch: "Batch", prepared: "Encoded", numbers: Ints) -> "torch.Tensor":
+    def read_states(self, batch: Batch, prepared: Encoded, numbers: Ints) -> "torch.Tensor":
         """Log-probabilities of the answers' tokens, one text's after the other's, still on the device.
 
         Texts with a common beginning share rows, and so the log-probabilities of the tokens that these predict.
         """
         import torch
 
-        from rmlab.inference.memory import upload
-
-        vocabulary = self._load()[1]
-        targets = np.concatenate([prepared.ids[text][int(prepared.response_start[text]) :] for text in numbers])
+        vocabulary = self.parts[1]
+        targets = np.concatenate([prepared.ids[text][prepared.response_start[text] :] for text in numbers])
         cells = np.concatenate(batch.where).astype(np.int64) * vocabulary.size + targets
         unique, back = np.unique(cells, return_inverse=True)
         indices = {"rows": unique // vocabulary.size, "tokens": unique % vocabulary.size, "back": back.reshape(-1)}
-        sent = upload(indices, batch.rows.device)
+        on_device = upload(indices, batch.rows.device)
         with torch.inference_mode():
-            log_probs = vocabulary.log_probs(batch.rows[sent["rows"]], sent["tokens"], chunk=self.run_options["chunk"])
-            return log_probs[sent["back"].to(log_probs.device)]
+            rows = batch.rows[on_device["rows"]]
+            log_probs = vocabulary.log_probs(rows, on_device["tokens"], chunk=self.owner.chunk)
+            return log_probs[on_device["back"].to(log_probs.device)]
 
-    def finish(self, outputs: Floats, prepared: "Encoded", numbers: Ints) -> Floats:
+    def finish(self, outputs: Floats, prepared: Encoded, numbers: Ints) -> Floats:
         """Each text's log-probabilities made one number."""
         counts = np.array([len(prepared.ids[text]) - prepared.response_start[text] for text in numbers])
-        starts = np.cumsum(counts) - counts
-        if self.mode == "norm":
-            return -np.sqrt(np.add.reduceat(outputs**2, starts))
-        total = np.add.reduceat(outputs, starts)
-        return total / counts if self.mode == "mean" else total
+        sums = np.add.reduceat(outputs**2 if self.owner.mode == "norm" else outputs, np.cumsum(counts) - counts)
+        return summarize(sums, counts, self.owner.mode)
 
-    @property
-    def model(self) -> "PreTrainedModel":
-        """The transformers model; loads the weights."""
-        return self._load()[0]
+    @cached_property
+    def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":
+        """The transformers base model and its output layer; loads the weights."""
+        _ = self.owner.stays  # decided now, while the memory is still free
+        model = backbones.load(self.checkpoint, "AutoModelForCausalLM", device=self.device, dtype=self.dtype)
+        return backbones.base_model(model), Vocabulary(model, self.checkpoint.name)
 
     @property
     def backbone(self) -> "PreTrainedModel":
         """The transformers base model; loads the weights."""
-        return backbones.base_model(self.model)
+        return self.parts[0]
 
     @property
     def loaded(self) -> bool:
         """Whether the weights are on the device."""
-        return self._weights is not None
+        return "parts" in self.__dict__
 
     def free_memory(self) -> None:
         """Free the memory, unless there is room for all the models that belong together."""
         if self.loaded and not self.owner.stays:
             import torch
 
-            self._weights = None
+            del self.parts
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of all that decides a score: a reference that several policies share is stored once."""
-        return self._hash_parts(head=f"implicit {self.mode}")
 
     @property
     def text_fingerprint(self) -> str:
         """Hash of how the owner makes texts tokens."""
         return self.owner.text_fingerprint
 
-    def provenance(self) -> Provenance:
-        """Where the scores come from, as plain values: model, revision, mode, dtype, template, versions, device."""
-        return self._describe(head=f"implicit {self.mode}") | self.owner.encoding
+    @property
+    def head_title(self) -> str:
+        """What is summed, for people."""
+        return self.owner.head_title
 
-    def _load(self) -> "tuple[PreTrainedModel, Vocabulary]":
-        if self._weights is None:
-            _ = self.owner.stays  # decided now, while the memory is still free
-            model = backbones.load(self.checkpoint, "AutoModelForCausalLM", device=self.device, dtype=self.dtype)
-            self._weights = model, Vocabulary(model, self.checkpoint.name)
-        return self._weights
+    @property
+    def details(self) -> Provenance:
+        """How a text's log-probabilities become one number."""
+        return {"head": f"implicit {self.owner.mode}"}
 
 
 class ImplicitReward(LocalScorer):
-    """A policy, and a reference or none; made by `implicit_reward`. Models are loaded when the first text is scored."""
+    """A policy, and a reference or none; made by `implicit_reward`. Models are loaded when the first text is scored.
+
+    `mode`: how log-probabilities become one number. `chunk`: tokens whose logits exist at once. `together`: whether
+    both models stay on the device.
+    """
 
     sums_answer = True
-
-    def __init__(self, checkpoints: list[Checkpoint], *, mode: str, **options: Unpack[LocalOptions]) -> None:
-        super().__init__(checkpoints, **options)
-        self.mode = mode
+    mode: str
+    chunk: int | None
+    together: bool | None
 
     @cached_property
     def models(self) -> list[LanguageModel]:
         """Policy and reference, each with its own weights and place in a store."""
-        return [
-            LanguageModel(
-                checkpoint,
-                self,
-                name=self.name if checkpoint is self.checkpoint else None,
-                device=self.device,
-                dtype=self.dtype,
-                **self.encode_options,
-                **self.run_options,
-            )
-            for checkpoint in self.checkpoints
-        ]
+        return [LanguageModel(checkpoint, self) for checkpoint in self.checkpoints]
 
     @cached_property
     def stays(self) -> bool:
         """Whether all models stay on the device; asked first while its memory is still free."""
-        together, n_models = self.run_options["together"], len(self.checkpoints)
-        if together is not None or n_models == 1:
-            return together or n_models == 1
-        fits = partial(backbones.fits, device=self.device, dtype=self.dtype, share=0.85 / n_models)
+        if self.together is not None or len(self.checkpoints) == 1:
+            return bool(self.together) or len(self.checkpoints) == 1
+        fits = partial(backbones.fits, device=self.device, dtype=self.dtype, share=0.85 / 2)
         return all(map(fits, self.checkpoints))
 
     @property
@@ -250,21 +233,22 @@ class ImplicitReward(LocalScorer):
         """Policy and reference with their signs: the reward is the sum of sign times score."""
         return list(zip((1.0, -1.0), self.models, strict=True)) if len(self.models) > 1 else []
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Encoded":  # type: ignore[override]
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
         """Return the texts as token ids; needs the tokenizers, not the weights."""
         encoded = super().prepare(prompts, responses)
-        self._require_shared_tokens(encoded.ids)
+        if len(self.checkpoints) > 1:
+            self._require_shared_tokens(encoded.ids)
         return encoded
 
-    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the texts and the positions whose states predict the response."""
         return self.models[0].places(prepared, numbers)
 
-    def read_states(self, batch: "Batch", prepared: "Encoded", numbers: Ints) -> "torch.Tensor":
+    def read_states(self, batch: Batch, prepared: Encoded, numbers: Ints) -> "torch.Tensor":
         """Log-probabilities of the answers' tokens under the policy."""
         return self.models[0].read_states(batch, prepared, numbers)
 
-    def forward(self, prepared: "Encoded", numbers: Ints) -> Stream:
+    def forward(self, prepared: Encoded, numbers: Ints) -> Stream:
         """Yield numbers and rewards of the texts with these `numbers`, as they come."""
         if not self.terms:
             yield from self.models[0].forward(prepared, numbers)
@@ -272,18 +256,16 @@ class ImplicitReward(LocalScorer):
             n = len(prepared.ids)
             yield numbers, self._sum_models(lambda model: fill(model.forward(prepared, numbers), n)[numbers])
 
-    def alone(self, prepared: "Encoded", numbers: Ints) -> Floats:
+    def forward_alone(self, prepared: Encoded, numbers: Ints) -> Floats:
         """Return rewards of the texts, each forwarded by itself: the reference for everything faster."""
-        return self._sum_models(lambda model: model.alone(prepared, numbers))
+        return self._sum_models(lambda model: model.forward_alone(prepared, numbers))
 
-    def along(self, prepared: "Encoded", text: int) -> tuple[Ids, Floats]:
+    def token_rewards(self, prepared: Encoded, text: int) -> tuple[Ids, Floats]:
         """Token ids of a text's answer, and the reward of the answer up to and including each of them."""
-        log_probs = self._sum_models(lambda model: model.outputs_alone(prepared, text))
+        log_probs = self._sum_models(lambda model: model.read_alone(prepared, np.array([text])))
+        sums = np.cumsum(log_probs**2 if self.mode == "norm" else log_probs)
         ids = prepared.ids[text][prepared.response_start[text] :]
-        if self.mode == "norm":
-            return ids, -np.sqrt(np.cumsum(log_probs**2))
-        total = np.cumsum(log_probs)
-        return ids, total / np.arange(1, len(total) + 1) if self.mode == "mean" else total
+        return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 
     def _sum_models(self, values: Callable[[LanguageModel], Floats]) -> Floats:
         """The sum of sign times each model's values; each leaves the device after its turn."""
@@ -303,15 +285,18 @@ class ImplicitReward(LocalScorer):
     @property
     def resident(self) -> list[Checkpoint]:
         """What is on the device at once: policy and reference, or the larger of the two."""
-        if self.stays:
-            return self.checkpoints
-        return [max(self.checkpoints, key=lambda checkpoint: checkpoint.n_weights)]
+        return self.checkpoints if self.stays else [max(self.checkpoints, key=lambda checkpoint: checkpoint.n_weights)]
 
     @property
     def head_title(self) -> str:
         """What is summed, for people."""
         subject = "policy and reference" if self.terms else "policy alone"
         return f"log-probabilities of the answer, {subject}, {self.mode}"
+
+    @property
+    def details(self) -> Provenance:
+        """The head of the policy, and the reference where there is one."""
+        return self.models[0].details | ({"reference": self.checkpoints[1].name} if self.terms else {})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -320,20 +305,14 @@ class ImplicitReward(LocalScorer):
         return prints[0] if len(prints) == 1 else hash_parts({"policy minus reference": prints})
 
     def provenance(self) -> Provenance:
-        """Where the rewards come from, as plain values: models, revisions, mode, dtype, template, versions, device."""
-        reference = {"reference": self.checkpoints[1].name} if self.terms else {}
-        lists = {
-            "revision": [checkpoint.revision for checkpoint in self.checkpoints],
-            "content": [checkpoint.content for checkpoint in self.checkpoints],
-        }
-        return reference | self.models[0].provenance() | lists | {"fingerprint": self.fingerprint}
+        """Where the rewards come from: as of other models, with a list of revisions and one of contents."""
+        lists = {name: [getattr(model, name) for model in self.checkpoints] for name in ("revision", "content")}
+        return super().provenance() | self.models[0]._forwarded | lists
 
     def _require_shared_tokens(self, ids: list[Ids]) -> None:
         """Raise DataError unless the reference reads the same tokens out of the policy's ids."""
-        if len(self.checkpoints) == 1 or not ids:
-            return
         reference, size = self._reference_tokenizer, self.checkpoints[1].config.get_text_config().vocab_size
-        for token in np.unique(np.concatenate(ids)).tolist():
+        for token in np.unique(np.concatenate([np.zeros(0, np.int32), *ids])).tolist():
             name = self.tokenizer.convert_ids_to_tokens(token)
             # Models may have more rows of weights than their tokenizer has tokens.
             reference_name = reference.convert_ids_to_tokens(token) if token < len(reference) else name
@@ -348,9 +327,6 @@ class ImplicitReward(LocalScorer):
         return load_tokenizer(self.checkpoints[1])
 
 
-def _response_start(prepared: "Encoded", text: int) -> int:
-    """Index of the first token of a text's answer, which a token before it predicts."""
-    start = int(prepared.response_start[text])
-    if start < 1:
-        raise DataError(f"text {text}: its response begins at the first token, so nothing predicts it; add a prompt")
-    return start
+def summarize(sums: Floats, counts: Ints, mode: str) -> Floats:
+    """Rewards of answers with these sums of log-probabilities (for "norm": of their squares) over `counts` tokens."""
+    return -np.sqrt(sums) if mode == "norm" else sums / counts if mode == "mean" else sums

@@ -8,23 +8,25 @@ from contextlib import suppress
 from functools import cached_property, partial, wraps
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, ParamSpec, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.forward import Batch, hidden
+from rmlab.inference.memory import read_late
+from rmlab.inference.passes import alone, how_packed
+from rmlab.inference.template import Encoded, encode, read_template
 from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import PROBES as TEXTS
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
+from rmlab.scorers.models import backbone as backbones
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
 
 Ids = NDArray[np.int32]
 Options = ParamSpec("Options")
@@ -41,76 +43,52 @@ class EncodeOptions(TypedDict, total=False):
     convention: str | None
 
 
-class RunOptions(TypedDict, total=False):
-    """How tokens are forwarded; none of these changes a score."""
-
-    budget: int | None
-    chunk: int | None
-    together: bool | None
-
-
-class LocalOptions(EncodeOptions, RunOptions, total=False):
-    """The options of every model on this machine."""
-
-    name: str | None
-    device: "str | torch.device | None"
-    dtype: "str | torch.dtype | None"
-
-
 class LocalModel(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
     `checkpoints`: of the model, or of several; `checkpoint` is the first. `remake`: makes the model anew elsewhere.
-    `encode_options`: how texts become tokens. `run_options`: how tokens are forwarded. `sums_answer`: whether the score
-    is a sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
+    `encode_options`: how texts become tokens. `budget`: tokens forwarded at once. `sums_answer`: whether the score is a
+    sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
     """
 
     remake: Callable[[], Scorer]
     sums_answer = False
     n_answers = 1
+    # Members that hold weights or depend on their number type.
     _loaded = ("parts", "models", "stays", "fingerprint")
-    """Members that hold weights or depend on their number type."""
 
-    def __init__(self, checkpoints: list[Checkpoint], **options: Unpack[LocalOptions]) -> None:
-        from rmlab.inference.template import read_template
-        from rmlab.scorers.models import backbone
-
-        if options.get("truncate") not in (None, "left", "right"):
-            raise DataError(
-                f"truncate: {options.get('truncate')!r}; allowed: None (refuse long texts), 'left', 'right'."
-            )
+    def __init__(
+        self,
+        checkpoints: list[Checkpoint],
+        options: EncodeOptions,
+        *,
+        name: str | None = None,
+        device: "str | torch.device | None" = None,
+        dtype: "str | torch.dtype | None" = None,
+        budget: int | None = None,
+    ) -> None:
         self.checkpoint, *_ = self.checkpoints = checkpoints
-        self.name = options.get("name") or self.checkpoint.title
-        self.device = backbone.device(options.get("device"))
-        self.dtype = backbone.dtype(options.get("dtype"), self.device)
-        self.encode_options: EncodeOptions = {
-            "template": read_template(options.get("template")),
-            "eos": options.get("eos"),
-            "max_length": options.get("max_length"),
-            "truncate": options.get("truncate"),
-            "convention": options.get("convention"),
-        }
-        self.run_options: RunOptions = {
-            "budget": options.get("budget"),
-            "chunk": options.get("chunk"),
-            "together": options.get("together"),
-        }
+        self.name = name or self.checkpoint.title
+        self.device = backbones.device(device)
+        self.dtype = backbones.dtype(dtype, self.device)
+        self.encode_options: EncodeOptions = {**options, "template": read_template(options["template"])}
+        self.budget = budget
         self.encoding: Provenance = {}
         self._forwarded: Provenance = {"attention": None, "packs": None}
 
     @abstractmethod
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> "Encoded":
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the texts as tokens; needs the tokenizer, not the weights."""
 
     @abstractmethod
-    def places(self, prepared: "Encoded", numbers: Ints, /) -> tuple[list[Ids], list[Ints]]:
+    def places(self, prepared: Encoded, numbers: Ints, /) -> tuple[list[Ids], list[Ints]]:
         """Return token ids of the texts and the positions that are read in each."""
 
     @abstractmethod
-    def read_states(self, batch: "Batch", prepared: "Encoded", numbers: Ints, /) -> "torch.Tensor":
+    def read_states(self, batch: Batch, prepared: Encoded, numbers: Ints, /) -> "torch.Tensor":
         """Return the head's outputs for the hidden states of a batch of texts, still on the device."""
 
-    def finish(self, outputs: Floats, prepared: "Encoded", numbers: Ints, /) -> Floats:
+    def finish(self, outputs: Floats, prepared: Encoded, numbers: Ints, /) -> Floats:
         """Return the scores of a batch of texts from the head's outputs."""
         return outputs
 
@@ -119,6 +97,16 @@ class LocalModel(Scorer):
     def backbone(self) -> "PreTrainedModel":
         """The transformers model that is forwarded; loads the weights."""
 
+    @property
+    @abstractmethod
+    def head_title(self) -> str:
+        """Which head is read, for people."""
+
+    @property
+    @abstractmethod
+    def details(self) -> Provenance:
+        """What decides a score beside weights, number type and tokens, as plain values."""
+
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions in `texts` and their scores, as the batches come."""
         if texts:
@@ -126,41 +114,33 @@ class LocalModel(Scorer):
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats:
         """Return the scores of the texts, each forwarded by itself."""
-        return self.alone(self._prepare_texts(texts), np.arange(len(texts)))
+        return self.forward_alone(self._prepare_texts(texts), np.arange(len(texts)))
 
-    def _prepare_texts(self, texts: Sequence[Text]) -> "Encoded":
+    def _prepare_texts(self, texts: Sequence[Text]) -> Encoded:
         answers = ([*column] for column in zip(*(text.answers for text in texts), strict=True))
         return self.prepare([text.prompt for text in texts], *answers)
 
-    def forward(self, prepared: "Encoded", numbers: Ints, /) -> Stream:
+    def forward(self, prepared: Encoded, numbers: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
-        from rmlab.inference.forward import hidden
-        from rmlab.inference.memory import read_late
-        from rmlab.inference.passes import how_packed
-
         numbers = np.asarray(numbers, np.intp)
         if not len(numbers):
             return
         ids, reads = self.places(prepared, numbers)
-        backbone, budget = self.backbone, self.run_options["budget"]
-        batches = hidden(backbone, ids, reads, groups=prepared.groups[numbers], budget=budget)
+        backbone = self.backbone
+        batches = hidden(backbone, ids, reads, groups=prepared.groups[numbers], budget=self.budget)
         outputs = ((batch.texts, self.read_states(batch, prepared, numbers[batch.texts])) for batch in batches)
         for texts, values in read_late(outputs):
             self._forwarded = {"attention": backbone.config._attn_implementation, "packs": how_packed(backbone)[0]}
             yield numbers[texts], self.finish(values, prepared, numbers[texts])
 
-    def alone(self, prepared: "Encoded", numbers: Ints, /) -> Floats:
+    def forward_alone(self, prepared: Encoded, numbers: Ints, /) -> Floats:
         """Return scores of the texts, each forwarded by itself: the reference for everything faster."""
         singles = [np.array([text], np.intp) for text in numbers]
-        scores = [self.finish(self.outputs_alone(prepared, int(text[0])), prepared, text)[0] for text in singles]
+        scores = [self.finish(self.read_alone(prepared, text), prepared, text)[0] for text in singles]
         return np.array(scores, np.float64)
 
-    def outputs_alone(self, prepared: "Encoded", text: int, /) -> Floats:
+    def read_alone(self, prepared: Encoded, numbers: Ints, /) -> Floats:
         """Return the head's outputs for one text, forwarded by itself with the model's own attention."""
-        from rmlab.inference.forward import Batch
-        from rmlab.inference.passes import alone
-
-        numbers = np.array([text], np.intp)
         (ids,), (reads,) = self.places(prepared, numbers)
         batch = Batch(np.zeros(1, np.intp), alone(self.backbone, ids, reads), [np.arange(len(reads))])
         outputs: Floats = self.read_states(batch, prepared, numbers).cpu().double().numpy()
@@ -171,11 +151,6 @@ class LocalModel(Scorer):
         """The checkpoints whose weights are on the device at once."""
         return self.checkpoints
 
-    @property
-    def head_title(self) -> str:
-        """Which head is read, for people."""
-        return ""
-
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""
@@ -184,24 +159,23 @@ class LocalModel(Scorer):
     @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        from rmlab.scorers.models.backbone import window
-
-        windows = [window(checkpoint.config) for checkpoint in self.checkpoints]
+        windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
         return self.encode_options["max_length"] or min((size for size in windows if size is not None), default=None)
 
     @cached_property
     def text_fingerprint(self) -> str:
         """Hash of how texts become tokens: options, template, and the tokens of ten conversations."""
-        encoding, template = self.encoding, self.tokenizer.chat_template
+        encoding = dict(self.encoding)
         keys = probe_keys(self.prepare, self.n_answers)
         # A run that reads all scores from a store makes no tokens: then the conversations say how texts are encoded.
-        self.encoding = encoding or self.encoding
-        return hash_parts({"tokens": keys, "template": template} | self.encode_options)
+        self.encoding.update(encoding)
+        return hash_parts({"tokens": keys, "template": self.tokenizer.chat_template} | self.encode_options)
 
-    def _hash_parts(self, **details: object) -> str:
-        """The fingerprint: weights, number type, how texts become tokens, and `details`."""
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides a score; scores with the same fingerprint and text key are the same."""
         parts = {"content": self.checkpoint.content, "dtype": str(self.dtype), "texts": self.text_fingerprint}
-        return hash_parts(parts | details)
+        return hash_parts(parts | self.details)
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
@@ -216,14 +190,13 @@ class LocalModel(Scorer):
         # To a worker of a cluster its options travel: the weights are loaded there, on the device that is there.
         return self.remake, ()
 
-    def _describe(self, **details: object) -> Provenance:
-        """The provenance: checkpoint, `details`, number type, device, versions, and how texts were encoded."""
-        checkpoint = self.checkpoint
+    def provenance(self) -> Provenance:
+        """Where the scores come from: checkpoint, head, number type, device, versions, and how texts were encoded."""
         return {
-            "model": checkpoint.name,
-            "revision": checkpoint.revision,
-            "content": checkpoint.content,
-            **details,
+            "model": self.checkpoint.name,
+            "revision": self.checkpoint.revision,
+            "content": self.checkpoint.content,
+            **self.details,
             "fingerprint": self.fingerprint,
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": str(self.device),
@@ -236,27 +209,22 @@ class LocalModel(Scorer):
 class LocalScorer(LocalModel):
     """A model on this machine that scores single texts."""
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> "Encoded":  # type: ignore[override]
+    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
         """Return the texts as token ids; the provenance then says how they were encoded."""
-        from rmlab.inference.template import encode
-
-        encoded = encode(self.tokenizer, prompts, responses, **(self.encode_options | {"max_length": self.longest}))
-        self.encoding = {
-            "template": encoded.source,
-            "template_hash": encoded.template_hash,
-            "truncated": int(np.sum(encoded.truncated)),
-            "date_string": encoded.date,
-            "convention": self.encode_options["convention"],
-        }
+        options = self.encode_options | {"max_length": self.longest}
+        encoded = encode(self.tokenizer, prompts, responses, **options)
+        self.encoding |= {"template": encoded.source, "template_hash": encoded.template_hash}
+        self.encoding |= {"truncated": int(np.sum(encoded.truncated)), "date_string": encoded.date}
+        self.encoding["convention"] = self.encode_options["convention"]
         return encoded
 
 
 _TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
+# Ten conversations whose tokens stand for a tokenizer: two that write all of them alike are taken for the same.
 PROBES: list[tuple[Prompt, str]] = [
     ([*_TURNS, {"role": "user", "content": "Capital of France?"}], "Paris."),
     *((text, TEXTS[number - 1]) for number, text in enumerate(TEXTS)),
 ]
-"""Ten conversations whose tokens stand for a tokenizer: two that write all of them alike are taken for the same."""
 
 
 def probe_keys(prepare: "Callable[..., Encoded]", n_answers: int = 1) -> list[str]:

@@ -3,15 +3,19 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.forward import Batch
+from rmlab.inference.memory import read_late, until_it_fits
+from rmlab.inference.planning import Part, pad
+from rmlab.inference.template import Encoded, require_unicode
 from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Provenance, Stream, fill, require_one_of_each
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
+from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.forms import Form, choose_form, letters
-from rmlab.scorers.local import Ids, LocalModel, LocalOptions, remakable, require_convention
+from rmlab.scorers.local import EncodeOptions, Ids, LocalModel, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.heads import layers
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -21,11 +25,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from rmlab.inference.forward import Batch
-    from rmlab.inference.template import Encoded
-
+# Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512.
 _SEQ2SEQ_BUDGET = 4096
-"""Tokens of a batch through an encoder-decoder: SteamSHP reads texts of 512."""
 
 
 @remakable
@@ -76,34 +77,32 @@ def pairwise(
         raise DataError(f"truncate={truncate!r}; allowed: None (refuse long texts), 'right' (cut them, PairRM only)")
     require_convention(convention)
     checkpoint = find(model, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
-    return Pairwise(
-        checkpoint,
-        choose_form(checkpoint, form, convention),
-        name=name,
-        device=device,
-        dtype=dtype,
-        max_length=max_length,
-        truncate=truncate,
-        convention=convention,
-        budget=budget,
-    )
+    options = EncodeOptions(template=None, eos=None, max_length=max_length, truncate=truncate, convention=convention)
+    scorer = Pairwise([checkpoint], options, name=name, device=device, dtype=dtype, budget=budget)
+    scorer.form = choose_form(checkpoint, form, convention)
+    return scorer
 
 
 class Pairwise(LocalModel, PairScorer):
     """A pairwise model; made by `pairwise`. The weights are loaded when the first pair is compared.
 
-    `markers`: whether its head reads marker tokens inside the text. `asked`: who wrote the words around the answers.
+    `form`: how it is asked.
     """
 
     n_answers = 2
+    form: Form
 
-    def __init__(self, checkpoint: Checkpoint, form: Form, **options: Unpack[LocalOptions]) -> None:
-        super().__init__([checkpoint], **options)
-        self.form, self.markers = form, form.task == "AutoModel"
-        if form.task == "AutoModelForCausalLM":
-            self.asked = f"the tokenizer's own, around the words of {form.models}"
-        else:
-            self.asked = f"the words of {form.models}, as its authors wrote them"
+    @property
+    def markers(self) -> bool:
+        """Whether the head reads marker tokens inside the text."""
+        return self.form.task == "AutoModel"
+
+    @property
+    def asked(self) -> str:
+        """Who wrote the words around the answers, for people."""
+        if self.form.task == "AutoModelForCausalLM":
+            return f"the tokenizer's own, around the words of {self.form.models}"
+        return f"the words of {self.form.models}, as its authors wrote them"
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
@@ -113,70 +112,56 @@ class Pairwise(LocalModel, PairScorer):
         """
         return super().average(forward, exchanged) if self.markers else mean_log_odds(forward, exchanged)
 
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> "Encoded":
+    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Encoded:
         """The comparisons in the order given, however long; one text is one comparison in one order."""
-        from rmlab.inference.template import require_unicode
-
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
-        empty = [not (left.strip() and right.strip()) for left, right in zip(first, second, strict=True)]
-        if any(empty):
-            raise DataError(f"responses: {_count(empty, first, second)} have an empty answer; fill them in")
+        is_empty = [not (left.strip() and right.strip()) for left, right in zip(first, second, strict=True)]
+        _refuse(is_empty, first, second, "have an empty answer; fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
     def prepare(  # type: ignore[override]
         self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /
-    ) -> "Encoded":
+    ) -> Encoded:
         """Return the comparisons in the order given as tokens; needs the tokenizer, not the weights."""
         texts = self.encode(prompts, first, second)
-        if texts.truncated.any() and self.encode_options["truncate"] is None:
-            raise DataError(
-                f"{_count(texts.truncated, first, second)} are longer than {self.form.name} reads; pass "
-                "truncate='right' to cut as its authors do"
-            )
+        if self.encode_options["truncate"] is None:
+            remedy = f"are longer than {self.form.name} reads; pass truncate='right' to cut as its authors do"
+            _refuse(texts.truncated, first, second, remedy)
         lengths = np.array([len(ids) for ids in texts.ids])
-        if self.longest is not None and (lengths > self.longest).any():
-            raise DataError(
-                f"{_count(lengths > self.longest, first, second)} are longer than {self.longest} tokens, at most "
-                f"{lengths.max()}; raise max_length where the model can read more than it was trained on"
-            )
-        self.encoding = {
-            "truncated": int(np.sum(texts.truncated)),
-            "date_string": texts.date,
-            "convention": self.encode_options["convention"],
-        }
+        remedy = f"are longer than {self.longest} tokens; raise max_length where the model can read more"
+        _refuse(lengths > (self.longest or np.inf), first, second, remedy)
+        self.encoding |= {"truncated": int(np.sum(texts.truncated)), "date_string": texts.date}
+        self.encoding["convention"] = self.encode_options["convention"]
         return texts
 
-    def places(self, prepared: "Encoded", numbers: Ints) -> tuple[list[Ids], list[Ints]]:
+    def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the wanted texts and the positions read in each."""
         reads = prepared.reads or []
         return [prepared.ids[i] for i in numbers], [reads[i] for i in numbers]
 
-    def read_states(self, batch: "Batch", *_: object) -> "torch.Tensor":
+    def read_states(self, batch: Batch, *_: object) -> "torch.Tensor":
         """Logit that the answer written first is better, for each text of a batch, still on the device."""
         return self.parts[1](batch.stacked())
 
-    def forward(self, prepared: "Encoded", numbers: Ints) -> Stream:
+    def forward(self, prepared: Encoded, numbers: Ints) -> Stream:
         """Yield logits that the answer written first is better, of the texts with these `numbers`."""
         if self.form.task == "AutoModelForSeq2SeqLM":
-            return self._generate(prepared, numbers, self.run_options["budget"] or _SEQ2SEQ_BUDGET)
+            return self._generate(prepared, numbers, self.budget or _SEQ2SEQ_BUDGET)
         return super().forward(prepared, numbers)
 
-    def alone(self, prepared: "Encoded", numbers: Ints) -> Floats:
+    def forward_alone(self, prepared: Encoded, numbers: Ints) -> Floats:
         """Return the same logits, each text forwarded by itself: the reference for everything faster."""
         if self.form.task == "AutoModelForSeq2SeqLM":
             # A budget of one token leaves no room for company.
             return fill(self._generate(prepared, numbers, budget=1), len(prepared.ids))[numbers]
-        return super().alone(prepared, numbers)
+        return super().forward_alone(prepared, numbers)
 
-    def _generate(self, prepared: "Encoded", numbers: Ints, budget: int) -> Stream:
+    def _generate(self, prepared: Encoded, numbers: Ints, budget: int) -> Stream:
         """Logits of an encoder-decoder's first generated token, in length-sorted batches of at most `budget` tokens."""
         import torch
 
-        from rmlab.inference.memory import read_late, until_it_fits
-        from rmlab.inference.planning import Part, pad
-
-        (model, head), numbers = self.parts, np.asarray(numbers, np.intp)
+        model, head = self.parts
 
         def cut(texts: Ints, budget: int) -> list[Part]:
             parts = pad([len(prepared.ids[text]) for text in texts], budget)
@@ -186,7 +171,7 @@ class Pairwise(LocalModel, PairScorer):
             with torch.inference_mode():
                 return part.texts, head(_first_states(model, [prepared.ids[text] for text in part.texts]))
 
-        return read_late(until_it_fits(cut(numbers, budget), forward, cut))
+        return read_late(until_it_fits(cut(np.asarray(numbers, np.intp), budget), forward, cut))
 
     @property
     def head_title(self) -> str:
@@ -206,14 +191,10 @@ class Pairwise(LocalModel, PairScorer):
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         return self.encode_options["max_length"] or self.form.longest or super().longest
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hash of all that decides a logit."""
-        return self._hash_parts(form=self.form.name)
-
-    def provenance(self) -> Provenance:
-        """Where the preferences come from, as plain values."""
-        return self._describe(form=self.form.name)
+    @property
+    def details(self) -> Provenance:
+        """How the model is asked."""
+        return {"form": self.form.name}
 
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor]]":
@@ -256,11 +237,12 @@ def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:
     return np.asarray(better - worse, np.float64)
 
 
-def _count(flags: Sequence[bool] | NDArray[np.bool_], first: Sequence[str], second: Sequence[str]) -> str:
-    """The number of flagged texts, and the first of them, for a message."""
-    i = int(np.argmax(flags))
-    example = f"{first[i]:.25} before {second[i]:.25}"
-    return f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, first number {i}, {example!r})"
+def _refuse(flags: Sequence[bool] | NDArray[np.bool_], first: Sequence[str], second: Sequence[str], why: str) -> None:
+    """Raise DataError where a text is flagged, with the number of them and the first."""
+    if np.any(flags):
+        i = int(np.argmax(flags))
+        example = f"first number {i}, {f'{first[i]:.25} before {second[i]:.25}'!r}"
+        raise DataError(f"{sum(flags)} of {len(flags)} texts (a comparison in one order each, {example}) {why}")
 
 
 def _first_states(model: "PreTrainedModel", texts: list[Ids]) -> "torch.Tensor":

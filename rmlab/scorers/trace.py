@@ -37,7 +37,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     and an `implicit_reward`, which is made of the tokens' log-probabilities.
     """
     if isinstance(scorer, ImplicitReward):
-        ids, rewards = scorer.along(scorer.prepare([prompt], [response]), 0)
+        ids, rewards = scorer.token_rewards(scorer.prepare([prompt], [response]), 0)
         return Trace(_pieces(scorer.tokenizer, ids.tolist()), rewards)
     if not isinstance(scorer, Classifier) or not _is_causal_model(scorer.backbone):
         return None
@@ -50,7 +50,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     looks = scorer.looks
     fixed = dict(zip(looks, reads.tolist(), strict=True)) if "mean" not in looks else {}
     ends = np.arange(start, last + 1)
-    batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.run_options["budget"]))
+    batch = next(hidden(scorer.backbone, [ids], [np.arange(last + 1)], groups=[0], budget=scorer.budget))
     rows = batch.where[0]
     where = [rows[_positions(looks, fixed, int(end))] for end in ends]
     rewards = scorer.read_head(Batch(np.zeros(len(ends), np.intp), batch.rows, where))
