@@ -10,18 +10,15 @@ lengths (or styles) are equal. `caveat`: share of draws in which the row says th
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
+import length_worlds as worlds
 import numpy as np
 import pandas as pd
 from keep_rows import keep_rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import length_worlds as worlds
 from scipy.special import ndtr
 
 from rmlab import bias

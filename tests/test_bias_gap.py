@@ -6,11 +6,11 @@ import pytest
 from style_worlds import world
 
 from rmlab import metrics
-from rmlab.bias.gap import style_gap, style_preference
+from rmlab.bias import style_gap, style_preference
 from rmlab.tables import DataError
 
 
-def test_gap_is_easy_minus_hard_of_accuracy(make_scores):
+def test_gap_is_easy_minus_hard_of_the_accuracies_and_of_the_summary(make_scores):
     pairs = metrics.pairs(make_scores(seed=2))
     for ties in ("loss", "half", "drop"):
         for by in (["model"], ["model", "domain"]):
@@ -18,27 +18,19 @@ def test_gap_is_easy_minus_hard_of_accuracy(make_scores):
             levels = metrics.accuracy(pairs, [*by, "level"], ties=ties).set_index([*by, "level"])["accuracy"].unstack()
             expected = levels["easy"] - levels["hard"]
             pd.testing.assert_series_equal(table["gap"], expected.loc[table.index], check_names=False)
-
-
-def test_gap_over_domains_is_that_of_rm_bench(make_scores):
-    pairs = metrics.pairs(make_scores(seed=4))
-    summary = metrics.summary(pairs).set_index("model")
-    table = style_gap(pairs).set_index("model")
+    summary, table = (function(pairs).set_index("model") for function in (metrics.summary, style_gap))
     np.testing.assert_allclose(table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15)
-    partial = pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]
-    holed = style_gap(partial).set_index("model")
-    assert np.isnan(holed.loc["a", "gap"])
-    assert holed.loc["a", "reason"] == "nothing in math"
-    assert holed.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
+    partial = style_gap(pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]).set_index("model")
+    assert np.isnan(partial.loc["a", "gap"])
+    assert "math" in partial.loc["a", "reason"]
+    assert partial.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
 
 
 def test_error_of_the_gap_is_that_of_the_prompts_differences():
     scores, _ = world(40, seed=1)
     pairs = metrics.pairs(scores)
-    value = pairs.assign(value=metrics.credit(pairs)).pivot_table(
-        index="id", columns="level", values="value", observed=True
-    )
-    difference = value["easy"] - value["hard"]
+    won = pairs.assign(won=metrics.credit(pairs)).groupby(["id", "level"], observed=True)["won"].mean().unstack()
+    difference = won["easy"] - won["hard"]
     row = style_gap(pairs).iloc[0]
     np.testing.assert_allclose([row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12)
     # One prompt that gains everything and one that loses everything, then Student's t with 39 degrees of freedom.
@@ -50,10 +42,8 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
 
 def test_gap_interval_covers():
     truth = style_gap(metrics.pairs(world(20_000, style=1.0, seed=99)[0]))["gap"].item()
-    scores = pd.concat([world(60, style=1.0, seed=s, model=f"m{s}")[0] for s in range(300)])
-    table = style_gap(metrics.pairs(scores))
-    inside = ((table["low"] <= truth) & (truth <= table["high"])).mean()
-    assert 0.92 <= inside <= 0.98
+    table = style_gap(metrics.pairs(pd.concat([world(60, style=1.0, seed=s, model=f"m{s}")[0] for s in range(300)])))
+    assert 0.92 <= ((table["low"] <= truth) & (truth <= table["high"])).mean() <= 0.98
 
 
 def test_families_of_prompts_widen_the_interval():
@@ -64,8 +54,8 @@ def test_families_of_prompts_widen_the_interval():
     for function in (style_gap, style_preference):
         apart, together = function(scores, "model"), function(scores, "model", cluster="family")
         assert together["se"].item() > 1.3 * apart["se"].item()
-    with pytest.raises(DataError, match="families"):
-        style_gap(scores, cluster="families")
+        with pytest.raises(DataError, match="families"):
+            function(scores, cluster="families")
 
 
 def test_preference_equals_the_nested_loops(make_scores):
@@ -73,30 +63,26 @@ def test_preference_equals_the_nested_loops(make_scores):
     score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
     table = style_preference(scores, ["model", "label", "plainer", "fancier"])
     assert len(table) == 2 * 2 * 3
-    prompts = scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)
-    prompts = list(prompts)
+    prompts = [*scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)]
     for row in table.itertuples():
-        sides = [
-            (score[row.model, d, i, row.label, row.plainer], score[row.model, d, i, row.label, row.fancier])
-            for d, i in prompts
-        ]
+        names = [[(row.model, d, i, row.label, style) for style in (row.plainer, row.fancier)] for d, i in prompts]
+        sides = [(score[plainer], score[fancier]) for plainer, fancier in names]
         assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
         assert row.n_ties == sum(a == b for a, b in sides)
         assert row.n_pairs == row.n_prompts == len(prompts)
 
 
-def test_preference_forgets_correctness_and_prompt_levels():
+def test_preference_forgets_correctness_prompt_levels_and_scale():
     scores, _ = world(50, seed=7)
-    moved = scores["score"] + 100 * (scores["label"] == "chosen")
-    one, other = style_preference(scores), style_preference(scores.assign(score=moved))
-    pd.testing.assert_series_equal(one["preference"], other["preference"])
-    shifted = style_preference(scores.assign(score=scores["score"] + 7.0 * scores["id"].astype(int)))
-    pd.testing.assert_frame_equal(one, shifted)
-    doubled = style_preference(scores.assign(score=scores["score"] * 2))
-    pd.testing.assert_frame_equal(one, doubled)
-    turned = style_preference(scores.assign(score=-scores["score"]))
-    np.testing.assert_allclose(turned["preference"], 1 - one["preference"])
-    np.testing.assert_allclose(turned["low"], 1 - one["high"])
+    expected, score = style_preference(scores), scores["score"]
+    moved = style_preference(scores.assign(score=score + 100 * (scores["label"] == "chosen")))
+    pd.testing.assert_series_equal(expected["preference"], moved["preference"])
+    pd.testing.assert_frame_equal(
+        expected, style_preference(scores.assign(score=2 * score + 7.0 * scores["id"].astype(int)))
+    )
+    turned = style_preference(scores.assign(score=-score))
+    np.testing.assert_allclose(turned["preference"], 1 - expected["preference"])
+    np.testing.assert_allclose(turned["low"], 1 - expected["high"])
 
 
 def test_few_prompts_and_ties_have_a_reason_and_missing_styles_are_refused():
@@ -106,7 +92,7 @@ def test_few_prompts_and_ties_have_a_reason_and_missing_styles_are_refused():
     table = style_preference(flat)
     assert (table["preference"] == 0.5).all()
     assert (table["high"] > table["low"]).all()
-    assert (table["reason"] == "scores do not vary within a prompt").all()
+    assert table["reason"].str.contains("do not vary").all()
     for function in (style_gap, style_preference):
         with pytest.raises(DataError, match="style"):
             function(few.drop(columns="style"))

@@ -11,8 +11,9 @@ from rmlab.metrics.ensembles import HOW, ensemble
 from rmlab.tables import DataError
 
 
-def three(make_scores, seed=0):
-    return make_scores(models=("a", "b", "c"), seed=seed, levels=5)
+@pytest.fixture
+def scores(make_scores):
+    return make_scores(models=("a", "b", "c"), levels=5)
 
 
 def scores_by_key(frame):
@@ -37,29 +38,21 @@ def vote_oracle(scores):
         answers = {}
         for row in prompt.itertuples():
             answers.setdefault((*key, row.label, row.slot), {})[row.model] = row.score
-        for one, mine in answers.items():
-            won = 0.0
-            for other, theirs in answers.items():
-                if one == other:
-                    continue
-                ahead = sum(mine[m] > theirs[m] for m in mine) - sum(mine[m] < theirs[m] for m in mine)
-                won += 1.0 if ahead > 0 else 0.5 if ahead == 0 else 0.0
-            scores_of[one] = won / (len(answers) - 1)
+        for name, mine in answers.items():
+            lead = [sum((mine[m] > x[m]) - (mine[m] < x[m]) for m in mine) for key, x in answers.items() if key != name]
+            scores_of[name] = np.mean([1.0 if n > 0 else 0.5 if n == 0 else 0.0 for n in lead])
     return scores_of
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("how", "oracle"), [("rank", rank_oracle), ("vote", vote_oracle)])
-def test_ranks_and_votes_equal_plain_loops(make_scores, how, oracle, seed):
-    scores = three(make_scores, seed)
+def test_ranks_and_votes_equal_plain_loops(scores, how, oracle):
+    """In whatever order the models come, to the last bit: Ties asks for distances, where a rounded third decides."""
     combined, expected = scores_by_key(ensemble(scores, how=how)), oracle(scores)
-    assert len(combined) == len(expected)
-    for key, value in expected.items():
-        assert combined[key] == pytest.approx(value)
+    assert combined.to_dict() == pytest.approx(expected)
+    assert scores_by_key(ensemble(scores, ["c", "b", "a"], how=how))[combined.index].tolist() == combined.tolist()
 
 
-def test_mean_and_zscore_equal_numpy(make_scores):
-    scores = three(make_scores)
+def test_mean_and_zscore_equal_numpy(scores):
     wide = scores.pivot_table(index=tables.KEY, columns="model", values="score", sort=False, observed=True)
     np.testing.assert_allclose(scores_by_key(ensemble(scores)).loc[wide.index], wide.mean(axis=1))
     standard = ((wide - wide.mean()) / wide.std(ddof=0)).mean(axis=1)
@@ -67,14 +60,9 @@ def test_mean_and_zscore_equal_numpy(make_scores):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_the_labels_are_never_looked_at(make_scores, how):
-    scores = three(make_scores)
+def test_the_labels_are_never_looked_at(scores, how):
     swapped = scores.assign(label=scores["label"].map({"chosen": "rejected", "rejected": "chosen"}))
-    expected = scores_by_key(ensemble(scores, how=how))
-    combined = scores_by_key(ensemble(swapped, how=how))
-    for (benchmark, domain, id_, label, slot), value in expected.items():
-        other = "rejected" if label == "chosen" else "chosen"
-        assert combined[(benchmark, domain, id_, other, slot)] == value
+    np.testing.assert_array_equal(ensemble(swapped, how=how)["score"], ensemble(scores, how=how)["score"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -89,8 +77,7 @@ def test_scale_and_shift_of_a_model_only_matter_to_the_mean(scale, shift, seed):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_missing_scores_stay_missing_and_touch_no_other_model(make_scores, how):
-    scores = three(make_scores)
+def test_missing_scores_stay_missing_and_touch_no_other_model(scores, how):
     scores.loc[0, "score"] = np.nan
     combined = ensemble(scores, how=how)
     key = tuple(scores.loc[0, tables.KEY])
@@ -108,8 +95,7 @@ def test_a_constant_model_adds_nothing_to_a_zscore(make_scores):
     assert (alone["outcome"].to_numpy() == combined["outcome"].to_numpy()).all()
 
 
-def test_bad_arguments_are_named(make_scores):
-    scores = three(make_scores)
+def test_bad_arguments_are_named(scores):
     for error, message, options in (
         (ValueError, "how: 'mode'", {"how": "mode"}),
         (DataError, "models: 'd'", {"models": ["a", "d"]}),
@@ -120,14 +106,5 @@ def test_bad_arguments_are_named(make_scores):
     ):
         with pytest.raises(error, match=message):
             ensemble(scores, **options)
-    with pytest.raises(DataError, match="different responses, first"):
+    with pytest.raises(DataError, match="scores: "):
         ensemble(scores.iloc[1:])
-
-
-def test_equal_sums_of_ranks_are_equal_to_the_last_bit(make_scores):
-    """In whatever order the models come: Ties asks for distances, where a rounded third decides."""
-    scores = make_scores(models=tuple("abcdefg"), levels=5)
-    forth, back = (
-        scores_by_key(ensemble(scores, list(names), how="rank", name="all")) for names in ("abcdefg", "gfedcba")
-    )
-    assert forth.tolist() == back.loc[forth.index].tolist()

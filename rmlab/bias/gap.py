@@ -9,7 +9,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.items import Ties, as_pairs, credit
+from rmlab.metrics.items import Ties, as_pairs, credit, require_item_columns
 from rmlab.metrics.summaries import estimate_frame, group_weights
 from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
 from rmlab.styles import features
@@ -135,7 +135,9 @@ def style_preference(
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
         raise DataError("scores: style is missing in every row. A preference needs a benchmark with styles.")
-    rows = _cross_styles(scores, [] if cluster is None else [cluster])
+    extra = [] if cluster is None else [cluster]
+    require_item_columns(scores, [], extra)
+    rows = _cross_styles(scores, extra)
     columns, cluster_columns = regression.group_columns(rows, by, cluster)
     group, first_rows = group_codes(rows, columns)
     n_groups = len(first_rows)

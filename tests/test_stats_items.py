@@ -1,12 +1,22 @@
-"""Who errs alike: correlations that accuracy does not cap, with errors clustered by prompt."""
+"""Items and errors in common: plain loops, correlations that accuracy does not cap, errors clustered by prompt."""
 
 import numpy as np
+import pandas as pd
 import pytest
-from outcome_tables import responses_of
 from scipy.stats import multivariate_normal, norm
 
-from rmlab import stats
+from rmlab import metrics, stats, tables
 from rmlab.stats.item_analysis import normal_below
+
+
+def responses_of(won):
+    """Pairs from a square of outcomes (models, items): 1 won, 0 lost, NaN missing."""
+    models, items = won.shape
+    frame = pd.DataFrame({"model": np.repeat([f"m{i:02d}" for i in range(models)], items)}).assign(
+        benchmark="own", domain="all", id=np.tile(np.arange(items).astype(str), models), chosen_slot=0, rejected_slot=0
+    )
+    outcome = np.where(won.ravel() == 1, "win", "loss").astype(object)
+    return tables.check_pairs(frame.assign(outcome=np.where(np.isnan(won.ravel()), None, outcome)))
 
 
 def latent(correlation, accuracies, n, seed=0):
@@ -37,13 +47,6 @@ def test_nested_errors_are_alike_at_any_accuracy():
     assert stats.error_correlation(responses_of(1 - won[::-1])).iloc[0, 1] > 0.95
     apart = np.stack([hard < 0.5, hard > 0.5]).astype(float)
     assert stats.error_correlation(responses_of(apart)).iloc[0, 1] < -0.95
-
-
-def test_one_error_in_common_is_no_perfect_correlation():
-    won = np.ones((2, 400))
-    won[:, 0] = 0
-    won[1, 1:80] = 0
-    assert 0 < stats.error_correlation(responses_of(won)).iloc[0, 1] < 0.9
 
 
 def test_the_normal_integral_is_that_of_scipy():
@@ -94,3 +97,42 @@ def test_only_common_answers_count_and_a_model_without_spread_correlates_with_no
     assert flat.loc["m02"].isna().all()
     assert flat.attrs["reason"] != ""
     assert flat.loc["m00", "m01"] == pytest.approx(alone.iloc[0, 1])
+
+
+@pytest.fixture
+def won():
+    rng = np.random.default_rng(0)
+    square = (rng.random((12, 40)) < np.linspace(0.3, 0.9, 12)[:, None]).astype(float)
+    square[:, 0], square[:, 1] = 0, 1
+    square[3, 5] = square[4, 5] = square[3, 6] = np.nan
+    return square
+
+
+def test_items_equal_plain_loops(won):
+    table = stats.item_difficulty(responses_of(won))
+    assert list(table["id"]) == [str(i) for i in range(40)]
+    for item, row in table.iterrows():
+        answered = [m for m in range(12) if not np.isnan(won[m, item])]
+        earned = [won[m, item] for m in answered]
+        rest = [np.nanmean(np.delete(won[m], item)) for m in answered]
+        assert row["n_models"] == len(answered)
+        assert row["missing"] == 12 - len(answered)
+        assert row["difficulty"] == pytest.approx(1 - np.mean(earned))
+        if np.std(earned) == 0:
+            assert np.isnan(row["discrimination"])
+        else:
+            assert row["discrimination"] == pytest.approx(np.corrcoef(earned, rest)[0, 1])
+    assert table.query("none_right")["id"].tolist() == ["0"]
+    assert "1" in table.query("all_right")["id"].tolist()
+
+
+def test_items_of_prompts_are_means_of_their_comparisons(make_scores):
+    pairs = metrics.pairs(make_scores(models=("a", "b", "c")))
+    whole, parts = stats.item_difficulty(pairs, unit="prompt"), stats.item_difficulty(pairs)
+    assert len(whole) == 18
+    mean = parts.groupby(["domain", "id"])["difficulty"].mean()
+    np.testing.assert_allclose(
+        whole.set_index(["domain", "id"])["difficulty"], mean[whole.set_index(["domain", "id"]).index]
+    )
+    with pytest.raises(ValueError, match="unit: 'prompts'"):
+        stats.item_difficulty(pairs, unit="prompts")
