@@ -12,6 +12,7 @@ from rmlab.cli.judging import judge_benchmark
 from rmlab.cli.pages import explore_scores, run_demo, write_html_report
 from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
 from rmlab.records import __version__
+from rmlab.tables import DataError
 
 __all__ = ["app", "main"]
 
@@ -33,8 +34,6 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.mro()[2])
 
 def main() -> None:
     """Run the command line; bad data, a missing package or a full disk is one line on stderr and exit code 1."""
-    from rmlab.tables import DataError
-
     terminal.take_over_warnings()
     try:
         code = app(standalone_mode=False)

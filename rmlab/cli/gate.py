@@ -1,21 +1,25 @@
 """The command that lets a training run go on or stops it: numbers against bounds, with their intervals."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
+import numpy as np
+import pandas as pd
 import typer
 
+from rmlab import bias, metrics, stats
 from rmlab.cli.terminal import say, say_aligned
-
-if TYPE_CHECKING:
-    import pandas as pd
+from rmlab.metrics.items import as_pairs
+from rmlab.report.results import read_results
+from rmlab.tables import DataError, nearest
 
 FAILED = 3
 _EXAMPLE = "write number=bound, for example overall=0.7, level:hard=0.5, domain:math=0.6 or gap=0.3"
+_NUMBER = ["model", "number", "value", "low", "high", "reason"]
 
 
 class Bound(NamedTuple):
-    """A number of `rmlab.estimates`, as quantity:name, or the style gap, and the limit that it must keep."""
+    """A number of `rmlab.estimates`, as quantity:name, the style gap or a drop, and the limit that it must keep."""
 
     number: str
     limit: float
@@ -40,25 +44,22 @@ def gate(
       rmlab gate scores/ --min overall=0.7 --min level:hard=0.5 --max gap=0.3
       rmlab gate new/ --baseline old/ --max-drop 0.01 --strict
     """
-    import pandas as pd
-
-    from rmlab.report.results import read_results
-
     if (max_drop is None) != (baseline is None):
         raise typer.BadParameter("give both", param_hint="--max-drop, --baseline")
-    bounds = [_parse(text, is_minimum=True) for text in minimum or ()]
-    bounds += [_parse(text, is_minimum=False) for text in maximum or ()]
-    if not bounds and baseline is None:
+    bounds = [_parse_bound(text, is_minimum=True) for text in minimum or ()]
+    bounds += [_parse_bound(text, is_minimum=False) for text in maximum or ()]
+    bounds += [] if max_drop is None else [Bound("drop", max_drop, is_minimum=False)]
+    if not bounds:
         raise typer.BadParameter("name at least one bound", param_hint="--min, --max, --max-drop")
-    tables = read_results(scores).tables
-    rows = [check_bounds(table, bounds).assign(benchmark=name) for name, table in tables.items()]
-    if baseline is not None and max_drop is not None:
-        former = read_results(str(baseline)).tables
-        rows += [check_drop(table, former.get(name), max_drop).assign(benchmark=name) for name, table in tables.items()]
-    checked = pd.concat(rows, ignore_index=True)
+    former = {} if baseline is None else read_results(str(baseline)).tables
+    rows = [
+        check_bounds(table, bounds, former.get(name)).assign(benchmark=name)
+        for name, table in read_results(scores).tables.items()
+    ]
     order = {"fail": 0, "undecided": 1, "pass": 2}
+    checked = pd.concat(rows, ignore_index=True)
     checked = checked.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
-    say_aligned(checked[["verdict", "benchmark", "model", "number", "value", "low", "high", "bound", "reason"]])
+    say_aligned(checked[["verdict", "benchmark", *_NUMBER[:-1], "bound", "reason"]])
     verdicts = set(checked["verdict"])
     verdict = "fail" if "fail" in verdicts or (strict and "undecided" in verdicts) else "pass"
     say(f"{verdict}: {int((checked['verdict'] == 'pass').sum())} of {len(checked)} bounds hold clearly", err=True)
@@ -66,76 +67,49 @@ def gate(
         raise typer.Exit(FAILED)
 
 
-def check_bounds(table: "pd.DataFrame", bounds: list[Bound]) -> "pd.DataFrame":
-    """One row per model and bound: verdict, number, value, low, high, bound, reason."""
-    import pandas as pd
-
-    from rmlab.bias import style_gap
-    from rmlab.metrics import estimates
-    from rmlab.tables import DataError, nearest
-
-    numbers = estimates(table)
-    labels = numbers["quantity"].where(
-        numbers["quantity"] == numbers["name"], numbers["quantity"] + ":" + numbers["name"]
-    )
-    numbers = numbers.assign(number=labels)
+def check_bounds(table: pd.DataFrame, bounds: list[Bound], former: pd.DataFrame | None = None) -> pd.DataFrame:
+    """One row per bound and model: verdict, number, value, low, high, bound, reason."""
+    numbers = metrics.estimates(table)
+    is_alone = numbers["quantity"] == numbers["name"]
+    numbers["number"] = numbers["quantity"].where(is_alone, numbers["quantity"] + ":" + numbers["name"])
+    allowed = [*numbers["number"].unique(), "gap"]
     rows = []
     for bound in bounds:
+        candidates = numbers[numbers["number"] == bound.number]
         if bound.number == "gap":
-            candidates = style_gap(table).assign(number="gap").rename(columns={"gap": "value"})
-        else:
-            candidates = numbers[numbers["number"] == bound.number]
+            candidates = bias.style_gap(table).assign(number="gap").rename(columns={"gap": "value"})
+        elif bound.number == "drop":
+            candidates = _list_drops(table, former)
         if candidates.empty:
-            raise DataError(f"{bound.number}: no such number; {nearest(bound.number, [*labels.unique(), 'gap'])}.")
-        rows += [_judge(row, bound) for _, row in candidates.iterrows()]
-    return pd.DataFrame(rows)
+            raise DataError(f"{bound.number}: no such number; {nearest(bound.number, allowed)}.")
+        sign, limit = (1, "at least") if bound.is_minimum else (-1, "at most")
+        limits = candidates[["low", "high"]].to_numpy(np.float64)[:, ::sign] * sign
+        # A number beyond the bound fails, and so does a missing one.
+        verdict = np.where(limits[:, 1] >= sign * bound.limit, "undecided", "fail")
+        verdict = np.where(limits[:, 0] >= sign * bound.limit, "pass", verdict)
+        rows.append(candidates[_NUMBER].assign(verdict=verdict, bound=f"{limit} {bound.limit:g}"))
+    return pd.concat(rows, ignore_index=True)
 
 
-def check_drop(table: "pd.DataFrame", former: "pd.DataFrame | None", max_drop: float) -> "pd.DataFrame":
+def _list_drops(table: pd.DataFrame, former: pd.DataFrame | None) -> pd.DataFrame:
     """One row per model: what its overall lost against the model of the same name, by the paired interval."""
-    import pandas as pd
-
-    from rmlab.metrics.items import as_pairs
-    from rmlab.stats import compare
-
-    bound = Bound("drop", max_drop, is_minimum=False)
     after = as_pairs(table)
     before = as_pairs(former) if former is not None else after.iloc[:0]
-    models, former_models = after["model"].unique(), before["model"].unique()
-    if len(models) == len(former_models) == 1:
+    models = after["model"].unique()
+    if len(models) == before["model"].nunique() == 1:
         before = before.assign(model=models[0])
-        former_models = models
-    rows = []
+    drops = []
     for model in models:
-        missing = {"model": model, "number": "drop", "value": float("nan"), "low": float("nan"), "high": float("nan")}
-        row = pd.Series(missing | {"reason": "not in the baseline"})
-        if model in former_models:
-            sides = [
-                frame[frame["model"] == model].assign(model=when)
-                for frame, when in ((before, "before"), (after, "after"))
-            ]
-            difference = compare(pd.concat(sides, ignore_index=True), "before", "after").iloc[0]
-            row = difference.rename({"difference": "value"})
-            row["model"], row["number"] = model, "drop"
-        rows.append(_judge(row, bound))
-    return pd.DataFrame(rows)
+        drop = pd.DataFrame({"value": [np.nan], "low": np.nan, "high": np.nan, "reason": "not in the baseline"})
+        if model in before["model"].to_numpy():
+            sides = {"before": before, "after": after}
+            pairs = [frame[frame["model"] == model].assign(model=when) for when, frame in sides.items()]
+            drop = stats.compare(pd.concat(pairs, ignore_index=True), *sides).rename(columns={"difference": "value"})
+        drops.append(drop.assign(model=model, number="drop"))
+    return pd.concat(drops, ignore_index=True)
 
 
-def _judge(row: "pd.Series", bound: Bound) -> dict[str, object]:
-    sign = 1 if bound.is_minimum else -1
-    near, far = (row["low"], row["high"]) if bound.is_minimum else (row["high"], row["low"])
-    if sign * near >= sign * bound.limit:
-        verdict = "pass"
-    elif sign * far >= sign * bound.limit:
-        verdict = "undecided"
-    else:  # beyond the bound, or missing
-        verdict = "fail"
-    sentence = f"{'at least' if bound.is_minimum else 'at most'} {bound.limit:g}"
-    numbers = {name: row[name] for name in ("model", "number", "value", "low", "high", "reason")}
-    return {"verdict": verdict, **numbers, "bound": sentence}
-
-
-def _parse(text: str, *, is_minimum: bool) -> Bound:
+def _parse_bound(text: str, *, is_minimum: bool) -> Bound:
     number, _, limit = text.rpartition("=")
     try:
         return Bound(number if number else limit, float(limit), is_minimum)

@@ -2,19 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
+from rmlab import checks, judges, scoring
+from rmlab.checks.judges import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.options import option
 from rmlab.cli.scoring import resume_hint, say_checks, write_table
 from rmlab.cli.terminal import say, say_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rmlab.judges import Judge
+from rmlab.judges import Judge
+from rmlab.records import write_file
+from rmlab.stats import judge_report
+from rmlab.tables import PROMPT
+from rmlab.text import format_csv
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,6 @@ def judge_benchmark(
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --requests batch.jsonl
       rmlab judge rm-bench gpt-5-mini --url https://api.openai.com/v1 --store judged --results batch_output.jsonl
     """
-    from rmlab import checks, judges
-    from rmlab.checks.judges import judge_sample
-
     responses = texts.load(benchmark)
     judge = judges.judge(model, **shared.model_keywords(options))
     if action.estimate:
@@ -85,7 +85,7 @@ def judge_benchmark(
         for file in judges.write_requests(judge, responses, action.requests, store=run.store):
             say(f"requests in {file}", err=True)
     elif action.check:
-        _say_cost(judge, judge_sample(responses))
+        _say_cost(judges.estimate(judge, judge_sample(responses)))
         say_checks(checks.doctor(judge, responses))
     elif action.report:
         _report(judge, responses, run)
@@ -96,12 +96,9 @@ def judge_benchmark(
         _judge(judge, responses, run)
 
 
-def _say_cost(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions | None = None) -> None:
-    """Say what a run asks, before it asks."""
-    from rmlab import judges
-
-    cost = judges.estimate(judge, responses, store=run.store if run else None).iloc[0]
-    part = f"part {run.shard} of " if run and run.shard else ""
+def _say_cost(costs: pd.DataFrame, part: str = "", factor: float = 1.0) -> None:
+    """Say what a run asks, before it asks; `factor`: how many times the questions of `costs`."""
+    cost = (costs[["to_ask", "prompt_tokens", "answer_tokens"]].iloc[0] * factor).round().astype(int)
     say(
         f"asks {part}{cost['to_ask']:,} questions: about {cost['prompt_tokens']:,} tokens to read, at most "
         f"{cost['answer_tokens']:,} to write",
@@ -109,20 +106,13 @@ def _say_cost(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions 
     )
 
 
-def _report(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) -> None:
-    from rmlab import judges
-    from rmlab.records import write_file
-    from rmlab.stats import judge_report
-    from rmlab.tables import PROMPT
-    from rmlab.text import format_csv
-
+def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
     if judge.takes == "list":
         raise typer.BadParameter("probes judges that compare or rate: give another --mode", param_hint="--report")
     # The most that `judges.examine` asks about a prompt is 18 questions, or 12 of a judge that rates.
     n_questions = len(responses[PROMPT].drop_duplicates()) * (18 if judge.takes == "pair" else 12)
-    cost = judges.estimate(judge, responses).iloc[0]
-    n_tokens = n_questions * cost["prompt_tokens"] / max(cost["to_ask"], 1)
-    say(f"asks up to {n_questions:,} questions: about {n_tokens:,.0f} tokens to read", err=True)
+    costs = judges.estimate(judge, responses)
+    _say_cost(costs, "up to ", n_questions / max(costs["to_ask"].iloc[0], 1))
     with resume_hint(run.store):
         table = judge_report(judges.examine(judge, responses, store=run.store, progress=not run.quiet))
     if run.out is None:
@@ -131,12 +121,9 @@ def _report(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) -
         write_file(run.out, format_csv(table))
 
 
-def _judge(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) -> None:
-    from rmlab import scoring
-
-    _say_cost(judge, responses, run)
-    is_pairwise = judge.takes == "pair"
-    ask = scoring.prefer if is_pairwise else scoring.score
+def _judge(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
+    _say_cost(judges.estimate(judge, responses, store=run.store), f"part {run.shard} of " if run.shard else "")
+    ask = scoring.prefer if judge.takes == "pair" else scoring.score
     with resume_hint(run.store):
         table = ask(responses, judge, allow_missing=True, **run.keywords())
     provenance = table.attrs["provenance"][judge.name]
@@ -144,4 +131,4 @@ def _judge(judge: "Judge", responses: "pd.DataFrame", run: shared.RunOptions) ->
     say(f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}", err=True)
     for reason, n in provenance.get("failures", {}).items():
         say(f"rmlab: warning: {n} questions failed: {reason}; run the same again to ask them once more", err=True)
-    write_table(table, "comparisons" if is_pairwise else "scores", run)
+    write_table(table, run)

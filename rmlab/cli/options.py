@@ -5,14 +5,16 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+import pandas as pd
 import typer
 
+from rmlab import benchmarks
+from rmlab.records import SUFFIXES
+from rmlab.scoring import cluster
 from rmlab.servers.dialects import DIALECTS
-
-if TYPE_CHECKING:
-    import pandas as pd
+from rmlab.tables import DataError
 
 Options = dict[str, Any]
 """Keywords of a function of rmlab by name: it checks their values and says what is allowed."""
@@ -42,22 +44,19 @@ class TextOptions:
     column: list[str] | None = option("chosen=better: columns of a file of pairs; repeat.")
     winner: str | None = option("Column of side-by-side data that says which answer won.")
 
-    def load(self, benchmark: str) -> "pd.DataFrame":
+    def load(self, benchmark: str) -> pd.DataFrame:
         """Return the responses of a benchmark by its name, or of a file of pairs, with its columns mapped."""
-        from rmlab.benchmarks import known, load, load_pairs
-        from rmlab.records import SUFFIXES
-        from rmlab.tables import DataError
-
         file = Path(benchmark)
         if self.path is None and (file.is_file() or file.suffix.lower() in SUFFIXES):
-            return load_pairs(benchmark, columns=split_columns(self.column), winner=self.winner)
+            return benchmarks.load_pairs(benchmark, columns=split_columns(self.column), winner=self.winner)
         if self.column or self.winner:
             raise typer.BadParameter("is for a file of pairs", param_hint="--column, --winner")
-        if benchmark not in known() and file.is_dir():
-            raise DataError(f"{benchmark}: a folder; name its benchmark, as in rm-bench --path {benchmark}")
-        if benchmark not in known() and ("/" in benchmark or "\\" in benchmark):
-            raise DataError(f"{benchmark}: no such file; give a file of pairs, or the name of a benchmark")
-        return load(benchmark, path=self.path)
+        if benchmark not in benchmarks.known() and (file.is_dir() or len(file.parts) > 1):
+            raise DataError(
+                f"{benchmark}: a folder, or no such file. Give a file of pairs, or a benchmark's name and its "
+                f"files, as in rm-bench --path {benchmark}"
+            )
+        return benchmarks.load(benchmark, path=self.path)
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,6 @@ class RunOptions:
 
     def keywords(self) -> Options:
         """Return keywords of `rmlab.score` and `rmlab.prefer`."""
-        from rmlab.scoring import cluster
-
         engine = None if self.cluster is None else cluster.find_engine(self.cluster, self.cpus or 1)
         return {"store": self.store, "shard": self.shard, "cluster": engine, "progress": not self.quiet}
 
@@ -141,13 +138,19 @@ class ServerOptions:
 
     def keywords(self, options: ClassifierOptions) -> Options:
         """Return keywords of `rmlab.remote` without the address."""
-        weights = options.weight
         # For Triton also the name of a model whose weights rmlab knows.
-        is_name = weights is not None and self.kind == "triton" and "=" not in weights[0]
-        served = pick_given(kind=self.kind, tokenizer=self.tokenizer, key=self.key, weights=self.local_weights)
-        texts = pick_given(template=options.template, max_length=options.max_length, truncate=options.truncate)
-        label_weights = weights[0] if weights and is_name else _label_weights(weights)
-        return served | texts | pick_given(label_weights=label_weights, version=options.revision)
+        is_name = options.weight and self.kind == "triton" and "=" not in options.weight[0]
+        return pick_given(
+            kind=self.kind,
+            tokenizer=self.tokenizer,
+            key=self.key,
+            weights=self.local_weights,
+            template=options.template,
+            max_length=options.max_length,
+            truncate=options.truncate,
+            label_weights=options.weight[0] if options.weight and is_name else _label_weights(options.weight),
+            version=options.revision,
+        )
 
 
 _NEEDS = {
@@ -179,11 +182,17 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, type] = {}
     parameters = []
     for parameter in inspect.signature(command).parameters.values():
-        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            parameters += _field_parameters(parameter.annotation)
-        else:
+        group = parameter.annotation
+        if not (isinstance(group, type) and is_dataclass(group)):
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name], hints = group, get_type_hints(group)
+        for item in fields(group):
+            hint, declared = hints[item.name], item.metadata["option"]
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(
+                inspect.Parameter(item.name, kind, default=item.default, annotation=Annotated[hint, declared])
+            )
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -197,27 +206,18 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _field_parameters(group: type) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    parameters = []
-    for item in fields(group):
-        declared = item.metadata.get("option")
-        annotation = Annotated[hints[item.name], declared] if declared else hints[item.name]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(item.name, kind, default=item.default, annotation=annotation))
-    return parameters
-
-
 def _check_rules(values: Options) -> None:
     """Raise for an option whose companion is not there, and for options that exclude each other."""
-    for option, dependents in _NEEDS.items():
-        flags = [_flag(name) for name in dependents if values.get(name)]
-        if flags and option in values and not values[option]:
-            raise typer.BadParameter(f"give {_flag(option)} with it", param_hint=", ".join(flags))
-    for option, excluded in _EXCLUDES.items():
-        flags = [_flag(name) for name in excluded if values.get(name)]
-        if values.get(option) and flags:
-            raise typer.BadParameter(f"does not go with {_flag(option)}", param_hint=", ".join(flags))
+    rules = [
+        (names, f"give {_flag(option)} with it")
+        for option, names in _NEEDS.items()
+        if option in values and not values[option]
+    ]
+    rules += [(names, f"does not go with {_flag(option)}") for option, names in _EXCLUDES.items() if values.get(option)]
+    for names, message in rules:
+        flags = [_flag(name) for name in names if values.get(name)]
+        if flags:
+            raise typer.BadParameter(message, param_hint=", ".join(flags))
 
 
 def _flag(option: str) -> str:

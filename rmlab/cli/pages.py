@@ -3,10 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 
+from rmlab import benchmarks, report
 from rmlab.cli.options import TextOptions, split_columns, with_shared_options
 from rmlab.cli.terminal import say, say_aligned
+from rmlab.report.page import write_explorer
+from rmlab.report.results import read_results
+from rmlab.tables import DataError
 
 _COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
@@ -62,18 +67,15 @@ def write_html_report(
       rmlab report scores/ --texts rm-bench --include-texts
     """
     import matplotlib
-    import pandas as pd
 
     matplotlib.use("Agg")
-    from rmlab.report import write_report
-
     if path is not None and len(texts or []) > 1:
         raise typer.BadParameter("give one --texts with it", param_hint="--path")
     frames = [TextOptions(path).load(name) for name in texts or ()]
     for frame in frames:
         frame.attrs = {}
     responses = pd.concat(frames, ignore_index=True) if frames else None
-    file = write_report(
+    file = report.write_report(
         results,
         out,
         responses=responses,
@@ -101,17 +103,12 @@ def explore_scores(
     """
     import webbrowser
 
-    from rmlab.benchmarks import load
-    from rmlab.report.page import write_explorer
-    from rmlab.report.results import read_results
-    from rmlab.tables import DataError
-
     results = read_results(scores, split_columns(column))
     if len(results.tables) > 1:
         raise DataError(f"scores: results of {len(results.tables)} benchmarks {[*results.tables]}. Give those of one.")
     ((benchmark, table),) = results.tables.items()
     texts = results.texts.get(benchmark) if responses is None else None
-    texts = load(benchmark, path=responses) if texts is None else texts
+    texts = benchmarks.load(benchmark, path=responses) if texts is None else texts
     file = write_explorer(table, texts, out, title=f"{benchmark}: rmlab explorer")
     say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
     if open_browser:

@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
+from rmlab import baselines, checks, io, metrics, scorers, scoring
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
+from rmlab.io.native import check_target
+from rmlab.tables import DataError
 from rmlab.text import line
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from rmlab.scoring import Model
 
 
 @shared.with_shared_options
@@ -44,8 +43,6 @@ def score_benchmark(
       rmlab score pairs.jsonl longest -o scores.parquet
       rmlab score ab.csv longest --winner winner --column a=left --column b=right
     """
-    from rmlab import metrics, scorers, scoring
-
     check_out(table, run, len(models))
     if server.url and len(models) > 1:
         raise typer.BadParameter(f"one MODEL at a time, not {len(models)}", param_hint="--url")
@@ -53,22 +50,22 @@ def score_benchmark(
     keywords = run.keywords() | {"allow_missing": table.allow_missing}
     model_keywords = shared.model_keywords(options)
     names: list[shared.Options] = [{"name": name} for name in table.name or []] or [{}] * len(models)
-    scored_models: list[Model] = list(models)
+    opened: list[scoring.Model] = list(models)
     if server.url:
-        scored_models = [scorers.remote(server.url, model=models[0], **server.keywords(options), **names[0])]
+        opened = [scorers.remote(server.url, model=models[0], **server.keywords(options), **names[0])]
     elif reference or implicit:
-        scored_models = [
+        opened = [
             scorers.implicit_reward(model, reference, mode=implicit, **name, **model_keywords)
             for model, name in zip(models, names, strict=True)
         ]
     else:
         keywords |= model_keywords | shared.pick_given(name=table.name)
     with resume_hint(run.store):
-        scores = scoring.score(responses, scored_models, **keywords)
+        scores = scoring.score(responses, opened, **keywords)
     if run.out is None:
         say_aligned(metrics.summary(scores))
     else:
-        write_table(scores, "scores", run)
+        write_table(scores, run)
 
 
 @shared.with_shared_options
@@ -92,14 +89,12 @@ def prefer_benchmark(
       rmlab prefer rm-bench llm-blender/PairRM-hf --cluster ray --store s3://bucket/scores
       rmlab report scores/
     """
-    from rmlab import scoring
-
     check_out(table, run, len(models))
     responses = texts.load(benchmark)
     keywords = run.keywords() | shared.model_keywords(options) | shared.pick_given(form=form, name=table.name)
     with resume_hint(run.store):
         pairs = scoring.prefer(responses, list(models), allow_missing=table.allow_missing, **keywords)
-    write_table(pairs, "comparisons", run)
+    write_table(pairs, run)
 
 
 def merge_stores(
@@ -116,9 +111,7 @@ def merge_stores(
       rmlab merge s3://bucket/scores --into scores
       rmlab score rm-bench ./my-model --store scores -o scores.csv    # then forwards nothing
     """
-    from rmlab.scoring import merge
-
-    say_table(merge(folders, into))
+    say_table(scoring.merge(folders, into))
 
 
 @shared.with_shared_options
@@ -140,8 +133,6 @@ def plan(
       rmlab plan Skywork/Skywork-Reward-V2-Llama-3.1-8B rm-bench
       rmlab plan meta-llama/Llama-3.3-70B-Instruct rm-bench --implicit
     """
-    import pandas as pd
-
     from rmlab.inference.planning import CPU_BUDGET, Packing
     from rmlab.inference.planning import plan as plan_passes
     from rmlab.inference.template import encode, read_template
@@ -188,21 +179,18 @@ def check_model(
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
       rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
     """
-    from rmlab import baselines, checks, scorers
-    from rmlab.tables import DataError
-
     if model in baselines.ALL and not Path(model).exists():
         raise DataError(f"{model!r} is a content-blind baseline. Give a model id or a folder")
     responses, keywords = texts.load(benchmark), shared.model_keywords(options)
+    scorer: object = model
     if server.url:
-        say_checks(checks.doctor(server.url, responses, model=model, **server.keywords(options)))
+        scorer, keywords = server.url, {"model": model, **server.keywords(options)}
     elif pairwise:
-        say_checks(checks.doctor(scorers.pairwise(model, **shared.pick_given(form=form), **keywords), responses))
-    else:
-        say_checks(checks.doctor(model, responses, **keywords))
+        scorer, keywords = scorers.pairwise(model, **shared.pick_given(form=form), **keywords), {}
+    say_checks(checks.doctor(scorer, responses, **keywords))  # type: ignore[arg-type]
 
 
-def say_checks(table: "pd.DataFrame") -> None:
+def say_checks(table: pd.DataFrame) -> None:
     """One line per check, the remedy below; exit code 1 where one fails."""
     for row in table.itertuples(index=False):
         say(f"{row.status:<5} {row.check:<11} {line(row.found)}")
@@ -225,8 +213,6 @@ def resume_hint(store: str | None) -> Iterator[None]:
 
 def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int) -> None:
     """Raise before a long run where the file could not be written after it."""
-    from rmlab.io.native import check_target
-
     if table.name and (len(table.name) != n_models or "" in table.name):
         problem = f"{len(table.name)} names for {n_models} models; give one for each, none empty"
         raise typer.BadParameter(problem, param_hint="--name")
@@ -235,13 +221,12 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
         run.out.parent.mkdir(parents=True, exist_ok=True)
 
 
-def write_table(table: "pd.DataFrame", rows: str, run: shared.RunOptions) -> None:
-    """The table to a file, or as CSV to the terminal; `rows`: "scores" or "comparisons"."""
+def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:
+    """The table of scores or pairs to a file, or as CSV to the terminal."""
     if run.out is None:
         say_table(table)
         return
-    from rmlab.io import write_pairs, write_scores
-
-    file = (write_scores if rows == "scores" else write_pairs)(table, run.out)
-    n_models = table["model"].nunique()
+    is_scores = "score" in table.columns
+    file = (io.write_scores if is_scores else io.write_pairs)(table, run.out)
+    n_models, rows = table["model"].nunique(), "scores" if is_scores else "comparisons"
     say(f"{len(table)} {rows} of {n_models} {'model' if n_models == 1 else 'models'} in {file}", err=True)
