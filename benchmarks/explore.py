@@ -17,7 +17,7 @@ import pandas as pd
 
 from rmlab import metrics, tables
 from rmlab.widgets import Selection, explore
-from rmlab.widgets.selection import check_selection, matching_prompts
+from rmlab.widgets.explorer import check_selection, matching_prompts
 
 WORDS = ["the", "a", "model", "answer", "reward", "is", "not", "of", "under", "style", "longer", "because", "number",
          "seven", "Paris", "bold", "list", "which", "therefore", "explain", "river", "light", "matter", "often",

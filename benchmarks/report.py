@@ -26,8 +26,8 @@ import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.reward_bench import ITEMS, subset_of_item
-from rmlab.report.html import write_report
 from rmlab.report.leaderboard import leaderboard
+from rmlab.report.page import write_report
 from rmlab.tables import check_scores
 
 RM_BENCH = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}

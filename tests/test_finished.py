@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rmlab
 from rmlab import toy
 from rmlab.io.native import holds_pairs
-from rmlab.report.html import read_results
+from rmlab.report.results import read_results
 from rmlab.scoring.stores import file_name
 from rmlab.tables import DataError
 

@@ -135,7 +135,7 @@ def test_a_leaderboard_is_shown_as_it_is_printed(scores):
     assert len(lines) == 2 + len(board)
 
 
-LONG = "the template writes an end token and the model was trained without it " * 4
+LONG = "the template writes an end token and the model was trained without it, " * 4 + "and so on"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_any_table_is_shown_whole(table, texts):
     for text in texts:
         assert escape_html(text) in html
         assert " ".join(text.split()[:3]) in plain
-    assert html.count("<tr>") == len(table) + 1
+    assert html.count("<tr") == len(table) + 1
     assert not {"nan", "NaN", "None", "<NA>"} & {*re.findall(r"[<\w>]+", plain)}
 
 

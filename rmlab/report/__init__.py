@@ -1,8 +1,8 @@
 """Tables and figures to files: leaderboards in every format, and a report that opens offline."""
 
 from rmlab.report.figures import save_figure
-from rmlab.report.html import write_report
 from rmlab.report.leaderboard import leaderboard
+from rmlab.report.page import write_report
 from rmlab.report.sentences import sentences
 from rmlab.report.tables import show, to_csv, to_latex, to_markdown
 

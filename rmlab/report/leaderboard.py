@@ -5,13 +5,13 @@ import pandas as pd
 
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
+from rmlab.benchmarks import benchmark_of
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary_columns
 from rmlab.metrics.weights import Average, prepare
 from rmlab.stats.ranking import rank_columns
-from rmlab.tables import ITEM, KEY, PROMPT, DataError
+from rmlab.tables import ITEM, KEY, PROMPT
 
-_FIRST = ["rank", "model", "kind"]
 _LAST = ["rank_low", "rank_high", "group", "n_prompts", "n_ties", "missing", "average", "reason"]
 
 
@@ -53,7 +53,9 @@ def leaderboard(
     DataError
         For several benchmarks in one table, and for models scored on different items unless `common`.
     """
-    entries = with_baselines(_check_table(table), responses, seed=seed)
+    benchmark_of(table)  # one at a time
+    checked = tables.check_scores(table, allow_missing=True) if "score" in table else tables.check_pairs(table)
+    entries = with_baselines(checked, responses, seed=seed)
     prepared = prepare(entries, average, ties, common, options, cluster=cluster, min_models=1)
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
     is_blind = np.array([is_baseline(name) for name in overall.models])
@@ -61,8 +63,7 @@ def leaderboard(
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
     if frame.get("prior_sets", pd.Series(0.0)).isna().all():
         frame = frame.drop(columns="prior_sets")
-    middle = [column for column in frame.columns if column not in (*_FIRST, *_LAST)]
-    frame = frame[[*_FIRST, *middle, *_LAST]]
+    frame = frame[list(dict.fromkeys(["rank", "model", "kind", *frame.columns.difference(_LAST, sort=False), *_LAST]))]
     ordered = frame.sort_values("overall", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return tables.copy_provenance(table, ordered)
 
@@ -84,17 +85,6 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
         rows = pairs(rows)
         rows = rows[_keys(rows, ITEM).isin(_keys(table, ITEM))]
     return pd.concat([table, rows.reindex(columns=table.columns)], ignore_index=True)
-
-
-def _check_table(table: pd.DataFrame) -> pd.DataFrame:
-    is_scores = isinstance(table, pd.DataFrame) and "score" in table.columns
-    checked = tables.check_scores(table, allow_missing=True) if is_scores else tables.check_pairs(table)
-    benchmarks = sorted(checked["benchmark"].unique())
-    if len(benchmarks) != 1:
-        raise DataError(
-            f"leaderboard: {len(benchmarks)} benchmarks {benchmarks}; one at a time: table[table.benchmark == ...]"
-        )
-    return checked
 
 
 def _random_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -1,11 +1,11 @@
-"""One HTML page that opens offline: no address outside itself, figures inline, texts and names escaped."""
+"""A report on any number of models and several benchmarks as one HTML file, which opens offline."""
 
 import base64
 import hashlib
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -15,12 +15,23 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pandas as pd
 
+from rmlab import metrics, plots
+from rmlab.baselines import is_baseline
+from rmlab.benchmarks import benchmark_of
+from rmlab.benchmarks.own_pairs import Columns
 from rmlab.benchmarks.registry import known
+from rmlab.bias import style_differences
 from rmlab.io.native import sha256
+from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
 from rmlab.report.figures import root_figure
+from rmlab.report.leaderboard import leaderboard, with_baselines
+from rmlab.report.results import Paths, Results, provenance_table, read_results
+from rmlab.report.sentences import MODELS, describe_models, may_be_first
+from rmlab.stats.ranking import MOST_MODELS
+from rmlab.tables import LEVELS, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.widgets.comparisons import Comparisons
 
@@ -28,10 +39,209 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_MOST_PANELS = 6  # models with a figure of their own: the best
+_MOST_BARS = 30  # models in the figure of easy, normal, hard
+_LEVELS = (
+    "easy: the chosen answer has the fancier style, so that style helps; normal: both have the same style; hard: the "
+    "rejected answer has the fancier one. From plain to fancy: concise, plain, markdown."
+)
+_LENGTH = (
+    "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
+    "prompts, so that a difference between them is not the effect of length alone."
+)
+_Figure = tuple["Axes | Figure", pd.DataFrame, str, str]  # its numbers, its name and its caption
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
 MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
+
+
+def write_report(
+    source: Paths | pd.DataFrame,
+    out: str | PathLike[str],
+    *,
+    responses: pd.DataFrame | None = None,
+    texts: bool = False,
+    text_limit: float = 20.0,
+    title: str = "Reward models",
+    seed: int = 0,
+    columns: Columns | None = None,
+) -> Path:
+    """Write one HTML file with a section for each benchmark.
+
+    A section begins with its findings as sentences. It has the leaderboard with intervals, groups and baselines, sorted
+    by a click and filtered by name, and the benchmark's figures with their numbers to download. A number of the
+    leaderboard leads to the explorer of the prompts that it counts. The address in the browser says what is shown, so
+    it can be passed on. The file needs no network and runs no script but its own; the same input gives the same bytes.
+
+    Parameters
+    ----------
+    source : path, sequence of paths or DataFrame
+        A folder, a glob or a list of result files (any that `read_scores` or `read_pairs` understands), or a table of
+        scores or pairs.
+    out : path
+        The file to write, ending in .html or .htm.
+    responses : DataFrame, optional
+        The texts of benchmarks in `source`: they add the baselines that read them.
+    texts : bool
+        Whether prompts, answers and notes of `responses` are in the page.
+    text_limit : float
+        MiB of text of a benchmark in the page; beyond it those of a random sample of the prompts, and the page says how
+        many.
+    title : str
+        Heading of the page.
+    seed : int
+        Seed of the random baseline and of the sample of prompts.
+    columns : mapping, optional
+        Our names to those of files of pairs, as in `rmlab.load_pairs`: {"chosen_score": "good"}.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    DataError
+        Where nothing can be read, for another suffix of `out`, and for `texts` without `responses`.
+
+    Notes
+    -----
+    Where no model has all domains of a benchmark, the section falls back to those that are there, each domain alike,
+    and says so in its title. Where the scores of all models are too large for a page, their prompts are left out.
+    """
+    if Path(out).suffix.lower() not in (".html", ".htm"):
+        raise DataError(f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board).")
+    results = read_results(source, columns)
+    if responses is None and results.texts:
+        responses = pd.concat(results.texts.values(), ignore_index=True)
+    if texts and responses is None:
+        raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
+    if not text_limit > 0:
+        raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
+    sections = []
+    for name in list(results.tables):
+        benchmark_texts = None if responses is None else responses[responses["benchmark"] == name]
+        if benchmark_texts is not None and benchmark_texts.empty:
+            benchmark_texts = None
+        sections.append(_section(name, results, benchmark_texts, text_limit if texts else 0.0, seed))
+    return write_page(out, title, sections, results.files)
+
+
+def _section(
+    name: str, results: Results, responses: pd.DataFrame | None, text_limit: float, seed: int
+) -> dict[str, object]:
+    # Taken out: a table of millions of rows is not held beside the one with baselines.
+    table = with_baselines(results.tables.pop(name), responses, seed=seed)
+    board, average = _rank_models(table, seed)
+    title, warnings = benchmark_title(name), []
+    if average == "domains":
+        present = ", ".join(visible(domain) for domain in dict.fromkeys(table["domain"]))
+        reason = metrics.summary(table, common=True)["reason"].iloc[0]
+        title = f"{title}: {present} only"
+        warnings.append(f"Parts are missing ({reason}): the score averages {present}.")
+    is_model = board["kind"] == "model"
+    data = Comparisons(table, responses)
+    has_styles = bool(data.items["level"].notna().all())
+    explorer = None
+    if is_too_large(data):
+        warnings.append(f"The prompts of {is_model.sum():,} models are left out of this ")
+    else:
+        explorer = explorer_data(data, text_limit=text_limit, average=average, seed=seed)
+    if is_model.sum() > MOST_MODELS:
+        warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
+    is_plain = responses is not None and benchmark_of(table).needs == "pairs" and data.items["level"].isna().all()
+    described = style_differences(table, responses) if is_plain and responses is not None else table
+    best = board["model"][is_model].head(MODELS)
+    findings = [*describe_models(described, best), *may_be_first(board[is_model])] if len(best) else []
+    sections = [f"{section}: {', '.join(subsets)}." for section, subsets in data.benchmark.sections.items()]
+    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    figures = [*_figures(table, board, average, has_styles), *_length_figures(described, board)]
+    return {
+        "title": title,
+        "counts": f"Models: {is_model.sum():,}. Prompts: {board['n_prompts'].max():,}.",
+        "download": download_data(board, f"{file}-leaderboard"),
+        "warning": " ".join(warnings),
+        "findings": [visible(text) for text in findings],
+        "board": board_html(board, _links(data, has_styles) if explorer else {}, name),
+        "caption": tables.CAPTION,
+        "explanation": " ".join([*([_LEVELS] if has_styles else []), *sections]),
+        "hub": benchmark_of(table).hub,
+        "provenance": tables.table_html(provenance_table(results.provenance.get(name, {}))),
+        "figures": [figure_data(drawn, numbers, f"{file}-{kind}", text) for drawn, numbers, kind, text in figures],
+        "explorer": explorer,
+    }
+
+
+def _rank_models(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
+    """The leaderboard, of the domains that are there where no model has all of them."""
+    board = leaderboard(table, common=True, seed=seed)
+    if board["overall"].notna().any():
+        return board, "benchmark"
+    fallback = leaderboard(table, common=True, seed=seed, average="domains")
+    return (fallback, "domains") if fallback["overall"].notna().any() else (board, "benchmark")
+
+
+def _links(data: Comparisons, has_styles: bool) -> dict[str, dict[str, str]]:
+    """Column of the leaderboard to what its number counts, as fields of the explorer's selection."""
+    domains, subsets = (data.prompts[name].unique() for name in ("domain", "subset"))
+    columns = data.benchmark.subset_names
+    links = {columns.get(name, name): {"subset": visible(name)} for name in subsets}
+    links |= {visible(name): {"domain": visible(name)} for name in domains}
+    links |= {name: {"subset": name} for name in data.benchmark.sections}
+    return {"overall": {}, **links, **({level: {"level": level} for level in LEVELS} if has_styles else {})}
+
+
+def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> Iterator[_Figure]:
+    if board["overall"].isna().all():
+        return
+    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
+    yield plots.plot_leaderboard(board), numbers, "overall", "Overall score with its 95 % interval."
+    models = [model for model in board["model"] if not is_baseline(model)]
+    baselines = [model for model in board["model"] if is_baseline(model)]
+    panels = [*models[:_MOST_PANELS], *baselines[:1]]
+    n_models = min(len(models), _MOST_PANELS)
+    described = f"{'the best ' if len(models) > n_models else ''}{n_models} model{'' if n_models == 1 else 's'}"
+    described += " and a baseline" if baselines else ""
+    if benchmark_of(table).needs == "scores":
+        yield from _best_of_figures(table[table["model"].isin(panels)], described)
+    elif has_styles:
+        bars = _select_models(table, [*models[:_MOST_BARS], *baselines])
+        levels = metrics.accuracy(bars, by=["model", "level"], average=average)
+        caption = "Easy, normal and hard: the longer the line, the more style decides."
+        yield plots.plot_style_gap(levels), levels, "levels", caption
+        best = _select_models(table, panels)
+        cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
+        yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {described}."
+
+
+def _best_of_figures(scores: pd.DataFrame, described: str) -> Iterator[_Figure]:
+    numbers = metrics.estimates(scores)
+    subsets = numbers[numbers["quantity"] == "subset"]
+    yield plots.plot_subsets(subsets), subsets, "subsets", f"Subset by subset: {described}; dotted: random scores."
+    is_tie = scores["domain"] == TIES
+    if not is_tie.all():
+        curve = metrics.best_of_curve(scores[~is_tie])
+        yield plots.plot_best_of(curve), curve, "best-of", "The right answer among n; dotted: chance."
+    if is_tie.any():
+        detail = metrics.ties_detail(scores)
+        caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
+        yield plots.plot_ties(detail), plots.tie_points(detail), "ties", caption
+
+
+def _length_figures(pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[_Figure]:
+    """Accuracy by the length of unlabelled answers, of the best models."""
+    if "length" not in pairs:
+        return
+    best = pairs[pairs["model"].isin(board["model"].head(_MOST_PANELS))]
+    table = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
+    if len(table):
+        yield plots.plot_forest(table), table, "length", _LENGTH
+
+
+def _select_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
+    """The rows of some models, in the order of these."""
+    return pd.concat([table[table["model"] == model] for model in models])
 
 
 def write_page(
@@ -114,12 +324,6 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
         table_attributes='class="sortable"'
     )
     return html
-
-
-def table_html(table: pd.DataFrame) -> str:
-    """A table of texts, whole and escaped; empty without rows."""
-    with pd.option_context("display.max_colwidth", None):
-        return table.map(escape_html).to_html(index=False, border=0, escape=False) if len(table) else ""
 
 
 def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> dict[str, object]:

@@ -28,8 +28,7 @@ _COMPARISON = {"model_a", "model_b", "value_a", "value_b", "difference", "low", 
 _COUNTS = {"n_prompts", "n_ties", "missing"}
 _NOT_PRINTED = {"kind", "se", "high", "rank_low", "rank_high", "average", "reason"}
 _NOT_COMPARED = {"agreement", "n_pairs", "n_ties_a", "n_ties_b"}
-_NUMBER_CSS = "text-align: right; vertical-align: top"
-_TEXT_CSS = "text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: break-word; max-width: 70ch"
+_CSS = "<style>.rmlab-table :is(th, td) {text-align: left !important; white-space: pre-wrap; max-width: 70ch}</style>"
 
 
 def to_markdown(board: pd.DataFrame) -> str:
@@ -125,14 +124,7 @@ class ShownTable:
     caption: str = ""
 
     def _repr_html_(self) -> str:
-        styles = [_TEXT_CSS if is_text else _NUMBER_CSS for is_text in self.is_text]
-        head, *rows = ([escape_html(text) for text in texts] for texts in [self.cells.columns, *self.cells.to_numpy()])
-        lines = [
-            "".join(f'<{tag} style="{css}">{text}</{tag}>' for text, css in zip(texts, styles, strict=True))
-            for tag, texts in [("th", head), *(("td", row) for row in rows)]
-        ]
-        caption = f'<caption style="text-align: left">{escape_html(self.caption)}</caption>' if self.caption else ""
-        return f"<table>{caption}<tr>{'</tr><tr>'.join(lines)}</tr></table>"
+        return f"{_CSS}<p>{escape_html(self.caption)}</p>{table_html(self.cells)}"
 
     def __repr__(self) -> str:
         rows = [[line(text) for text in texts] for texts in [self.cells.columns, *self.cells.to_numpy()]]
@@ -180,6 +172,13 @@ def show(table: pd.DataFrame) -> ShownTable:
     headings = ["" if column.name is None else str(column.name) for column in columns]
     cells = pd.DataFrame(texts.reshape(len(columns), len(table)).T, columns=headings)
     return ShownTable(cells, [not is_numeric_dtype(column.dtype) for column in columns])
+
+
+def table_html(table: pd.DataFrame) -> str:
+    """A table of texts, whole and escaped."""
+    cells = table.map(escape_html).rename(columns=escape_html)
+    with pd.option_context("display.max_colwidth", None):
+        return cells.to_html(index=False, border=0, escape=False, classes="rmlab-table")
 
 
 def printed_board(board: pd.DataFrame) -> pd.DataFrame:
