@@ -10,7 +10,6 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import baselines, benchmarks, io, metrics, report, scoring, toy
-from rmlab.baselines import is_baseline
 from rmlab.report.results import read_results
 from rmlab.tables import DataError
 from rmlab.text import escape_html
@@ -62,45 +61,9 @@ def test_baselines_are_rows_in_any_case(scores, mini):
     assert there.loc[there["kind"] == "baseline", "model"].tolist() == ["longest"]
 
 
-def test_a_missing_domain_leaves_no_overall_and_no_rank(make_scores):
-    board = report.leaderboard(make_scores({"chat": 6, "math": 5}))
-    assert board["overall"].isna().all()
-    assert board["rank"].isna().all()
-    assert (board["group"] == "").all()
-    assert "" in report.to_markdown(board)
-
-
-def test_own_data_has_its_domains_and_levels(make_scores):
-    own = make_scores({"chat": 6, "math": 5}).replace({"domain": {"chat": "poems", "math": "ties"}})
-    own = own.assign(subset=own["domain"], benchmark="mine")
-    board = report.leaderboard(own)
-    assert {"poems", "ties", "easy", "normal", "hard", "overall", "n_ties"} <= set(board.columns)
-    plain = own.drop(columns="style")
-    expected = metrics.accuracy(metrics.pairs(plain)).set_index("model")["accuracy"]
-    found = report.leaderboard(plain).set_index("model")["overall"]
-    np.testing.assert_allclose(found[expected.index], expected)
-
-
-def test_partial_prior_sets_count_for_the_model_but_not_between_models():
-    pairs = reward_bench_pairs(prior_sets=True)
-    prior = pairs["subset"].isin(["anthropic_helpful", "anthropic_hhh", "shp", "summarize"])
-    board = report.leaderboard(pairs[~prior | (pairs["model"] == "a")].reset_index(drop=True)).set_index("model")
-    assert np.isnan(board.loc["b", "prior_sets"])
-    assert (board.loc[["a", "b"], "group"] != "").all()
-
-
 def nasty_board(scores):
     renamed = scores.assign(model=scores["model"].replace({"toy 2.0 0.0": NASTY}))
     return report.leaderboard(renamed)
-
-
-def test_markdown_is_escaped_and_has_one_row_per_model(scores):
-    text = report.to_markdown(nasty_board(scores))
-    lines = text.splitlines()
-    assert len(lines) == 2 + 5
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert "<script>" not in text
-    assert "*random* (baseline)" in text
 
 
 def test_latex_is_escaped_and_uses_booktabs(scores):
@@ -165,12 +128,6 @@ def test_numbers_keep_the_provenance_of_their_scores(scores):
         assert table.attrs["provenance"] == scores.attrs["provenance"]
 
 
-def test_row_numbers_are_not_shown_and_row_labels_are(scores):
-    cells = metrics.matrix(scores[scores["model"] == "toy 0.5 0.0"])
-    assert repr(report.show(cells)).splitlines()[1].split()[0] == cells.index[0]
-    assert repr(report.show(pd.DataFrame({"a": ["x"]}, index=[7]))) == "a\nx"
-
-
 class Reader(HTMLParser):
     """Tags and addresses of a page."""
 
@@ -213,13 +170,6 @@ def test_the_report_needs_nothing_outside_itself(page):
     assert "alert(1)&lt;/script&gt;" in text
     assert "default-src 'none'" in text
     assert set(re.findall(r"https?://[^/]+", text)) == {"https://huggingface.co"}
-
-
-def test_a_caption_counts_the_models_that_its_figure_shows(scores, tmp_path):
-    few = scores[scores["model"].isin(list(scores["model"].unique()[:1]))]
-    text = report.write_report(few, tmp_path / "r.html").read_text()
-    n_models = sum(not is_baseline(model) for model in few["model"].unique())
-    assert f"Style against substance: {n_models} model" in text
 
 
 def test_the_same_input_gives_the_same_bytes(page, results, tmp_path, mini):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmlab import benchmarks, metrics, papers, report, scoring, toy
+from rmlab import benchmarks, papers, report, scoring, toy
 from rmlab.report.page import explorer_data
 from rmlab.tables import DataError
 from rmlab.widgets.comparisons import Comparisons
@@ -75,19 +75,6 @@ def test_options_that_make_no_page_are_refused(scores, tmp_path, options, messag
     with pytest.raises(DataError, match=message):
         report.write_report(scores, out, **options)
     assert not out.exists()
-
-
-def test_every_outcome_and_score_is_in_the_data(mini, scores):
-    data = Comparisons(scores, mini)
-    pairs = metrics.pairs(scores)
-    columns = data.payload()["columns"]
-    outcome = np.frombuffer(columns["outcome"]["data"], np.int8).reshape(2, -1)
-    score = np.frombuffer(columns["score"]["data"]).reshape(2, -1)
-    for number, model in enumerate(data.models):
-        of_model = pairs[pairs["model"] == model]
-        counts = [(outcome[number] == code).sum() for code in (0, 1, 2)]
-        assert counts == [(of_model["outcome"] == name).sum() for name in ("loss", "tie", "win")]
-        np.testing.assert_array_equal(np.sort(score[number]), np.sort(scores[scores["model"] == model]["score"]))
 
 
 def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 
 import rmlab
 from rmlab.report.sentences import format_interval, format_p
-from rmlab.tables import DataError
 
 
 def unlabelled(n, p_longer, p_shorter, seed=0):
@@ -85,8 +84,3 @@ def test_a_comparison_is_a_sentence_of_a_paper():
     assert first.startswith("longest leads shortest on easy by")
     assert "do not differ clearly" in second
     assert third.startswith("shortest leads longest on hard by")
-
-
-def test_other_tables_are_refused():
-    with pytest.raises(DataError):
-        rmlab.report.sentences(pd.DataFrame({"a": [1]}))
