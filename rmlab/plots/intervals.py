@@ -26,8 +26,8 @@ _AXES = {
     "accuracy": "share of comparisons won",
     "overall": "overall",
 }
-_LABELS = ("model", "model_a", "model_b", "quantity", "name", "domain", "subset", "level", "label")
-_LABELS += ("chosen_style", "rejected_style", "plainer", "fancier", "term")
+_LABELS = ["model", "model_a", "model_b", "quantity", "name", "domain", "subset", "level", "label"]
+_LABELS += ["chosen_style", "rejected_style", "plainer", "fancier", "term"]
 
 _LETTERED = 40  # rows up to which letters of groups are written unless asked for
 _BOARD: dict[str, str | float] = {"kind": "model", "low": np.nan, "high": np.nan, "group": ""}

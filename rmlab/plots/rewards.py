@@ -125,8 +125,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     -------
     Axes
         Points are as large as their bin is full; those of fewer than 10 comparisons are hollow and not joined. Lines
-        are 95 % intervals clustered by prompt. The legend has the expected calibration error without the part that
-        chance makes.
+        are 95 % intervals clustered by prompt. The legend has the expected calibration error with its interval.
 
     Raises
     ------
@@ -166,12 +165,12 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
 
 
 def _format_error(bins: pd.DataFrame) -> str:
-    """The model's calibration error for the legend; an estimate below zero is nothing but chance, so 0."""
+    """The model's calibration error for the legend."""
     if bins.empty:
         return "no margins"
     value, low, high = bins[_ERROR].iloc[0]
     limits = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
-    return f"ECE {max(value, 0.0):.3f}{limits}" if not np.isnan(value) else "ECE of one prompt is unknown"
+    return f"ECE {value:.3f}{limits}" if not np.isnan(value) else "ECE of one prompt is unknown"
 
 
 def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
