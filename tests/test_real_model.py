@@ -14,7 +14,7 @@ from rmlab.tables import DataError
 
 KEY = ["domain", "id", "label", "slot"]
 PAIR = ["domain", "id", "chosen_slot", "rejected_slot"]
-pytestmark = pytest.mark.usefixtures("one_thread")
+CAPITAL = ["What is the capital of France?"], ["The capital of France is Paris."]
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +45,19 @@ def likelihood(folder):
 
 
 def test_it_knows_the_capital_of_france_and_twice_two(likelihood):
-    asked = ["What is the capital of France?"] * 2 + ["What is 2 + 2?"] * 2
-    said = ["The capital of France is Paris.", "The capital of France is Berlin.", "2 + 2 is 4.", "2 + 2 is 7."]
-    paris, berlin, four, seven = likelihood(asked, said)
+    prompts = ["What is the capital of France?"] * 2 + ["What is 2 + 2?"] * 2
+    answers = ["The capital of France is Paris.", "The capital of France is Berlin.", "2 + 2 is 4.", "2 + 2 is 7."]
+    paris, berlin, four, seven = likelihood(prompts, answers)
     assert paris > berlin + 5
     assert four > seven + 5
 
 
 def test_a_policy_against_itself_is_zero(folder):
     same = rmlab.implicit_reward(folder, folder, device="cpu", dtype="float32")
-    assert same(["What is the capital of France?"], ["The capital of France is Paris."]).tolist() == [0.0]
+    assert same(*CAPITAL).tolist() == [0.0]
 
 
+@pytest.mark.long
 def test_texts_in_packs_equal_texts_alone(likelihood):
     """Sixty real texts: all answers to two prompts, and 48 concise ones, which are quick."""
     responses = rmlab.load("mini")
@@ -69,16 +70,14 @@ def test_texts_in_packs_equal_texts_alone(likelihood):
     assert np.abs(packed - alone).max() <= 1e-5 * alone.std()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
 def test_shipped_results_come_out_again(likelihood, script, name, request):
     """One answer to each of 20 random prompts; `benchmarks/smollm2.py check` takes all answers to them."""
-    if name == "smollm2-mini":
-        responses = rmlab.load("mini")
-    else:
-        folder = request.getfixturevalue("shared_data") / "rm-bench"
-        responses = (
-            script.math_concise(folder / "math_concise_only.json") if name == "smollm2-math" else real_texts(folder)
-        )
+    responses = rmlab.load("mini")
+    if name != "smollm2-mini":
+        folder, is_math = request.getfixturevalue("shared_data") / "rm-bench", name == "smollm2-math"
+        responses = script.math_concise(folder / "math_concise_only.json") if is_math else real_texts(folder)
     there = papers.results(name).query("model == 'SmolLM2-135M sum'")
     prompts = there[["domain", "id"]].drop_duplicates().sample(20, random_state=0)
     some = there.merge(prompts).groupby(["domain", "id"]).sample(1, random_state=0)
@@ -94,6 +93,7 @@ def test_shipped_results_come_out_again(likelihood, script, name, request):
     np.testing.assert_allclose(again, asked["score"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_shipped_letters_come_out_again(folder, script, shared_data, tmp_path):
     """Three random comparisons in both orders."""
     shipped = papers.results("smollm2-letters").pivot(index=PAIR, columns="model", values="margin")
@@ -107,6 +107,7 @@ def test_shipped_letters_come_out_again(folder, script, shared_data, tmp_path):
     assert np.abs(margin - some["SmolLM2-135M letters"]).max() <= 2e-4
 
 
+@pytest.mark.long
 def test_shipped_verdicts_come_out_again(folder):
     """The three shortest comparisons of the lesson's judge, in both orders."""
     shipped = papers.results("smollm2-judge")
@@ -129,13 +130,14 @@ def real_texts(folder):
         return rmlab.load("rm-bench", path=folder)
 
 
+@pytest.mark.long
 def test_the_file_itself_is_a_model_too(file, likelihood):
     direct = rmlab.implicit_reward(file, mode="sum", device="cpu", dtype="float32")
-    asked = ["What is the capital of France?"], ["The capital of France is Paris."]
-    assert direct(*asked).tolist() == likelihood(*asked).tolist()
+    assert direct(*CAPITAL).tolist() == likelihood(*CAPITAL).tolist()
     assert direct.name == file.name
 
 
+@pytest.mark.long
 def test_the_copy_says_what_the_gguf_file_says(folder, file):
     """Against transformers reading the GGUF file itself, logit by logit."""
     import torch
