@@ -64,6 +64,21 @@ def load_backbone(zoo):
     return load
 
 
+@pytest.fixture(scope="session")
+def world():
+    """Six prompts with four answers each; answers share openings, two are equal; lengths from 8 to about 300."""
+    rng = np.random.default_rng(5)
+    texts, groups = [], []
+    for group in range(6):
+        prompt = rng.integers(8, 490, rng.integers(4, 80))
+        opening = rng.integers(8, 490, rng.integers(1, 60))
+        for answer in range(4):
+            middle = opening if answer % 2 else opening[:0]
+            texts.append(np.r_[prompt, middle, rng.integers(8, 490, rng.integers(1, 160))])
+            groups.append(group)
+    return [*texts, texts[3].copy()], np.array([*groups, 0])
+
+
 @pytest.fixture
 def main(monkeypatch, capsys):
     """Exit code, stdout and stderr of `rmlab <words>` as the shell would see them."""

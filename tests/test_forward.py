@@ -3,7 +3,6 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from threading import get_ident
 from time import sleep
@@ -12,79 +11,27 @@ from weakref import ref
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from as_alone import (
+    assert_as_alone,
+    assert_same,
+    assert_states_as_alone,
+    direction,
+    scores,
+    scores_alone,
+    states,
+    tables,
+)
 
 from rmlab.inference import attention, flex
 from rmlab.inference.attention import Kept
 from rmlab.inference.forward import hidden
-from rmlab.inference.memory import upload
 from rmlab.inference.passes import alone, packed_rows, packing_support, position_scales, supports_prefix_cache
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DECODERS = ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gpt_neox", "gpt2"]
 ENCODERS = ["deberta-v2", "modernbert", "bert"]
-
-
-@pytest.fixture(scope="module")
-def world():
-    """Six prompts with four answers each; answers share openings, two are equal; lengths from 8 to about 300."""
-    rng = np.random.default_rng(5)
-    texts, groups = [], []
-    for group in range(6):
-        prompt = rng.integers(8, 490, rng.integers(4, 80))
-        opening = rng.integers(8, 490, rng.integers(1, 60))
-        for answer in range(4):
-            middle = opening if answer % 2 else opening[:0]
-            texts.append(np.r_[prompt, middle, rng.integers(8, 490, rng.integers(1, 160))])
-            groups.append(group)
-    return [*texts, texts[3].copy()], np.array([*groups, 0])
-
-
-def direction(backbone):
-    """The head of these tests: a fixed direction of the hidden states."""
-    return torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(0))
-
-
-def states(backbone, world, reads, budget=None):
-    """The states at the positions read in each text; every text comes out once."""
-    texts, groups = world
-    rows = {}
-    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
-        assert len(batch.texts)
-        assert batch.rows.dtype == torch.float32
-        for text, where in zip(batch.texts.tolist(), batch.where, strict=True):
-            assert text not in rows
-            assert len(where) == len(reads[text])
-            rows[text] = batch.rows[where]
-    assert len(rows) == len(texts)
-    return rows
-
-
-def scores(backbone, world, budget=None, position=-1):
-    """One number per text, at its last position."""
-    rows = states(backbone, world, [np.arange(len(ids))[[position]] for ids in world[0]], budget)
-    return np.array([float(rows[text][0] @ direction(backbone)) for text in range(len(rows))])
-
-
-def scores_alone(backbone, texts, position=-1):
-    rows = [alone(backbone, ids, np.arange(len(ids))[[position]])[0] for ids in texts]
-    return np.array([float(row @ direction(backbone)) for row in rows])
-
-
-def assert_as_alone(backbone, world, budgets=(None,), position=-1):
-    reference = scores_alone(backbone, world[0], position)
-    for budget in budgets:
-        assert_same(scores(backbone, world, budget, position), reference)
-
-
-def assert_states_as_alone(backbone, world, reads, budget=None, tolerance=1e-4):
-    for text, rows in states(backbone, world, reads, budget).items():
-        single = alone(backbone, world[0][text], reads[text])
-        torch.testing.assert_close(rows, single, rtol=tolerance, atol=tolerance)
 
 
 def forwarded(backbone):
@@ -94,41 +41,28 @@ def forwarded(backbone):
     return sizes
 
 
-@pytest.fixture
-def replace_forward(monkeypatch):
-    """Puts another forward method in place of a model's class's; it is given the old one before the model."""
+def replace_forward(backbone, forward):
+    """Another forward method, which is given the old one first."""
+    original = backbone.forward
 
-    def put(backbone, forward):
-        original = type(backbone).forward
+    def replaced(input_ids, position_ids=None, **options):
+        return forward(original, input_ids, position_ids=position_ids, **options)
 
-        def replaced(self, input_ids, position_ids=None, **options):
-            return forward(partial(original, self), input_ids, position_ids=position_ids, **options)
-
-        monkeypatch.setattr(type(backbone), "forward", replaced)
-
-    return put
-
-
-def flips(left, right):
-    return int((np.sign(left[:, None] - left) != np.sign(right[:, None] - right)).sum())
-
-
-def assert_same(values, reference):
-    """Within a share of the scores' spread, and no comparison between different texts turns around."""
-    assert np.abs(values - reference).max() <= 1e-5 * reference.std()
-    assert flips(values[:-1], reference[:-1]) == 0
+    backbone.forward = replaced
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_packs_give_what_each_text_alone_gives(load_backbone, world, architecture):
+    """In any order; the rows that go through the model are the plan's tokens, and no more."""
     texts, groups = world
     backbone = load_backbone(architecture)
     assert packing_support(backbone).packed
     assert_as_alone(backbone, world, (1, 250, 900, None))
     order = np.random.default_rng(1).permutation(len(texts))
-    reference = scores_alone(backbone, texts)[order]
+    reference, sizes = scores_alone(backbone, texts)[order], forwarded(backbone)
     moved = scores(backbone, ([texts[i] for i in order], groups[order]), 500)
     assert np.abs(moved - reference).max() <= 1e-5 * reference.std()
+    assert sum(sizes) == plan(*world, budget=500).tokens < sum(map(len, texts))
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +105,6 @@ def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, archit
     assert_states_as_alone(backbone, long_world, reads, budget)
 
 
-@pytest.mark.parametrize("window", [16, 64, 4096])
-@pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
-def test_windows_reach_back_into_earlier_packs(load_backbone, long_world, architecture, window):
-    assert_as_alone(load_backbone(architecture, sliding_window=window), long_world, (50, 300))
-
-
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
 def test_half_precision_in_pieces_is_as_quiet_as_whole(load_backbone, long_world, architecture):
     backbone = load_backbone(architecture, torch.bfloat16)
@@ -210,7 +138,7 @@ def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, 
     assert len(prefixes) > 1
 
 
-def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world, replace_forward):
+def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, long_world):
     """Here one that counts its positions from the first row of a pass: found out by trying, and right all the same."""
     backbone = load_backbone("llama")
 
@@ -230,7 +158,7 @@ def test_a_model_that_cannot_go_on_forwards_the_beginning_again(load_backbone, l
     assert sum(sizes) == passes.tokens
 
 
-def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog, replace_forward):
+def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog):
     """What is done stays done; the rest begins anew with half the budget."""
     backbone = load_backbone("llama")
     assert supports_prefix_cache(backbone)
@@ -305,11 +233,14 @@ def test_many_reads_per_text(load_backbone, world):
 
 @pytest.mark.parametrize("window", [3, 16, 64, 4096])
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral", "qwen2"])
-def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, architecture, window):
+def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, long_world, architecture, window):
+    """And reach back into earlier packs."""
     extra = {"use_sliding_window": True, "max_window_layers": 1} if architecture == "qwen2" else {}
     backbone = load_backbone(architecture, sliding_window=window, **extra)
     assert packing_support(backbone).packed
     assert_as_alone(backbone, world, (900,))
+    if window > 3 and architecture != "qwen2":
+        assert_as_alone(backbone, long_world, (50, 300))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "modernbert", "bert"])
@@ -421,11 +352,15 @@ def test_the_model_is_left_as_it_was(load_backbone, world):
 
 
 def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
-    backbone = load_backbone("llama")
+    backbone = load_backbone("gemma2")
     layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
+    _, calls = packed_rows(backbone, layout, np.array([4]))
+    assert [call.view.window for call in calls] == [16, None]
+    assert not any(call.refused for call in calls)
+    assert backbone.config._attn_implementation == "eager"
     with pytest.raises(RuntimeError, match="broken"), attention.paths(backbone, layout):
         raise RuntimeError("broken")
-    assert backbone.config._attn_implementation == "sdpa"
+    assert backbone.config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -478,7 +413,7 @@ def assert_halved(sizes, limit, caplog):
     assert caplog.text.count("out of memory") == len(failed)
 
 
-def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog, replace_forward):
+def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
     reference, sizes = scores_alone(backbone, world[0]), []
@@ -541,6 +476,10 @@ def set_config(name, value):
     return lambda backbone: setattr(backbone.config, name, value)
 
 
+def set_causal(name, is_causal):
+    return lambda backbone: setattr(backbone.get_submodule(name), "is_causal", is_causal)
+
+
 def add_rows_before(share):
     """A layer that looks one row back, as a convolution does, leaks from one text into the next."""
 
@@ -564,6 +503,8 @@ HIDDEN_WINDOWS = "it has sliding windows that its layers do not hand to attentio
         ("llama", "float32", ignore_positions, ".*position_ids.*"),
         ("llama", "float32", add_rows_before(0.5), ".*different from texts alone.*"),
         ("llama", "bfloat16", add_rows_before(0.1), ".*different from texts alone.*"),  # seen where a text begins
+        ("llama", "float32", set_causal("layers.1.self_attn", False), ".*both directions"),
+        ("bert", "float32", set_causal("encoder.layer.0.attention.self", True), ".*both directions"),
     ],
 )
 def test_models_that_cannot_pack_say_why(load_backbone, architecture, dtype, change, reason):
@@ -572,17 +513,8 @@ def test_models_that_cannot_pack_say_why(load_backbone, architecture, dtype, cha
     assert re.fullmatch(reason, packing_support(backbone).refused)
 
 
-def test_layers_that_do_not_all_look_the_same_way_are_found_out(load_backbone):
-    backbone = load_backbone("llama")
-    backbone.layers[1].self_attn.is_causal = False
-    assert "both directions" in packing_support(backbone).refused
-    backbone = load_backbone("bert")
-    backbone.encoder.layer[0].attention.self.is_causal = True
-    assert "both directions" in packing_support(backbone).refused
-
-
 @pytest.mark.parametrize(("architecture", "name"), [("bert", "max_position_embeddings"), ("gpt2", "n_positions")])
-def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, replace_forward, architecture, name):
+def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, architecture, name):
     """Some models with learned positions take no more rows than positions, however short the texts."""
     assert packing_support(load_backbone(architecture, **{name: 128})).packed
 
@@ -596,7 +528,7 @@ def test_a_model_whose_positions_run_out_in_a_pack_is_found_out(load_backbone, r
     assert packing_support(backbone).refused == "it does not run with path attention: index out of range in self"
 
 
-def test_half_precision_hides_no_other_positions(load_backbone, replace_forward):
+def test_half_precision_hides_no_other_positions(load_backbone):
     """RoBERTa counts positions from behind its padding index; where these hardly matter, the end looks the same."""
     backbone = load_backbone("bert", torch.bfloat16)
     backbone.embeddings.position_embeddings.weight.data *= 0.06
@@ -650,9 +582,8 @@ def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, mo
     layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
     query, key, value = queries_and_keys(layout, 16)
     kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
-    tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
-    found = flex.Kernels().attend(kind, query, key, value, tables)
-    torch.testing.assert_close(found, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
+    attended = flex.Kernels().attend(kind, query, key, value, tables(layout, view))
+    torch.testing.assert_close(attended, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -694,16 +625,6 @@ def test_half_precision_attends_as_each_text_alone(window):
         torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
 
 
-def test_each_token_is_forwarded_once(load_backbone, world):
-    """The rows that go through the model are the plan's tokens, and no more."""
-    backbone = load_backbone("llama")
-    assert packing_support(backbone).packed
-    sizes = forwarded(backbone)
-    scores(backbone, world, 700)
-    assert sum(sizes) == plan(*world, budget=700).tokens
-    assert sum(sizes) < sum(map(len, world[0]))
-
-
 def test_bad_input_is_named(load_backbone):
     backbone = load_backbone("llama")
     with pytest.raises(ValueError, match="2 sequences, 1 reads and 2 groups"):
@@ -713,11 +634,3 @@ def test_bad_input_is_named(load_backbone):
     with pytest.raises(ValueError, match=r"reads\[0\]=\[2\] of a text of 2 tokens; allowed: 0 to 1"):
         hidden(backbone, [np.ones(2, int)], [[2]], groups=[0])
     assert list(hidden(backbone, [], [], groups=[])) == []
-
-
-def test_packed_rows_reports_what_each_layer_asked_for(load_backbone):
-    backbone = load_backbone("gemma2")
-    layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
-    _, calls = packed_rows(backbone, layout, np.array([4]))
-    assert [call.view.window for call in calls] == [16, None]
-    assert not any(call.refused for call in calls)

@@ -1,12 +1,20 @@
 """What a GPU will do, as far as a CPU can show it: the way over kernels with stand-ins for what only a GPU has."""
 
 import gc
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from as_alone import assert_as_alone, assert_same, scores, scores_alone, tables
+from pairwise_models import save
+from torch._dynamo.testing import CompileCounter
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmlab import toy
 from rmlab.checks.models import check_packs
@@ -14,24 +22,14 @@ from rmlab.inference import flex, memory, planning
 from rmlab.inference.flex import Kind, View
 from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.memory import activation_bytes, default_budget, read_late, until_it_fits, upload
-from rmlab.inference.passes import alone, how_packed, packing_support
+from rmlab.inference.passes import how_packed, packing_support
 from rmlab.inference.planning import Packing, Part, lay_out, pack, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.pairwise import pairwise
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from pairwise_models import save  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
 
 
 @pytest.fixture
@@ -50,42 +48,12 @@ def noted(caplog):
 COMPILED = flex.compiled
 
 
-@pytest.fixture(scope="module")
-def world():
-    """Five prompts with three answers each that share openings; lengths from 20 to about 250."""
-    rng = np.random.default_rng(7)
-    texts, groups = [], []
-    for group in range(5):
-        prompt, opening = rng.integers(8, 490, rng.integers(4, 60)), rng.integers(8, 490, 30)
-        for answer in range(3):
-            begin = np.r_[prompt, opening] if answer else prompt
-            texts.append(np.r_[begin, rng.integers(8, 490, rng.integers(10, 160))])
-            groups.append(group)
-    return texts, np.array(groups)
-
-
-def scores(backbone, world, at=-1, budget=None):
-    texts, groups = world
-    reads = [np.arange(len(ids))[[at]] for ids in texts]
-    found = np.full(len(texts), np.nan)
-    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
-        found[batch.texts] = numbers(batch.stacked()[:, 0])
-    return found
-
-
-def numbers(states):
-    """One for each row of states: a fixed direction, as a head would have."""
-    direction = torch.randn(states.shape[1], generator=torch.Generator().manual_seed(0))
-    return (states @ direction).numpy()
-
-
-def scores_alone(backbone, texts, at=-1):
-    return np.concatenate([numbers(alone(backbone, ids, np.arange(len(ids))[[at]])) for ids in texts])
-
-
-def assert_as_alone(backbone, world, at=-1, budget=None):
-    reference = scores_alone(backbone, world[0], at)
-    assert np.abs(scores(backbone, world, at, budget) - reference).max() <= 1e-5 * reference.std()
+@pytest.fixture
+def counter(monkeypatch):
+    """Counts the kernels that are compiled."""
+    counter = CompileCounter()
+    monkeypatch.setattr(flex, "BACKEND", counter)
+    return counter
 
 
 # The way over kernels
@@ -103,18 +71,12 @@ def assert_as_alone(backbone, world, at=-1, budget=None):
         ("modernbert", {}, 2),
     ],
 )
-def test_scores_are_those_of_each_text_alone(
-    load_backbone, world, as_on_a_gpu, monkeypatch, architecture, options, sights
-):
+def test_scores_are_those_of_each_text_alone(load_backbone, world, as_on_a_gpu, counter, architecture, options, sights):
     """One kernel for each window, whatever number of rows the packs have, none compiled twice."""
-    from torch._dynamo.testing import CompileCounter
-
-    counter = CompileCounter()
-    monkeypatch.setattr(flex, "BACKEND", counter)
     backbone = load_backbone(architecture, **options)
     packing = packing_support(backbone)
     assert packing.packed
-    assert_as_alone(backbone, world, -1 if packing.causal else 0, budget=1000)
+    assert_as_alone(backbone, world, (1000,), -1 if packing.causal else 0)
     assert counter.frame_count == sights
     assert str(flex.kernels(backbone)) == "flex attention"
 
@@ -143,9 +105,9 @@ def test_packs_go_on_over_kernels_too(load_backbone, as_on_a_gpu, architecture, 
     texts = [np.r_[prompt, rng.integers(8, 490, n)] for n in (30, 200, 5)] + [rng.integers(8, 490, 50)]
     world = texts, np.array([0, 0, 0, 1])
     backbone = load_backbone(architecture, **options)
-    made = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
-    assert (made.tokens, sum(part.kept > 0 for part in made.parts)) == (made.minimum, 3)
-    assert_as_alone(backbone, world, budget=300)
+    passes = plan(*world, budget=300, fill=None, packing=packing_support(backbone))
+    assert (passes.tokens, sum(part.kept > 0 for part in passes.parts)) == (passes.minimum, 3)
+    assert_as_alone(backbone, world, (300,))
     held = flex.kernels(backbone)
     assert str(held) == "flex attention"
     assert {(shape.rows, shape.prefix_keys) for shape in held.made} == {(1024, 0), (1024, 1024)}
@@ -186,21 +148,22 @@ class FromTheHost(TorchFunctionMode):
         return out
 
 
+def make_run(kind, folder, **options):
+    """What scores prompts with the answers of a tiny model of this kind."""
+    if kind in ("classifier", "labels"):
+        weights = None if kind == "classifier" else [1.0, 0.5]
+        return classifier(toy.save_model(folder, num_labels=len(weights or "1")), weights=weights, **options)
+    if kind == "implicit":
+        return implicit_reward(toy.save_model(folder, task="causal"), **options)
+    judge = pairwise(save(kind, folder), **options)
+    return lambda prompts, answers: judge.prefer(prompts, answers, answers[::-1])
+
+
 @pytest.mark.parametrize("kind", ["classifier", "labels", "implicit", "pairrm", "letters", "steamshp"])
 def test_scores_become_float64_on_the_host(tmp_path, kind):
-    prompts, answers = ["What is the capital of France?"] * 2, ["Paris.", "It is Rome."]
-    if kind in ("classifier", "labels"):
-        folder = toy.save_model(tmp_path / "m", num_labels=1 if kind == "classifier" else 2)
-        scorer = classifier(folder, weights=None if kind == "classifier" else [1.0, 0.5])
-    elif kind == "implicit":
-        scorer = implicit_reward(toy.save_model(tmp_path / "m", task="causal"))
-    else:
-        scorer = pairwise(save(kind, tmp_path / "m"))
+    run = make_run(kind, tmp_path / "m")
     with FromTheHost() as mode:
-        if kind in ("pairrm", "letters", "steamshp"):
-            scorer.prefer(prompts, answers, answers[::-1])
-        else:
-            scorer(prompts, answers)
+        run(["What is the capital of France?"] * 2, ["Paris.", "It is Rome."])
     assert mode.doubled
 
 
@@ -239,7 +202,7 @@ def test_small_blocks_where_the_first_do_not_compile(load_backbone, world, as_on
     compiler = Compiler(lambda rows, options: not options)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("modernbert")
-    assert_as_alone(backbone, world, 0, budget=1000)
+    assert_as_alone(backbone, world, (1000,), 0)
     assert compiler.asked == [(1024, False), (1024, True), (1024, True)], "what failed once is not tried again"
     cause = "no kernel for 1,024 rows on cpu: NotImplementedError: no room for this kernel"
     assert noted(caplog) == [f"flex attention takes smaller blocks: {cause}"]
@@ -251,7 +214,7 @@ def test_without_a_compiler_packs_go_run_by_run(load_backbone, world, as_on_a_gp
     compiler = Compiler(lambda rows, options: True)
     monkeypatch.setattr(flex, "compiled", compiler)
     backbone = load_backbone("llama")
-    assert_as_alone(backbone, world, budget=1000)
+    assert_as_alone(backbone, world, (1000,))
     assert packing_support(backbone).packed
     assert compiler.asked == [(1024, False), (1024, True)]
     assert noted(caplog)[1].startswith(
@@ -269,7 +232,7 @@ def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
     backbone = load_backbone("llama")
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 1100)
-    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), budget=2000)
+    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), (2000,))
     assert compiler.asked == [(1024, False), (4096, False), (4096, True)]
     assert str(flex.kernels(backbone)).startswith("run by run in part (no kernel for 4,096 rows")
     assert sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
@@ -313,7 +276,7 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_
 
     monkeypatch.setattr(flex, "compiled", compiled)
     flex.kernels(backbone).made.clear()
-    assert np.abs(scores(backbone, world, budget=1000) - reference).max() <= 1e-5 * reference.std()
+    assert_same(scores(backbone, world, 1000), reference)
     assert "out of memory at" in caplog.text
     assert str(flex.kernels(backbone)) == "flex attention"
 
@@ -321,19 +284,24 @@ def test_lack_of_memory_is_no_reason_to_change_kernels(load_backbone, world, as_
 # The limit on compilations
 
 
-def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, as_on_a_gpu, monkeypatch):
-    """Sizes and windows make four; torch gives up after `recompile_limit`, and would compute rows x rows."""
-    from torch._dynamo.testing import CompileCounter
+@contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
-    counter = CompileCounter()
-    monkeypatch.setattr(flex, "BACKEND", counter)
+
+def test_more_kernels_than_torch_compiles_of_one_function(load_backbone, world, as_on_a_gpu, counter, monkeypatch):
+    """Sizes and windows make four; torch gives up after `recompile_limit`, and would compute rows x rows."""
     backbone = load_backbone("gemma2", sliding_window=50)
     texts, groups = world
     longest = np.random.default_rng(1).integers(8, 490, 700)
     monkeypatch.setattr(planning, "SIZES", (512, 1024))
     with torch._dynamo.config.patch(recompile_limit=1):
         for model in (backbone, load_backbone("gemma2", sliding_window=50)):
-            assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), budget=400)
+            assert_as_alone(model, ([*texts, longest], np.r_[groups, 9]), (400,))
     assert counter.frame_count == 8
 
 
@@ -349,34 +317,24 @@ def test_a_kernel_that_was_compiled_too_often_is_made_anew(load_backbone, world,
     backbone = load_backbone("llama")
     with torch._dynamo.config.patch(recompile_limit=1):
         assert_as_alone(backbone, world)
-        torch.use_deterministic_algorithms(True)
-        try:
+        with deterministic():
             assert_as_alone(backbone, world)
-        finally:
-            torch.use_deterministic_algorithms(False)
     assert len(made) == 2
     assert not noted(caplog)
     assert str(flex.kernels(backbone)) == "flex attention"
 
 
-def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, monkeypatch):
+def test_a_kernel_checks_torchs_settings_and_not_its_tensors(as_on_a_gpu, counter):
     """What a kernel is compiled for is asked before it is chosen: tensors of another shape would go through as well."""
-    from torch._dynamo.testing import CompileCounter
-
-    counter = CompileCounter()
-    monkeypatch.setattr(flex, "BACKEND", counter)
-    texts = [np.arange(900)]
-    sent = upload(flex.tables(lay_out(pack(texts, [0], 1024)[0], texts), View(None, True)), torch.device("cpu"))
+    view = View(None, True)
+    arrays = tables(lay_out(pack([np.arange(900)], [0], 1024)[0], [np.arange(900)]), view)
     run = flex.compiled(Kind(None, None, None), 1024, {})
     with torch.inference_mode():
         for heads in (2, 4, 2):
-            run(*(torch.ones(1, heads, 1024, 8) for _ in range(3)), *flex.tables_of(sent, View(None, True)))
+            run(*(torch.ones(1, heads, 1024, 8) for _ in range(3)), *arrays)
         assert counter.frame_count == 1
-        torch.use_deterministic_algorithms(True)
-        try:
-            run(*(torch.ones(1, 2, 1024, 8) for _ in range(3)), *flex.tables_of(sent, View(None, True)))
-        finally:
-            torch.use_deterministic_algorithms(False)
+        with deterministic():
+            run(*(torch.ones(1, 2, 1024, 8) for _ in range(3)), *arrays)
     assert counter.frame_count == 2
 
 
@@ -391,10 +349,10 @@ def test_kernels_are_compiled_for_their_own_sizes(monkeypatch):
     monkeypatch.setattr(flex, "BACKEND", compiler)
     for window, rows, heads in ((None, 1024, 2), (None, 4096, 2), (50, 1024, 2), (129, 1024, 4)):
         text, view = np.arange(rows), View(window, True)
-        sent = upload(flex.tables(lay_out(pack([text], [0], rows)[0], [text]), view), torch.device("cpu"))
+        arrays = tables(lay_out(pack([text], [0], rows)[0], [text]), view)
         run = flex.compiled(Kind(window, None, None), rows, {})
         with torch.inference_mode():
-            run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *flex.tables_of(sent, view))
+            run(*(torch.ones(1, heads, rows, 8) for _ in range(3)), *arrays)
     assert asked == [{torch.Tensor}] * 4, "a size that is not fixed would be an input too"
 
 
@@ -649,17 +607,10 @@ def test_scorers_launch_ahead(tmp_path, monkeypatch, kind):
 
     prompts = [f"What is {n} and {n}?" for n in range(4)]
     answers = ["It is more than that.", "Add them.", "I do not know.", "Nothing."]
-    if kind == "classifier":
-        scorer = classifier(toy.save_model(tmp_path / "m"), budget=16)
-    elif kind == "implicit":
-        scorer = implicit_reward(toy.save_model(tmp_path / "m", task="causal"), budget=16)
-    else:
-        scorer = pairwise(toy.save_model(tmp_path / "m", task="causal"), budget=16)
-    given = (prompts, answers) if kind != "letters" else (prompts, answers, answers[::-1])
-    run = scorer.prefer if kind == "letters" else scorer
-    expected = run(*given)
+    run = make_run(kind, tmp_path / "m", budget=16)
+    expected = run(prompts, answers)
     monkeypatch.setattr(memory, "Download", Download)
-    np.testing.assert_array_equal(run(*given), expected)
+    np.testing.assert_array_equal(run(prompts, answers), expected)
     packs = log.count("launch")
     assert packs >= 4
     assert log == ["launch", *["launch", "read"] * (packs - 1), "read"]

@@ -1,12 +1,68 @@
 """Templates: what stands in the ids, where the answer begins, what is refused."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
-from chat_templates import CLOCKS, FAILING, PUBLISHED, ThatDay
 
 from rmlab import toy
 from rmlab.inference.template import FORMATS, encode, render
 from rmlab.tables import DataError
+
+
+class ThatDay(datetime):
+    """The clock at midnight of the day that templates read instead of today's."""
+
+    @classmethod
+    def now(cls):
+        return datetime(2024, 7, 26)
+
+
+CLOCK = (
+    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    "{{ strftime_now('%Y-%m-%d') }} {{ date_string }}{{ strftime_now(format='%A, %-d %B') }}"
+    "{% set now = strftime_now %}{{ now('%y%m%d %x %X %c') }}{{ strftime_now('100%% %%d %d %% %Q') }}"
+    "{% macro day(form) %}{{ strftime_now(form) }}{% endmacro %}{{ day('%H:%M:%S.%f') }}"
+    "\n  {% if strftime_now('%Y') | int > 2023 %}new{{ strftime_now('%j %p') }}\n{% endif %}"
+)
+"""Reads the clock in all the ways that templates do."""
+
+
+FAILING = {
+    "an include": ("{% include 'other.jinja' %}", "the chat template fails on conversation 0"),
+    "a macro of itself": ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
+    "a missing message": ("{{ messages[9]['content'] }}", "refuses conversation 0"),
+    "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
+    "no end of a block": ("{% for m in", "refuses conversation 0"),
+    "too much text": ("{{ 'a' * 10 ** 15 }}", "MemoryError"),
+}
+"""What is wrong, and what is said of it."""
+
+# In the manner of published templates: what they declare, loop over, refuse, and where they look at the clock.
+PUBLISHED = {
+    "Llama 3.2": (
+        "{{- bos_token }}{%- if not date_string is defined %}{%- if strftime_now is defined %}"
+        "{%- set date_string = strftime_now('%d %b %Y') %}{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}"
+        "{%- endif %}{{- 'Today Date: ' + date_string }}"
+        "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
+        "+ message['content'] | trim + '<|eot_id|>' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+    ),
+    "Mistral": (
+        "{%- set ns = namespace(index=0) %}{{- bos_token }}{%- for message in messages %}"
+        "{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}"
+        "{%- elif message.role == 'assistant' %}{{- ' ' + message.content + eos_token }}"
+        "{%- else %}{{- raise_exception('Only user and assistant roles!') }}{%- endif %}"
+        "{%- set ns.index = ns.index + 1 %}{%- endfor %}"
+    ),
+    "Gemma": (
+        "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('Roles must alternate') }}{% endif %}"
+        "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
+        "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    ),
+}
 
 CHAT = [
     {"role": "system", "content": "Be short."},
@@ -50,17 +106,17 @@ def test_ids_are_the_rendered_conversation_with_one_bos(chat_template, prompt):
     assert after == rendered.removeprefix(header)
     assert encoded.prompt_end[0] == encoded.response_start[0] - 1
     assert encoded.source == "tokenizer"
+    assert encoded.ids[0].dtype == np.int32
+    assert encoded.truncated.dtype == bool
+    assert encode(words, [], []).ids == []
 
 
-def test_a_tokenizer_without_bos_gets_none():
-    words = toy.tokenizer(chat_template="chatml")
-    words.bos_token = None
-    assert text_of(words, encode(words, ["Hello"], ["Yes."]).ids[0]).startswith("<|begin_of_text|>") is False
-
-
-def test_a_template_that_writes_bos_twice_is_cut_to_one():
-    words = toy.tokenizer(chat_template="{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"])
-    assert (encode(words, ["Hello"], ["Yes."]).ids[0] == words.bos_token_id).sum() == 1
+def test_one_beginning_token_where_there_is_one():
+    twice = toy.tokenizer(chat_template="{{ bos_token }}" + toy.models.CHAT_TEMPLATES["llama3"])
+    assert (encode(twice, ["Hello"], ["Yes."]).ids[0] == twice.bos_token_id).sum() == 1
+    without = toy.tokenizer(chat_template="chatml")
+    without.bos_token = None
+    assert not text_of(without, encode(without, ["Hello"], ["Yes."]).ids[0]).startswith("<|begin_of_text|>")
 
 
 VICUNA = (
@@ -131,33 +187,22 @@ def test_named_formats_are_those_of_fastchat_to_the_letter(bare, name):
 def test_open_instruct_ends_with_the_tokenizer_s_end_token(bare):
     before, after = split(bare, encode(bare, ["Hi?"], ["Yes."], template="open-instruct"))
     assert (before.removeprefix(bare.bos_token), after) == ("<|user|>\nHi?\n<|assistant|>\n", f"Yes.{bare.eos_token}")
+    before, after = split(bare, encode(bare, [CHAT], ["Six."], template="open-instruct"))
+    places = [before.index(message["content"]) for message in CHAT]
+    assert places == sorted(places)
+    assert after == f"Six.{bare.eos_token}"
 
 
 def test_every_named_format_is_compared():
     assert {*FASTCHAT, "open-instruct"} == set(FORMATS)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_legacy_formats_take_system_messages_and_turns(bare, name):
-    before, after = split(bare, encode(bare, [CHAT], ["Six."], template=name))
-    places = [before.index(message["content"]) for message in CHAT]
-    assert places == sorted(places)
-    assert "Six." in after
-    assert "Six." not in before
-
-
 def test_raw_gives_encoders_two_segments():
-    pytest.importorskip("tokenizers")
-    from tokenizers import processors
-
-    words = toy.tokenizer(chat_template=None)
-    words.cls_token, words.sep_token = words.bos_token, words.eos_token
-    cls, sep = (words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)
-    words.backend_tokenizer.post_processor = processors.BertProcessing(sep, cls)
+    words = encoder_words(chat_template=None)
     encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template="raw")
     assert encoded.ids[0].tolist() == words("Hi?", "Yes.").input_ids
-    assert split(words, encoded) == (f"{cls[0]}Hi?{sep[0]}", f"Yes.{sep[0]}")
-    assert split(words, encoded, 1)[1] == f"Six.{sep[0]}"
+    assert split(words, encoded) == ("[CLS]Hi?[SEP]", "Yes.[SEP]")
+    assert split(words, encoded, 1)[1] == "Six.[SEP]"
 
 
 def test_without_a_template_the_formats_are_named(bare):
@@ -292,13 +337,6 @@ def test_a_template_that_refuses_a_role_is_reported():
         encode(words, [CHAT], ["Six."])
 
 
-def test_dates_do_not_come_from_the_clock():
-    clock = "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    dated = clock + "{{ date_string }}"
-    words = toy.tokenizer(chat_template=dated + toy.models.CHAT_TEMPLATES["chatml"])
-    assert "26 Jul 2024" in text_of(words, encode(words, ["Hi?"], ["Yes."]).ids[0])
-
-
 def test_the_tokenizer_is_left_as_it_was(words):
     words.backend_tokenizer.enable_truncation(5)
     words.backend_tokenizer.enable_padding(length=7)
@@ -310,29 +348,6 @@ def test_the_tokenizer_is_left_as_it_was(words):
     finally:
         words.backend_tokenizer.no_truncation()
         words.backend_tokenizer.no_padding()
-
-
-def test_types(words):
-    encoded = encode(words, ["Hi?"], ["Yes."])
-    assert encoded.ids[0].dtype == np.int32
-    assert encoded.truncated.dtype == bool
-    assert encode(words, [], []).ids == []
-
-
-@pytest.mark.parametrize("truncate", ["left", "right"])
-def test_two_segments_keep_their_special_tokens_when_cut(truncate):
-    from tokenizers import processors
-
-    words = toy.tokenizer(chat_template=None)
-    words.cls_token, words.sep_token = words.pad_token, words.eos_token
-    cls, sep = (words.cls_token, words.cls_token_id), (words.sep_token, words.sep_token_id)
-    words.backend_tokenizer.post_processor = processors.BertProcessing(sep, cls)
-    texts = ["A long question."], ["Paris, a city on the river."]
-    whole = encode(words, *texts, template="raw")
-    cut = encode(words, *texts, template="raw", max_length=len(whole.ids[0]) - 3, truncate=truncate)
-    assert (cut.ids[0][0], cut.ids[0][-1]) == (cls[1], sep[1])
-    assert len(cut.ids[0]) == len(whole.ids[0]) - 3
-    assert cut.truncated.all()
 
 
 def test_a_template_may_be_given_as_jinja_or_as_a_file(bare, tmp_path):
@@ -387,36 +402,32 @@ def test_special_tokens_that_a_template_writes_too_stand_once():
     assert twice.response_start[0] == once.response_start[0]
 
 
-@pytest.mark.parametrize("order", ["bert", "xlnet"])
+@pytest.mark.parametrize(("order", "template"), [("bert", None), ("xlnet", None), ("bert", "raw")])
 @pytest.mark.parametrize("truncate", ["left", "right"])
-def test_special_tokens_survive_truncation(order, truncate):
+def test_special_tokens_survive_truncation(order, template, truncate):
     words = encoder_words(order)
     texts = ["A long question about France."], ["Paris, a city on the river Seine."]
-    whole = encode(words, *texts)
-    cut = encode(words, *texts, max_length=len(whole.ids[0]) - 3, truncate=truncate)
+    whole = encode(words, *texts, template=template)
+    cut = encode(words, *texts, template=template, max_length=len(whole.ids[0]) - 3, truncate=truncate)
     assert len(cut.ids[0]) == len(whole.ids[0]) - 3
+    assert cut.truncated.all()
     ends = {"bert": (0, -1), "xlnet": (-1, -2)}[order]
     assert [cut.ids[0][end] for end in ends] == [words.cls_token_id, words.sep_token_id]
 
 
-def test_the_clock_is_pinned_however_a_template_reads_it():
-    clock = "{{ strftime_now('%Y-%m-%d') }} {{ strftime_now('%d %b %Y') }}"
-    words = toy.tokenizer(chat_template=clock + toy.models.CHAT_TEMPLATES["chatml"])
+def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(monkeypatch):
+    """However it reads the clock."""
+    jinja = CLOCK + toy.models.CHAT_TEMPLATES["chatml"]
+    words = toy.tokenizer(chat_template=jinja)
+    pinned = render(words, jinja, [CHAT], header=True)
+    assert "2024-07-26 26 Jul 2024" in pinned[0]
+    assert pinned == render(words, jinja, [CHAT], header=True)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
+    assert pinned == [words.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)]
     encoded = encode(words, ["Hi?"], ["Yes."])
     assert "2024-07-26 26 Jul 2024" in text_of(words, encoded.ids[0])
     assert encoded.date == "26 Jul 2024"
     assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
-
-
-@pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
-def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(clock, monkeypatch):
-    jinja = clock + toy.models.CHAT_TEMPLATES["chatml"]
-    words = toy.tokenizer(chat_template=jinja)
-    pinned = render(words, jinja, [CHAT], header=True)
-    assert pinned == render(words, jinja, [CHAT], header=True)
-    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", ThatDay)
-    assert pinned == [words.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)]
-    assert encode(words, ["Hi?"], ["Yes."]).date == "26 Jul 2024"
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -449,8 +460,7 @@ def test_the_conventions_of_reward_bench():
 
 
 DPO = {
-    "Llama 2, Tulu": ("<s>", "</s>"),
-    "Zephyr, Mistral": ("<s>", "</s>"),
+    "Llama 2, Tulu, Zephyr, Mistral": ("<s>", "</s>"),
     "StableLM, OLMo": ("<|endoftext|>", "<|endoftext|>"),
     "Llama 3": ("<|begin_of_text|>", "<|eot_id|>"),
     "Qwen 1.5": (None, "<|im_end|>"),

@@ -9,14 +9,12 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
+from as_alone import states, tables
 
 from rmlab.inference import attention, flex
-from rmlab.inference.forward import hidden
-from rmlab.inference.memory import upload
 from rmlab.inference.passes import alone, packing_support
 from rmlab.inference.planning import lay_out, pack
-
-torch = pytest.importorskip("torch")
 
 pytestmark = [
     pytest.mark.long,
@@ -46,10 +44,9 @@ def assert_kernel_is_right(layout, kind, heads, size, options=flex.OPTIONS):
     make = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, n, len(layout.ids), size, generator=make) for n in heads)
     view = flex.View(kind.window, kind.causal)
-    tables = flex.tables_of(upload(flex.tables(layout, view), query.device), view)
     held = flex.Kernels()
     with torch.inference_mode():
-        found = held.attend(kind, query, key, value, tables)
+        found = held.attend(kind, query, key, value, tables(layout, view))
         assert found is not None, held.trouble
         assert str(held) == "flex attention"
         expected = attention.attend(layout, kind, query, key, value)
@@ -91,9 +88,9 @@ def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architect
     packing = packing_support(backbone)
     assert packing.packed
     at = [np.array([len(text) - 1 if packing.causal else 0]) for text in texts]
-    found = torch.zeros(len(texts), backbone.config.hidden_size)
-    for batch in hidden(backbone, texts, at, groups=[0, 0, 0, 1], budget=1024):
-        found[batch.texts] = batch.stacked()[:, 0]
+    rows = states(backbone, (texts, [0, 0, 0, 1]), at, 1024)
     assert str(flex.kernels(backbone)) == "flex attention"
     single = torch.cat([alone(backbone, text, where) for text, where in zip(texts, at, strict=True)])
-    torch.testing.assert_close(found, single, rtol=0, atol=1e-5 * float(single.std()))
+    torch.testing.assert_close(
+        torch.cat([rows[text] for text in range(4)]), single, rtol=0, atol=1e-5 * float(single.std())
+    )

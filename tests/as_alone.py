@@ -1,0 +1,63 @@
+"""Scores of many texts in packs or batches beside those of each text alone, by a fixed direction of the states."""
+
+import numpy as np
+import torch
+
+from rmlab.inference import flex
+from rmlab.inference.forward import hidden
+from rmlab.inference.memory import upload
+from rmlab.inference.passes import alone
+
+
+def direction(backbone):
+    return torch.randn(backbone.config.hidden_size, generator=torch.Generator().manual_seed(0))
+
+
+def states(backbone, world, reads, budget=None):
+    """The states at the positions read in each text; every text comes out once."""
+    texts, groups = world
+    rows = {}
+    for batch in hidden(backbone, texts, reads, groups=groups, budget=budget):
+        assert len(batch.texts)
+        assert batch.rows.dtype == torch.float32
+        for text, where in zip(batch.texts.tolist(), batch.where, strict=True):
+            assert text not in rows
+            assert len(where) == len(reads[text])
+            rows[text] = batch.rows[where]
+    assert len(rows) == len(texts)
+    return rows
+
+
+def scores(backbone, world, budget=None, position=-1):
+    """One number per text, at its last position."""
+    rows = states(backbone, world, [np.arange(len(ids))[[position]] for ids in world[0]], budget)
+    return np.array([float(rows[text][0] @ direction(backbone)) for text in range(len(rows))])
+
+
+def scores_alone(backbone, texts, position=-1):
+    rows = [alone(backbone, ids, np.arange(len(ids))[[position]])[0] for ids in texts]
+    return np.array([float(row @ direction(backbone)) for row in rows])
+
+
+def assert_as_alone(backbone, world, budgets=(None,), position=-1):
+    reference = scores_alone(backbone, world[0], position)
+    for budget in budgets:
+        assert_same(scores(backbone, world, budget, position), reference)
+
+
+def assert_states_as_alone(backbone, world, reads, budget=None, tolerance=1e-4):
+    for text, rows in states(backbone, world, reads, budget).items():
+        single = alone(backbone, world[0][text], reads[text])
+        torch.testing.assert_close(rows, single, rtol=tolerance, atol=tolerance)
+
+
+def assert_same(values, reference):
+    """Within a share of the scores' spread, and no comparison turns around; the last text may repeat another."""
+    assert np.abs(values - reference).max() <= 1e-5 * reference.std()
+    signs = [np.sign(numbers[:-1, None] - numbers[:-1]) for numbers in (values, reference)]
+    assert (signs[0] == signs[1]).all()
+
+
+def tables(layout, view):
+    """The layout's tables as a kernel gets them."""
+    return flex.tables_of(upload(flex.tables(layout, view), torch.device("cpu")), view)
