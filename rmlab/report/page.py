@@ -19,7 +19,7 @@ from rmlab import metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.own_pairs import Columns
-from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.registry import known, with_columns
 from rmlab.bias import style_differences
 from rmlab.io.native import sha256
 from rmlab.metrics.ties import TIES
@@ -303,7 +303,7 @@ def explorer_data(
 def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> str:
     """A leaderboard as an HTML table: its numbers lead to the prompts that they count."""
     cells = tables.printed_board(board).map(escape_html)
-    scores, chance = set(tables.score_columns(board)), tables.chance_of(board)
+    scores, chance = set(tables.score_columns(board)), with_columns(board.columns).lowest_chance
     for name in cells.columns:
         addresses = [""] * len(board)
         if name == "model":

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from rmlab.benchmarks.registry import with_columns
 from rmlab.records import write_file
 from rmlab.tables import DataError
 from rmlab.text import escape_html, escape_latex, escape_markdown, format_csv, line
@@ -204,11 +203,6 @@ def printed_board(board: pd.DataFrame) -> pd.DataFrame:
 def score_columns(board: pd.DataFrame) -> list[str]:
     """Columns that hold shares: the benchmark's own, up to overall."""
     return [name for name in board.columns if name == "overall" or name not in _LEADERBOARD | _COUNTS | _NOT_PRINTED]
-
-
-def chance_of(board: pd.DataFrame) -> float:
-    """The score of random answers in the benchmark of the columns: 1/4 in best of four, else 1/2."""
-    return with_columns(board.columns).lowest_chance
 
 
 def heading(column: str) -> str:

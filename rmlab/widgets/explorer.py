@@ -275,8 +275,6 @@ def _widget_class() -> "type[AnyWidget]":
 
 def check_selection(data: Comparisons, selection: Selection) -> Selection:
     """The selection with its models filled in; DataError where it names something that the data does not have."""
-    if not isinstance(selection, Selection):
-        raise DataError(f"selection: {selection!r} is not a Selection. Write Selection(domain=...) or use view.select.")
     selection = replace(selection, models=selection.models or tuple(data.models[:1]))
     has_styles = data.items["level"].notna().any()
     allowed: dict[str, Sequence[str]] = {
@@ -297,12 +295,6 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
                 raise DataError(f"selection: {name}={choice!r}; {nearest(choice, choices)}")
     if len(set(selection.models)) < len(selection.models) or len(selection.models) > 2:
         raise DataError(f"selection: models={selection.models!r}; give one model or two different ones")
-    if selection.cell is not None and len(selection.cell) != 2:
-        raise DataError(f"selection: cell={selection.cell!r}; give the chosen and the rejected style")
-    if selection.prompt is not None and selection.prompt not in set(
-        data.prompts[PROMPT].itertuples(index=False, name=None)
-    ):
-        raise DataError(f"selection: prompt={selection.prompt!r} is not in the scores; give (benchmark, domain, id)")
     return selection
 
 

@@ -18,12 +18,8 @@ from rmlab.widgets.markup import markdown_html
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
-_PROMPT = "Why is the sky blue?"
-_ANSWERS = (
-    "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky. "
-    "At sunset the light has a longer way through the air. Then mostly red is left.",
-    "The sky mirrors the sea. The sea is blue because water absorbs red light. Far from the sea the sky is paler.",
-)
+_RIGHT = "Air scatters blue light more strongly than red light. Blue light therefore reaches us from all over the sky."
+_WRONG = "The sky mirrors the sea. The sea is blue because water absorbs red light. Far from it the sky is paler."
 _CHANGES = {name: transform for name, transform in TRANSFORMS.items() if not transform.null}
 _BAR = "#5b9bd580"  # translucent, so that numbers can be read on it in light and dark
 
@@ -31,8 +27,8 @@ _BAR = "#5b9bd580"  # translucent, so that numbers can be read on it in light an
 def playground(
     scorer: PlainScorer,
     *,
-    prompt: str = _PROMPT,
-    answers: Sequence[str] = _ANSWERS,
+    prompt: str = "Why is the sky blue?",
+    answers: Sequence[str] = (_RIGHT, _WRONG),
     responses: pd.DataFrame | None = None,
 ) -> "Playground":
     """Type and score: a widget for JupyterLab.
@@ -53,10 +49,6 @@ def playground(
     Playground
         Shows itself as the last line of a cell. From code: `set`, `frame`, `steps`, `try_on`.
     """
-    if isinstance(answers, str) or len(answers) < 2:
-        raise ValueError(f"answers: {answers!r}; give a list of two or more strings")
-    if not callable(scorer):
-        raise TypeError(f"scorer: {scorer!r} cannot be called. Give a scorer such as rmlab.baselines.longest.")
     return Playground(scorer, prompt, answers, responses)
 
 
