@@ -1,35 +1,34 @@
 """Mutation testing: how many of 400 small changes in the modules of the numbers do their tests notice?
 
-mutmut changes one operator, constant or argument at a time. 400 of its mutants are drawn with a seed, among those that
-some test reaches. Mutants inside a message (a raise, a warning) are listed and not counted.
+mutmut changes one operator, constant or argument at a time. 400 of its mutants are drawn with a seed. Not counted are
+mutants that only change the words of a message, and those that change nothing (`equivalent_mutants.csv` says why).
+A mutant that was killed once is not run again; the others are, so that the script can be stopped and started again.
 
-    make mutants      # about an hour on two cores; writes results/mutants.csv
+    make mutants      # an hour or two; writes results/mutants.csv
 """
 
 import argparse
 import ast
-import difflib
 import json
+import os
 import random
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("results") / "mutants.csv"
-STATUS = {0: "survived", 1: "killed", 3: "killed", 5: "no tests", 33: "no tests"} | dict.fromkeys(
-    (-24, 24, 36), "timeout"
-)
+EQUIVALENT = pd.read_csv(Path(__file__).with_name("equivalent_mutants.csv"))
+STATUS = {None: "not run", 0: "survived", 1: "killed", 3: "killed", 5: "no tests", 33: "no tests"}
+Spans = set[int]
 
 
-def run_mutmut(*arguments: str) -> str:
-    command = [sys.executable, "-m", "mutmut", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-
-
-def mutants() -> dict[str, int | None]:
+def exit_codes() -> dict[str, int | None]:
     """Exit code of the tests by mutant; None where it has not run."""
     codes: dict[str, int | None] = {}
     for path in sorted((ROOT / "mutants").rglob("*.meta")):
@@ -37,28 +36,87 @@ def mutants() -> dict[str, int | None]:
     return codes
 
 
+def run_mutants(names: list[str], children: int) -> None:
+    """Run mutmut on these mutants, the fastest tests first: most mutants then die at once."""
+    from mutmut.__main__ import _run
+    from mutmut.runners.harness import PytestRunner
+    from mutmut.state import state
+
+    arguments = PytestRunner._pytest_args_regular_run
+
+    def arguments_in_order(runner: PytestRunner, tests: Iterable[str]) -> list[str]:
+        return arguments(runner, sorted(tests, key=lambda test: state().duration_by_test.get(test, 0.0)))
+
+    PytestRunner._pytest_args_regular_run = arguments_in_order
+    shutil.rmtree(ROOT / "mutants" / "tests", ignore_errors=True)  # mutmut copies them, and leaves deleted ones there
+    _run(names, children)
+
+
 def changed_lines(mutant: str) -> tuple[str, str]:
     """The lines that a mutant takes out and puts in."""
-    diff = run_mutmut("show", mutant).splitlines()
-    removed = [line[1:].strip() for line in diff if line.startswith("-") and not line.startswith("---")]
-    added = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
-    return "\n".join(removed), "\n".join(added)
+    from mutmut.mutation.diff_apply import find_mutant, get_diff_for_mutant
+
+    diff = get_diff_for_mutant(mutant, path=find_mutant(mutant).path).splitlines()
+    sides = {sign: [line[1:].strip() for line in diff if line[:1] == sign and line[:3] != 3 * sign] for sign in "-+"}
+    return "\n".join(sides["-"]), "\n".join(sides["+"])
+
+
+def message_lines(function: ast.AST) -> Spans:
+    """Lines of a function that only make the words of a message: a raise, a warning, and variables used only there."""
+    nodes = list(ast.walk(function))
+    messages = [node for node in nodes if isinstance(node, ast.Raise)]
+    messages += [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".warn", "refuse_rows"))]
+    assignments = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign)]
+    while True:
+        inside = {id(node) for message in messages for node in ast.walk(message)}
+        used = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in inside}
+        more = [
+            node
+            for node in assignments
+            if node not in messages
+            and not {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} & used
+        ]
+        if not more:
+            break
+        messages += more
+    return {line for node in messages for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def is_message(mutant: str, removed: str) -> bool:
-    """Whether the line stands in a raise or a warning of the mutant's module."""
-    module = mutant.rpartition(".")[0].replace(".", "/")
-    path = next(path for path in (ROOT / f"{module}.py", ROOT / module / "__init__.py") if path.is_file())
-    source = path.read_text(encoding="utf-8")
-    lines = [line.strip() for line in source.splitlines()]
-    numbers = {i for i, line in enumerate(lines, 1) if line and line in removed.splitlines()}
-    spans = [
-        range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Raise)
-        or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".warn", ".warning", ".info")))
-    ]
-    return bool(numbers) and all(any(number in span for span in spans) for number in numbers)
+    """Whether all changed lines make the words of a message."""
+    module, _, name = mutant.rpartition(".")
+    path = ROOT / module.replace(".", "/")
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    name = re.sub(r"__mutmut_\d+$", "", name).removeprefix("x_").rpartition("ǁ")[2]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            lines = source.splitlines()
+            changed = [
+                i for i in range(node.lineno, (node.end_lineno or 0) + 1) if lines[i - 1].strip() in removed.split("\n")
+            ]
+            if changed and {*changed} <= message_lines(node):
+                return True
+    return False
+
+
+def why_equivalent(mutant: str, removed: str, added: str) -> str:
+    """The reason why a mutant changes nothing, from the list; "" where it is not there."""
+    for row in EQUIVALENT.itertuples():
+        if re.search(row.mutant, mutant) and re.search(row.change, f"{removed} -> {added}", re.DOTALL):
+            return str(row.reason)
+    return ""
+
+
+def tabulate(sample: list[str]) -> pd.DataFrame:
+    codes, rows = exit_codes(), []
+    for mutant in sample:
+        status = STATUS.get(codes[mutant], "killed" if codes[mutant] in (-24, 24, 36) else f"exit {codes[mutant]}")
+        removed, added = changed_lines(mutant) if status != "killed" else ("", "")
+        reason = why_equivalent(mutant, removed, added) if removed or added else ""
+        if not reason and removed and is_message(mutant, removed):
+            reason = "words of a message"
+        rows.append((mutant, status, reason, removed, added))
+    return pd.DataFrame(rows, columns=["mutant", "status", "not_counted", "removed", "added"])
 
 
 def main() -> None:
@@ -66,25 +124,24 @@ def main() -> None:
     parser.add_argument("--draw", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--children", type=int, default=2)
+    parser.add_argument("--modules", default="", help="run only mutants of these modules: a regular expression")
+    parser.add_argument("--no-run", action="store_true", help="only write the table")
     options = parser.parse_args()
-    children = ["--max-children", str(options.children)]
-    run_mutmut("run", *children, "no-such-mutant")  # generates all mutants and times the tests, then stops
-    names = sorted(mutants())
+    os.chdir(ROOT)
+    if not exit_codes():  # this name stops mutmut when all mutants are made and the tests are timed
+        subprocess.run([sys.executable, "-m", "mutmut", "run", "no-such-mutant"], capture_output=True, check=False)
+    names = sorted(exit_codes())
     random.seed(options.seed)
     sample = sorted(random.sample(names, min(options.draw, len(names))))
-    run_mutmut("run", *children, *sample)
-    codes = mutants()
-    rows = []
-    for name in sample:
-        status = STATUS.get(codes[name], f"exit code {codes[name]}")
-        removed, added = changed_lines(name) if status != "killed" else ("", "")
-        change = "\n".join(line for line in difflib.ndiff(removed.splitlines(), added.splitlines()) if line[:1] in "-+")
-        rows.append((name, status, bool(removed) and is_message(name, removed), change))
-    table = pd.DataFrame(rows, columns=["mutant", "status", "in_message", "change"])
+    open_names = [n for n in sample if STATUS.get(exit_codes()[n]) != "killed" and re.search(options.modules, n)]
+    if open_names and not options.no_run:
+        run_mutants(open_names, options.children)
+    table = tabulate(sample)
     table.to_csv(TARGET, index=False)
-    counted = table[~table["in_message"]]
-    killed = counted["status"].isin(["killed", "timeout"])
-    print(f"{len(names)} mutants, {len(sample)} drawn, {len(counted)} counted, {killed.mean():.1%} killed")
+    counted = table[(table["not_counted"] == "") & (table["status"] != "not run")]
+    killed = counted["status"] == "killed"
+    print(f"{len(names)} mutants, {len(table)} drawn, {(table['status'] != 'not run').sum()} run,")
+    print(f"{len(counted)} counted, {killed.sum()} killed: {killed.mean():.1%}")
     print(counted[~killed].to_string())
 
 
