@@ -82,8 +82,15 @@ def message_lines(function: ast.AST) -> Spans:
     return {line for node in messages for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
-def is_message(mutant: str, removed: str) -> bool:
-    """Whether all changed lines make the words of a message."""
+def without_sentences(lines: str) -> str:
+    """The lines with an empty string in place of every string that holds words with a blank between them."""
+    return re.sub(r"""f?("[^"]*\w[,:;.]? \w[^"]*"|'[^']*\w[,:;.]? \w[^']*')""", '""', lines)
+
+
+def is_message(mutant: str, removed: str, added: str) -> bool:
+    """Whether a mutant changes the words of a message only."""
+    if without_sentences(removed) == without_sentences(added):
+        return True
     module, _, name = mutant.rpartition(".")
     path = ROOT / module.replace(".", "/")
     source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
@@ -113,7 +120,7 @@ def tabulate(sample: list[str]) -> pd.DataFrame:
         status = STATUS.get(codes[mutant], "killed" if codes[mutant] in (-24, 24, 36) else f"exit {codes[mutant]}")
         removed, added = changed_lines(mutant) if status != "killed" else ("", "")
         reason = why_equivalent(mutant, removed, added) if removed or added else ""
-        if not reason and removed and is_message(mutant, removed):
+        if not reason and removed and is_message(mutant, removed, added):
             reason = "words of a message"
         rows.append((mutant, status, reason, removed, added))
     return pd.DataFrame(rows, columns=["mutant", "status", "not_counted", "removed", "added"])

@@ -81,13 +81,6 @@ def test_agreement_flips_and_counts(pairs):
     assert original["margin"].item() == some["margin_b"]
 
 
-def test_compare_all_holds_the_rows_of_compare(pairs):
-    table = stats.compare_all(pairs).set_index(["model_a", "model_b"])
-    row = stats.compare(pairs, "a", "c").iloc[0]
-    for column in ("difference", "se", "low", "high", "p", "agreement", "n_pairs"):
-        assert table.loc[("a", "c"), column] == pytest.approx(row[column]), column
-
-
 def test_the_error_of_a_difference_is_that_of_paired_prompt_means(pairs):
     chat = pairs[(pairs["domain"] == "chat") & pairs["model"].isin(["a", "b"])]
     won = chat.assign(won=chat["outcome"] == "win").groupby(["model", "id"])["won"].mean().unstack("model")

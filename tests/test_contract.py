@@ -1,0 +1,123 @@
+"""Columns that others read, and numbers of a model that do not depend on the company it is in."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
+from scipy.stats import t
+
+import rmlab
+from rmlab import metrics, stats, tables
+
+SIZES = {"chat": 5, "math": 6, "code": 5, "safety-refuse": 5, "safety-response": 6}
+COUNTS = "n_prompts n_ties missing average reason"
+COMPARED = "value_a value_b difference se low high p p_holm agreement n_prompts n_pairs n_ties_a n_ties_b missing"
+COLUMNS = {  # the function and its columns, in order
+    "summary": (rmlab.summary, f"model chat math code safety easy normal hard overall se low high {COUNTS}"),
+    "estimates": (
+        rmlab.estimates,
+        "model quantity name value se low high n_prompts n_pairs n_ties missing chance average reason",
+    ),
+    "accuracy": (
+        lambda scores: rmlab.accuracy(scores, ["model", "domain"]),
+        "model domain accuracy se low high n_prompts n_pairs n_ties missing average reason",
+    ),
+    "compare": (
+        lambda scores: rmlab.compare(scores, "a", "b", by="domain"),
+        f"model_a model_b domain {COMPARED} average reason",
+    ),
+    "compare_all": (stats.compare_all, f"model_a model_b {COMPARED} average reason"),
+    "equivalence": (
+        lambda scores: stats.equivalence(scores, "a", "b", margin=0.1),
+        "model_a model_b difference low high margin equivalent smallest_margin n_prompts average reason",
+    ),
+    "rank": (rmlab.rank, f"model value se low high rank rank_low rank_high group {COUNTS}"),
+    "power": (
+        lambda scores: stats.power(scores, "a"),
+        "model_a model_b difference agreement n_prompts detectable alpha adjust average reason",
+    ),
+    "flips": (
+        lambda scores: stats.flips(scores, "a", "b"),
+        "benchmark domain id chosen_slot rejected_slot subset chosen_style rejected_style level outcome_a outcome_b "
+        "margin_a margin_b",
+    ),
+    "calibration": (
+        stats.calibration,
+        "model bin left right predicted accuracy se low high n_pairs n_prompts missing ece ece_low ece_high",
+    ),
+    "calibration_error": (
+        stats.calibration_error,
+        "model ece ece_low ece_high brier brier_low brier_high log_loss log_loss_low log_loss_high n_pairs n_prompts "
+        "n_ties missing reason",
+    ),
+    "margins": (stats.margins, "model level n_pairs n_prompts missing mean sd q05 q25 q50 q75 q95 positive"),
+    "item_difficulty": (
+        stats.item_difficulty,
+        "benchmark domain id chosen_slot rejected_slot level subset n_models missing difficulty discrimination "
+        "none_right all_right",
+    ),
+    "best_of": (
+        metrics.best_of,
+        "model benchmark domain id subset n_answers above level credit reciprocal_rank",
+    ),
+    "style_gap": (rmlab.style_gap, f"model easy hard gap se low high {COUNTS}"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_and_their_types(name, make_scores):
+    function, columns = COLUMNS[name]
+    scores = make_scores(SIZES, models=("a", "b", "c"))
+    scores.attrs["provenance"] = {"a": {"by": "hand"}}
+    table = function(scores)
+    assert list(table.columns) == columns.split()
+    assert "object" not in {str(dtype) for dtype in table.dtypes}
+    if name in {"summary", "estimates", "accuracy", "compare", "compare_all", "rank", "style_gap"}:
+        assert table.attrs["provenance"] == scores.attrs["provenance"]
+
+
+def test_quantities_and_names_of_estimates(make_scores):
+    table = rmlab.estimates(make_scores(SIZES, models=("a",)))
+    names = table.groupby("quantity", sort=False)["name"].agg(list).to_dict()
+    assert names == {
+        "overall": ["overall"],
+        "domain": ["chat", "math", "code", "safety"],
+        "subset": ["safety-refuse", "safety-response"],
+        "level": ["easy", "normal", "hard"],
+        "cell": [f"{chosen} > {rejected}" for chosen in tables.STYLES for rejected in tables.STYLES],
+    }
+
+
+@pytest.mark.parametrize("benchmark", ["rm-bench", "reward-bench", "reward-bench-2"])
+def test_a_models_numbers_are_its_own(benchmark, make_scores):
+    """Where all share a table, some of them without the prior sets of RewardBench 1."""
+    tables_of = {
+        "rm-bench": lambda: make_scores(SIZES),
+        "reward-bench": lambda: pd.concat(
+            [reward_bench_pairs(models=("a",), prior_sets=True), reward_bench_pairs(models=("b",), seed=1)]
+        ),
+        "reward-bench-2": lambda: reward_bench_2_scores(),
+    }
+    table = tables_of[benchmark]()
+    key = ["model", "quantity", "name"]  # the chance of a subset that a model lacks is known from the others
+    shared = rmlab.estimates(table).drop(columns="chance").set_index(key)
+    for model in "ab":
+        alone = rmlab.estimates(table[table["model"] == model]).drop(columns="chance").set_index(key)
+        pd.testing.assert_frame_equal(shared.loc[alone.index], alone)
+
+
+def test_one_step_in_each_of_several_domains_counts_the_steps():
+    """Four equal steps in four domains: three degrees of freedom, as few as in one domain."""
+    rows = [(m, "own", f"d{d}", str(i), m == "b" and not i) for m in "ab" for d in range(4) for i in range(50)]
+    frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "lost"])
+    outcome = np.where(frame.pop("lost"), "loss", "win")
+    pairs = tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome))
+    row = rmlab.compare(pairs, "a", "b", average="domains").iloc[0]
+    assert row["p"] == pytest.approx(2 * t.sf(row["difference"] / row["se"], 3))
+
+
+def test_rows_without_columns_are_one_group():
+    for n in (0, 1, 3):
+        codes, first_rows = tables.group_codes(pd.DataFrame(index=range(n)), [])
+        assert codes.tolist() == [0] * n
+        assert first_rows.tolist() == [0] * min(n, 1)
