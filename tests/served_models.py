@@ -2,8 +2,7 @@
 
 import json
 import math
-import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from fakes import truth
@@ -33,8 +32,11 @@ def sigmoid(x):
 
 
 def rows(score, ids):
-    outputs = score(tuple(ids))
-    return list(outputs) if isinstance(outputs, list | tuple | np.ndarray) else [outputs]
+    return np.ravel(score(tuple(ids))).tolist()
+
+
+def refuse(message):
+    return 400, {}, {"error": {"message": message, "code": 400}}
 
 
 @dataclass
@@ -57,29 +59,21 @@ class Vllm:
     def __call__(self, path, body, headers):
         if path == "/v1/models":
             return {"data": [{"id": "org/tiny", "max_model_len": self.window}]}
-        if path == "/tokenize":
-            ids = self._ids(body["prompt"], body)
-            return {"count": len(ids), "max_model_len": self.window, "tokens": ids}
         assert path in ("/classify", "/pooling"), path
         if "normalize" in body:
-            message = "Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)"
-            return 400, {}, {"error": {"message": message, "code": 400}}
+            return refuse("Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)")
         if body.get("task") == "token_classify":
-            message = "Try switching the model's pooling_task via --pooler-config.task token_classify. (parameter=task)"
-            return 400, {}, {"error": {"message": message, "code": 400}}
+            way_out = "--pooler-config.task token_classify. (parameter=task)"
+            return refuse(f"Try switching the model's pooling_task via {way_out}")
         texts = [self._ids(text, body) for text in self._inputs(body)]
         if max(map(len, texts)) > self.window:
-            return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens"}}
+            return refuse(f"maximum context length is {self.window} tokens")
         if self.padded:
             texts = [ids + [0] * (max(map(len, texts)) - len(ids)) for ids in texts]
         values = [self._activated(rows(self.score, ids), body) for ids in texts]
-        if path == "/classify":
-            data = [
-                {"index": i, "label": f"LABEL_{np.argmax(row)}", "probs": row, "num_classes": len(row)}
-                for i, row in enumerate(values)
-            ]
-        else:
-            data = [{"index": i, "object": "pooling", "data": row} for i, row in enumerate(values)]
+        named = [{"label": f"LABEL_{np.argmax(row)}", "probs": row, "num_classes": len(row)} for row in values]
+        pooled = [{"object": "pooling", "data": row} for row in values]
+        data = [{"index": i} | row for i, row in enumerate(named if path == "/classify" else pooled)]
         n = sum(map(len, texts))
         usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
         answer = {"object": "list", "model": body.get("model", "org/tiny"), "data": data}
@@ -113,8 +107,6 @@ class Sglang:
     def __call__(self, path, body, headers):
         if path == "/get_model_info":
             return {"model_path": "org/tiny"}
-        if path == "/v1/classify":
-            return {"data": [{"index": i, "probs": [1.0]} for i in range(len(body["input"]))]}
         assert path == "/classify"
         assert "model" not in body
         width = 4096 if self.hidden else 1
@@ -171,9 +163,10 @@ class Triton:
 
     rate: object
     longest: int = 10**6
-    seen: list = field(default_factory=list)
 
     def __call__(self, path, body, headers):
+        from tritonclient.utils import deserialize_bytes_tensor
+
         assert path == "/v2/models/reward_model/infer", path
         size = int(headers["inference-header-content-length"])
         head, tensors, offset = json.loads(body[:size]), {}, size
@@ -184,22 +177,12 @@ class Triton:
         shape, kind, data = tensors["sentences"]
         assert kind == "BYTES"
         assert shape[1:] == [1]
-        texts = _strings(data)
+        texts = [text.decode() for text in deserialize_bytes_tensor(data).tolist()]
         assert tensors["add_EOS"][:2] == ([len(texts), 1], "BOOL")
         add_eos = [bool(byte) for byte in tensors["add_EOS"][2]]
-        self.seen += texts
         rewards = np.array([self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)], np.float32)
         exceeded = np.array([[len(text) > self.longest] for text in texts])
         return reply({"rewards": ("FP32", rewards), "exceeded": ("BOOL", exceeded)})
-
-
-def _strings(data):
-    texts, offset = [], 0
-    while offset < len(data):
-        (length,) = struct.unpack_from("<I", data, offset)
-        texts.append(data[offset + 4 : offset + 4 + length].decode())
-        offset += 4 + length
-    return texts
 
 
 def reply(tensors):

@@ -49,6 +49,12 @@ def unchecked(url, **options):
     return connect(url, **({"kind": "vllm", "model": "m"} | options))[0]
 
 
+def numbers_of(remote, table):
+    """What a server that answers by `number` gives for the texts of a table."""
+    sent = remote.prepare(table["prompt"].tolist(), table["response"].tolist()).texts
+    return [number(tuple(ids)) for ids in sent]
+
+
 # What vLLM answered when it was measured.
 
 
@@ -74,7 +80,7 @@ def test_recorded_answers_replayed_give_the_local_scores(recorded_model, kind, e
     prompts = [RECORDED["prompt"]] * 3
     local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
     with FaultyServer(replay) as server:
-        remote = connect(server.url, kind=kind, tokenizer=recorded_model)[0]
+        remote, _, _ = connect(server.url, kind=kind, tokenizer=recorded_model)
         np.testing.assert_allclose(remote(prompts, RECORDED["responses"]), local, atol=6e-6 * local.std())
     assert remote.name == "tiny"
     asked = RECORDED["exchanges"][exchange]
@@ -97,7 +103,8 @@ def assert_within(answer, recorded):
 
 def test_the_server_of_these_tests_answers_as_vllm_did(recorded_model):
     server = Vllm(oracle(recorded_model), scorers.classifier(recorded_model, device="cpu").tokenizer)
-    for exchange in RECORDED["exchanges"].values():
+    exchanges = [exchange for exchange in RECORDED["exchanges"].values() if exchange["path"] != "/tokenize"]
+    for exchange in exchanges:
         outcome = server(exchange["path"], exchange["body"], {})
         status, _, answer = outcome if isinstance(outcome, tuple) else (200, {}, outcome)
         assert status == exchange["status"]
@@ -107,24 +114,35 @@ def test_the_server_of_these_tests_answers_as_vllm_did(recorded_model):
 # Servers that are what they should be.
 
 
-def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts):
-    score = oracle(folder)
-    local = rmlab.score(texts, rmlab.classifier(folder, device="cpu"))["score"]
-    servers = {
+def attributes(text, add_eos=False, n=5):
+    return [2 + number((i, add_eos, *text.encode())) / 3 for i in range(n)]
+
+
+def kinds(score, words):
+    """Each kind's server and options."""
+    return {
         "vllm": (Vllm(score, words), {}),
-        "vllm as text": (Vllm(score, words), {"send": "text"}),
         "vllm-pooling": (Vllm(score, words), {}),
         "sglang": (Sglang(score), {}),
         "tei": (Tei(score, words), {}),
         "openrlhf": (OpenRlhf(score, words), {"max_length": 2048}),
+        "triton": (Triton(attributes), {"label_weights": [0, 1, 0, 0, 0], "name": "tiny"}),
     }
-    for kind, (respond, options) in servers.items():
-        with FaultyServer(respond) as server:
-            remote = rmlab.remote(server.url, kind=kind.split()[0], weights=folder, batch=3, **options)
-            table = rmlab.score(texts, remote)
-        assert (table["score"] - local).abs().max() <= 1e-5 * local.std(), kind
-        assert table["model"].unique().tolist() == ["openrlhf" if kind == "openrlhf" else "tiny"]
-        assert list(table.columns) == rmlab.tables.SCORES
+
+
+KINDS = list(kinds(None, None))
+
+
+@pytest.mark.parametrize("kind", [*KINDS[:-1], "vllm as text"])
+def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts, kind):
+    local = rmlab.score(texts, rmlab.classifier(folder, device="cpu"))["score"]
+    respond, options = kinds(oracle(folder), words)[kind.split()[0]]
+    options |= {"send": "text"} if "text" in kind else {}
+    with FaultyServer(respond) as server:
+        table = rmlab.score(texts, rmlab.remote(server.url, kind=kind.split()[0], weights=folder, batch=3, **options))
+    assert (table["score"] - local).abs().max() <= 1e-5 * local.std()
+    assert table["model"].unique().tolist() == ["openrlhf" if kind == "openrlhf" else "tiny"]
+    assert list(table.columns) == rmlab.tables.SCORES
 
 
 def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights(tmp_path, texts):
@@ -156,14 +174,14 @@ def forget_the_first_chunk(score):
     return lambda ids: score(ids if len(ids) < 1000 else ids[1000:])
 
 
-def per_token(words):
-    """Values of every token, as /pooling gives them for another task."""
+def change_rows(respond, change):
+    """The server with its rows of JSON changed."""
 
-    def respond(path, body, headers):
-        answer = Vllm(number, words)(path, body, headers)
-        return answer | {"data": [row | {"data": [row.get("data")] * 3} for row in answer["data"]]}
+    def respond_changed(path, body, headers):
+        answer = respond(path, body, headers)
+        return answer if isinstance(answer, tuple) or body is None else answer | {"data": change(answer["data"])}
 
-    return respond
+    return respond_changed
 
 
 def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_path):
@@ -172,6 +190,8 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
     sglang, openrlhf = {"kind": "sglang"} | tokenizer, {"kind": "openrlhf", "max_length": 99} | tokenizer
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
     two_outputs = Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)
+    # /pooling gives values of every token for another task.
+    per_token = change_rows(Vllm(number, words), lambda rows: [row | {"data": [row["data"]] * 3} for row in rows])
     for name, respond, options, checks in [
         ("an ignored switch", Vllm(number, words, ignores=True), tokenizer, ["activation"]),
         ("a sigmoid that is wanted", Vllm(number, words, ignores=True), tokenizer | {"bounded": True}, []),
@@ -185,7 +205,7 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         ("wrong for long texts", Vllm(forget_the_first_chunk(right), words), local, ["weights"]),
         ("padding that is read", Vllm(number, words, padded=True, counts=False), tokenizer, ["alone"]),
         ("a hidden state", Sglang(number, hidden=True), sglang, ["labels"]),
-        ("values of every token", per_token(words), pooling, ["answers"]),
+        ("values of every token", per_token, pooling, ["answers"]),
     ]:
         with FaultyServer(respond) as server:
             assert failing(server, **options) == checks, name
@@ -193,29 +213,29 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
 
 
-def test_options_that_cannot_be_right_are_named(folder):
-    url = "http://127.0.0.1:9"
-    right = {"kind": "vllm", "tokenizer": folder}
-    for path, options, named in [
+@pytest.mark.parametrize(
+    ("path", "options", "named"),
+    [
         ("/v1", {"kind": "sglang"}, "url="),
         ("/v1/classify", {"kind": "sglang"}, "url="),
         ("/v1", {}, "url="),
         ("", {"kind": "infinity"}, "kind='infinity'"),
-        ("", {"kind": "vlm"}, "kind='vlm'"),
         ("", {"kind": "openrlhf"}, "max_length"),
         ("", {"tokenizer": None}, "tokenizer"),
-        ("", {"tokenizer": folder / "nowhere"}, "nowhere"),
+        ("", {"tokenizer": "/nowhere"}, "nowhere"),
         ("", {"send": "words"}, "send='words'"),
         ("", {"batch": 0}, "batch=0"),
         ("", {"label_weights": "Nemotron"}, "label_weights='Nemotron'"),
         ("", {"kind": "triton"}, "tokenizer"),
         ("", {}, "the connection failed"),
-    ]:
-        with pytest.raises(DataError, match=named):
-            rmlab.remote(url + path, retries=0, **(right | options))
+    ],
+)
+def test_options_that_cannot_be_right_are_named(folder, path, options, named):
+    with pytest.raises(DataError, match=named):
+        rmlab.remote(f"http://127.0.0.1:9{path}", retries=0, **({"kind": "vllm", "tokenizer": folder} | options))
 
 
-def test_text_that_the_server_would_read_as_other_tokens_is_refused(folder, words):
+def test_text_that_the_server_would_read_as_other_tokens_is_refused(words):
     class Lossy:
         """A tokenizer that cannot write its tokens down."""
 
@@ -228,65 +248,38 @@ def test_text_that_the_server_would_read_as_other_tokens_is_refused(folder, word
         def decode(self, ids, **kwargs):
             return words.decode(ids, **kwargs).replace("Question", "question")
 
-    with FaultyServer(Vllm(number, words)) as server:
-        remote = unchecked(server.url, tokenizer=Lossy(), send="text")
-        with pytest.raises(DataError, match=r"text 0 .*other tokens"):
-            remote.prepare(["Question 1?"], ["The capital"])
+    with pytest.raises(DataError, match=r"text 0 .*other tokens"):
+        unchecked("http://127.0.0.1:9", tokenizer=Lossy(), send="text").prepare(["Question 1?"], ["The capital"])
 
 
 # Answers that are not whole, or not in order.
 
 
-def attributes(text, add_eos=False, n=5):
-    return [2 + number((i, add_eos, *text.encode())) / 3 for i in range(n)]
-
-
-def kinds(words):
-    """Each kind's server and options, and the truth that its scores are."""
-    ratings = {"label_weights": [0, 1, 0, 0, 0], "name": "tiny"}
-    return {
-        "vllm": (Vllm(number, words), {}),
-        "vllm-pooling": (Vllm(number, words), {}),
-        "sglang": (Sglang(number), {}),
-        "tei": (Tei(number, words), {}),
-        "openrlhf": (OpenRlhf(number, words), {"max_length": 2048}),
-        "triton": (Triton(attributes), ratings),
-    }
-
-
-KINDS = list(kinds(None))
-
-
-def rearranged(answer, order):
-    """A server's answer with its rows as `order(rows)` has them, whatever they lie in."""
-    if isinstance(answer, tuple):
-        from tritonclient.http import InferenceServerClient
-
-        _, headers, content = answer
-        size = headers["inference-header-content-length"]
-        tensors = InferenceServerClient.parse_response_body(content, header_length=size)
-        types = {"rewards": "FP32", "exceeded": "BOOL"}
-        return reply({name: (kind, np.array(order(list(tensors.as_numpy(name))))) for name, kind in types.items()})
-    if isinstance(answer, list):
-        return order(answer)
-    key = "rewards" if "rewards" in answer else "data"
-    return answer | {key: order(answer[key])}
-
-
 class Rearranging:
-    """A server whose rows are rearranged at the first `times` arrivals of each request, once `starts` is true."""
+    """A server whose rows are as `order(rows)` has them at the first `times` arrivals of each request."""
 
-    def __init__(self, respond, order, times=1, starts=True):
-        self.respond, self.order, self.times, self.starts = respond, order, times, starts
-        self.arrived = collections.Counter()
+    def __init__(self, respond, order, times):
+        self.respond, self.order, self.times, self.arrived = respond, order, times, collections.Counter()
 
     def __call__(self, path, body, headers):
         answer = self.respond(path, body, headers)
-        request = repr(body)
-        if body is None or not self.starts or self.arrived[request] >= self.times:
+        refused = isinstance(answer, tuple) and answer[0] != 200
+        if body is None or refused or self.arrived[repr(body)] >= self.times:
             return answer
-        self.arrived[request] += 1
-        return rearranged(answer, self.order)
+        self.arrived[repr(body)] += 1
+        if isinstance(answer, tuple):
+            from tritonclient.http import InferenceServerClient
+
+            _, headers, content = answer
+            size = headers["inference-header-content-length"]
+            tensors = InferenceServerClient.parse_response_body(content, header_length=size)
+            types = {"rewards": "FP32", "exceeded": "BOOL"}
+            rows = {name: self.order(list(tensors.as_numpy(name))) for name in types}
+            return reply({name: (kind, np.array(rows[name])) for name, kind in types.items()})
+        if isinstance(answer, list):
+            return self.order(answer)
+        key = "rewards" if "rewards" in answer else "data"
+        return answer | {key: self.order(answer[key])}
 
 
 WRONG = {"one too few": lambda rows: rows[:-1], "one too many": lambda rows: [*rows, rows[0]]}
@@ -295,29 +288,29 @@ WRONG = {"one too few": lambda rows: rows[:-1], "one too many": lambda rows: [*r
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_count_is_asked_again_and_never_a_row(folder, words, texts, kind, wrong):
-    respond, options = kinds(words)[kind]
+    respond, options = kinds(number, words)[kind]
     where = {"kind": kind, "batch": 3, "backoff": 0.001} | options | ({} if kind == "triton" else {"tokenizer": folder})
-    with FaultyServer(Rearranging(respond, WRONG[wrong], starts=False)) as server:
+    with FaultyServer(Rearranging(respond, WRONG[wrong], 0)) as server:
         served = rmlab.remote(server.url, **where, retries=1)
         right = rmlab.score(texts, served)
         n = len(server.log)
-        server.respond.starts = True
+        server.respond.times = 1
         table = rmlab.score(texts, served)
         assert len(server.log) - n == 2 * len(server.respond.arrived), "each request twice"
         server.respond.times = 99
         with pytest.warns(UserWarning, match="no score for"):
-            none = rmlab.score(texts, served, allow_missing=True)
+            silent = rmlab.score(texts, served, allow_missing=True)
     np.testing.assert_array_equal(table["score"], right["score"])
-    assert none["score"].isna().all()
+    assert silent["score"].isna().all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_out_of_order_are_sorted_where_they_are_numbered_and_refused_elsewhere(folder, words, texts, kind):
-    respond, options = kinds(words)[kind]
+    respond, options = kinds(number, words)[kind]
     where = {"kind": kind} | options | ({} if kind == "triton" else {"tokenizer": folder})
-    with FaultyServer(respond) as server:
+    with FaultyServer(Rearranging(respond, lambda rows: rows[::-1], 0)) as server:
         right = rmlab.score(texts, rmlab.remote(server.url, **where))["score"]
-    with FaultyServer(Rearranging(respond, lambda rows: rows[::-1], times=99)) as server:
+        server.respond.times = 99
         if kind.startswith("vllm"):
             np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **where))["score"], right)
         else:
@@ -342,22 +335,19 @@ def test_rows_with_a_number_twice_or_another_text_s_are_no_answer(kind, key):
 def test_no_row_is_wrong_however_the_server_fails(folder, words):
     frame = fake_responses(250)
     faults = {"429": 0.1, "500": 0.1, "cut": 0.08, "garbage": 0.08, "hangup": 0.05}
+    options = {"kind": "vllm", "tokenizer": folder, "batch": 2, "backoff": 0.001, "retries": 9, "concurrency": 32}
     with FaultyServer(Vllm(number, words), faults=faults) as server:
-        remote = rmlab.remote(
-            server.url, kind="vllm", tokenizer=folder, batch=2, backoff=0.001, retries=9, concurrency=32
-        )
+        remote = rmlab.remote(server.url, **options)
         table = rmlab.score(frame, remote)
-    prepared = remote.prepare(frame["prompt"].tolist(), frame["response"].tolist())
-    np.testing.assert_array_equal(table["score"], [number(tuple(ids)) for ids in prepared.texts])
+    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
     assert len(server.log) > len(frame) / 2
 
 
 def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(folder, words, texts):
-    texts = texts.copy()
     longest = int(texts["response"].str.len().idxmax())
-    texts.loc[longest, "response"] *= 3
-    columns = texts["prompt"].tolist(), texts["response"].tolist()
-    lengths = unchecked("http://127.0.0.1:9", tokenizer=folder).prepare(*columns).lengths
+    texts = texts.assign(response=texts["response"].where(texts.index != longest, texts["response"] * 3))
+    remote = unchecked("http://127.0.0.1:9", tokenizer=folder)
+    lengths = remote.prepare(texts["prompt"].tolist(), texts["response"].tolist()).lengths
     with FaultyServer(Vllm(number, words, window=int(lengths.max()) - 1)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4)
         with pytest.warns(UserWarning, match="maximum context length"):
@@ -398,8 +388,9 @@ def test_a_budget_ends_the_run_a_store_resumes_it_and_the_key_is_nowhere(folder,
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
     def print_of(**options):
-        options = {"url": "http://127.0.0.1:8000", "tokenizer": folder, "version": "1"} | options
-        return unchecked(**options).fingerprint
+        return unchecked(
+            **({"url": "http://127.0.0.1:8000", "tokenizer": folder, "version": "1"} | options)
+        ).fingerprint
 
     assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of(url="http://127.0.0.1:9000")
     changes = [{"version": "2"}, {"model": "n"}, {"eos": True}, {"template": "raw"}, {"kind": "sglang"}]
@@ -425,67 +416,59 @@ def constant(path, body, headers):
     return {"data": [{"index": i, "probs": [0.5]} for i in range(len(body["input"]))]}
 
 
-def swapped(words):
-    def respond(path, body, headers):
-        answer = Vllm(number, words)(path, body, headers)
-        for row, index in zip(answer["data"], reversed(range(len(answer["data"]))), strict=True):
-            row["index"] = index
-        return answer
-
-    return respond
+def swap(rows):
+    return [row | {"index": len(rows) - 1 - row["index"]} for row in rows]
 
 
 @pytest.mark.parametrize("later", ["constants", "a sigmoid", "another order"])
 def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, later):
-    changed = {"constants": constant, "a sigmoid": Vllm(number, words, ignores=True), "another order": swapped(words)}
+    right, sigmoid = Vllm(number, words), Vllm(number, words, ignores=True)
+    changed = {"constants": constant, "a sigmoid": sigmoid, "another order": change_rows(right, swap)}
     frame = fake_responses(64)
-    with FaultyServer(Changing(Vllm(number, words), changed[later], after=40)) as server:
+    with FaultyServer(Changing(right, changed[later], after=40)) as server:
         options = {"kind": "vllm", "tokenizer": folder, "version": "1"}
         with pytest.raises(DataError, match="the server has changed"):
             rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
         server.respond.after = 10**9
         remote = rmlab.remote(server.url, **options)
         table = rmlab.score(frame, remote, store=tmp_path)
-    texts = remote.prepare(frame["prompt"].tolist(), frame["response"].tolist()).texts
-    np.testing.assert_array_equal(table["score"], [number(tuple(ids)) for ids in texts])
+    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
 
 
 def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
     monkeypatch.setattr(scorer, "LOOK_REQUESTS", 10)
     monkeypatch.setattr(scorer, "LOOK_SECONDS", 0.0)
+    frame = pd.DataFrame({"prompt": [f"q {i}" for i in range(200)], "response": [f"a {i}" for i in range(200)]})
     with FaultyServer(Changing(Vllm(number, words), constant, after=70)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
-        prompts, answers = ([f"{kind} {i}" for i in range(200)] for kind in "qa")
-        scores, texts = {}, [Text(*text) for text in zip(prompts, zip(answers, strict=True), strict=True)]
-        parts = (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
+        texts = [Text(prompt, (response,)) for prompt, response in frame.to_numpy()]
+        scores, parts = {}, (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
         with pytest.raises(DataError, match="the server has changed"):
             scores.update(pair for part in parts for pair in part)
     assert 20 <= len(scores) < 100
-    sent = remote.prepare(prompts, answers).texts
-    assert scores == {text: number(tuple(sent[text])) for text in scores}
+    assert scores.items() <= dict(enumerate(numbers_of(remote, frame))).items()
 
 
 # SteerLM over Triton.
 
 
-def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tmp_path):
-    for form, weights in ((5, "Nemotron-4-340B-Reward"), (9, "Llama3-70B-SteerLM-RM")):
-        respond = Triton(lambda text, eos, form=form: attributes(text, eos, form))
-        with FaultyServer(respond, faults={"500": 0.1, "cut": 0.1}) as server:
-            remote = rmlab.remote(
-                server.url, kind="triton", label_weights=weights, batch=3, name="nemotron", backoff=0.001, retries=9
-            )
-            table = rmlab.score(texts, remote, store=tmp_path / str(form))
-            asked = len(server.log)
-            assert rmlab.score(texts, remote, store=tmp_path / str(form)).equals(table)
-            assert len(server.log) == asked
-        names = list(remote.columns)
-        assert names == [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
-        sent = [steerlm.conversation(p, r) for p, r in zip(texts["prompt"], texts["response"], strict=True)]
-        rated = np.array([attributes(text, False, form) for text in sent], np.float32)
-        np.testing.assert_array_equal(table[names], rated)
-        np.testing.assert_allclose(table["score"], rated[:, -5:] @ np.array(steerlm.WEIGHTS[weights]), rtol=1e-6)
-        rmlab.summary(table.assign(benchmark="toy"))
+@pytest.mark.parametrize(("form", "weights"), [(5, "Nemotron-4-340B-Reward"), (9, "Llama3-70B-SteerLM-RM")])
+def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tmp_path, form, weights):
+    options = {"label_weights": weights, "batch": 3, "name": "nemotron", "backoff": 0.001, "retries": 9}
+    respond = Triton(lambda text, eos: attributes(text, eos, form))
+    with FaultyServer(respond, faults={"500": 0.1, "cut": 0.1}) as server:
+        remote = rmlab.remote(server.url, kind="triton", **options)
+        table = rmlab.score(texts, remote, store=tmp_path)
+        n_asked = len(server.log)
+        assert rmlab.score(texts, remote, store=tmp_path).equals(table)
+        assert len(server.log) == n_asked
+    names = list(remote.columns)
+    assert names == [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
+    conversations = [steerlm.conversation(p, r) for p, r in zip(texts["prompt"], texts["response"], strict=True)]
+    rated = np.array([attributes(text, False, form) for text in conversations], np.float32)
+    np.testing.assert_array_equal(table[names], rated)
+    np.testing.assert_allclose(table["score"], rated[:, -5:] @ np.array(steerlm.WEIGHTS[weights]), rtol=1e-6)
+    rmlab.summary(table.assign(benchmark="toy"))
 
 
 def test_the_steerlm_conversation_has_the_published_form():

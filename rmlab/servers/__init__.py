@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import steerlm
 from rmlab.servers.client import Answer, Client
-from rmlab.servers.dialects import Payloads, TokenWriter, find_dialect
+from rmlab.servers.dialects import Dialect, Payloads, TokenWriter, find_dialect
 from rmlab.servers.http import Reply, Request
 from rmlab.servers.scorer import NEAR, Remote
 from rmlab.tables import DataError, nearest
@@ -143,43 +143,33 @@ def connect(
         raise DataError(f"send={send!r}; {nearest(send, ['ids', 'text'])}")
     template = template if template is None else str(template)
     options: EncodeOptions = {"template": template, "eos": eos, "max_length": max_length, "truncate": truncate}
+    writer: TokenWriter | steerlm.Triton
+    server: Dialect
+    labels: Sequence[str] = ()
     if kind == "triton":
         misplaced = [key for key, value in {**options, "tokenizer": tokenizer, "weights": weights}.items() if value]
         if misplaced:
             raise DataError(f"{', '.join(misplaced)}: not for kind='triton', whose server has the tokenizer")
-        model, title = model or "reward_model", name or model or kind
-        dialect, writer = steerlm.Triton(add_eos), steerlm.SteerLMWriter()
-        scorer = Remote(
-            client=client, dialect=dialect, model=model, writer=writer, name=title, version=version, batch=batch
-        )
-        prompts, responses = known_texts(0)
-        width = scorer.ask_all(scorer.prepare(prompts[:1], responses[:1]))[0].shape[1]
-        scorer.outputs, scorer.mix = _name_outputs(*steerlm.weigh_attributes(width, label_weights))
-        return scorer, None, bounded
-    server = find_dialect(kind, client.url)
-    if kind == "openrlhf" and max_length is None:
-        raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
-    loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
-    outputs, mix = _name_outputs(sorted(labels) if kind == "tei" else labels, label_weights)
+        model, server = model or "reward_model", (writer := steerlm.Triton(add_eos))
+    else:
+        server = find_dialect(kind, client.url)
+        if kind == "openrlhf" and max_length is None:
+            raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
+        loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
+        writer = TokenWriter(loaded, options, send == "ids" and server.takes_ids, server.adds_special)
+    scorer = Remote(client=client, dialect=server, model=model, writer=writer, version=version, batch=batch)
+    if kind == "triton":
+        width = scorer.ask_all(scorer.prepare(*known_texts(0, 1)))[0].shape[1]
+        labels, label_weights = steerlm.weigh_attributes(width, label_weights)
+    scorer.outputs, scorer.mix = _name_outputs(sorted(labels) if kind == "tei" else labels, label_weights)
     if model is None and server.model_path:
-        model = client.ask(server.model_path, None, server.read_model)
-    ids = send == "ids" and server.takes_ids
-    scorer = Remote(
-        client=client,
-        dialect=server,
-        model=model,
-        writer=TokenWriter(loaded, options, ids=ids, adds_special=server.adds_special),
-        name=name or (model or kind).rstrip("/").rpartition("/")[2],
-        version=version,
-        batch=batch,
-        outputs=outputs,
-        mix=mix,
-    )
+        scorer.model = client.ask(server.model_path, None, server.read_model)
+    scorer.name = name or (scorer.model or kind).rstrip("/").rpartition("/")[2]
     if weights is None:
         return scorer, None, bounded
     from rmlab.scorers.classifier import classifier
 
-    mixed = dict(zip(outputs, mix.tolist(), strict=True)) if len(labels) > 1 else None
+    mixed = dict(zip(scorer.outputs, scorer.mix.tolist(), strict=True)) if len(labels) > 1 else None
     return scorer, classifier(weights, weights=mixed, dtype="float32", **options), bounded
 
 
@@ -217,12 +207,12 @@ def _load_tokenizer(
     return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
 
 
-def known_texts(long_lines: int) -> tuple[list[str], list[str]]:
-    """Return the known questions and answers; with `long_lines` a long one after the short ones."""
-    lines = (f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(long_lines))
-    long_text = [("Count the cats, please.", "\n".join(lines))] if long_lines else []
-    prompts, responses = zip(*KNOWN, *long_text, strict=True)
-    return list(prompts), list(responses)
+def known_texts(n_lines: int, n_texts: int | None = None) -> tuple[list[str], list[str]]:
+    """Return the first known questions and answers; with `n_lines` a long one after the short ones."""
+    lines = (f"{i}. Cat number {i} sleeps on mat number {i * i % 97}." for i in range(n_lines))
+    long_text = [("Count the cats, please.", "\n".join(lines))] if n_lines else []
+    prompts, responses = zip(*[*KNOWN, *long_text][:n_texts], strict=True)
+    return [*prompts], [*responses]
 
 
 def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = True) -> Iterator[Finding]:
@@ -264,14 +254,12 @@ def _ask_known(remote: Remote, local: "Classifier | None") -> tuple[Payloads, tu
 
     The longest text is the longest that the server and the model's window take.
     """
-    prompts, responses = known_texts(0)
-    remote.ask_all(remote.prepare(prompts[:1], responses[:1]))  # a server that does not answer is asked no more
+    remote.ask_all(remote.prepare(*known_texts(0, 1)))  # a server that does not answer is asked no more
     for n_lines in LONG_LINES:
-        prompts, responses = known_texts(n_lines)
+        texts = known_texts(n_lines)
         try:
-            prepared = remote.prepare(prompts, responses)
-            expected = None if local is None else local(prompts, responses)
-            return prepared, remote.ask_all(prepared), expected
+            prepared = remote.prepare(*texts)
+            return prepared, remote.ask_all(prepared), None if local is None else local(*texts)
         except DataError as error:
             refusal = error
     raise refusal

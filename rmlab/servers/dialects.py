@@ -37,11 +37,6 @@ class Payloads:
     lengths: NDArray[np.intp]
     truncated: int = 0
 
-    @property
-    def order(self) -> NDArray[np.intp]:
-        """Text numbers, answers to one prompt beside each other: servers reuse what they share."""
-        return np.argsort(self.groups, kind="stable")
-
 
 @dataclass(frozen=True)
 class TokenWriter:
@@ -69,10 +64,9 @@ class TokenWriter:
         from rmlab.inference.template import encode
 
         encoded = encode(self.tokenizer, prompts, responses, **self.options)
-        ids = [text_ids.tolist() for text_ids in encoded.ids]
-        lengths = np.array([len(text_ids) for text_ids in ids], np.intp)
+        ids, lengths = [text_ids.tolist() for text_ids in encoded.ids], [*map(len, encoded.ids)]
         texts = ids if self.ids else self._as_text(ids)
-        return Payloads(texts, encoded.groups, lengths, int(np.sum(encoded.truncated)))
+        return Payloads(texts, encoded.groups, np.array(lengths, np.intp), int(np.sum(encoded.truncated)))
 
     def _as_text(self, ids: list[list[int]]) -> list[str]:
         from rmlab.inference.template import call, decode, special_tokens
@@ -82,7 +76,7 @@ class TokenWriter:
         exactly = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
         texts = [decode(self.tokenizer, span, **exactly) for span in spans]
         ids_again = call(self.tokenizer, texts, add_special_tokens=self.adds_special)["input_ids"] if texts else []
-        differing = [i for i, (before, after) in enumerate(zip(ids, ids_again, strict=True)) if before != after]
+        differing = [i for i, pair in enumerate(zip(ids, ids_again, strict=True)) if pair[0] != pair[1]]
         if differing:
             raise DataError(
                 f"text {differing[0]} (and {len(differing) - 1} more of {len(ids)}): as text it would be read as other "
@@ -220,8 +214,6 @@ DIALECTS = {server.kind: server for server in (Vllm(), VllmPooling(), Sglang(), 
 
 def find_dialect(kind: str, url: str) -> Dialect:
     """Return the dialect of a server; raise DataError for an unknown one, and for one that gives no raw scores."""
-    if kind == "infinity":
-        raise DataError("kind='infinity': its /classify ignores raw_scores and gives probabilities; use another server")
     if kind not in DIALECTS:
         raise DataError(f"kind={kind!r}; {nearest(kind, [*DIALECTS, 'triton'])}")
     # Of these SGLang's /v1/classify is the trap: always a softmax, 1.0 for every text of a model with one label.

@@ -17,7 +17,7 @@ from rmlab.scorers.local import hash_parts
 from rmlab.servers.client import Answer, Client
 from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
 from rmlab.servers.http import Reply
-from rmlab.servers.steerlm import SteerLMWriter
+from rmlab.servers.steerlm import Triton
 from rmlab.tables import DataError
 
 Ints = NDArray[np.intp]
@@ -60,10 +60,10 @@ class Remote(Scorer):
     client: Client
     dialect: Dialect
     model: str | None
-    writer: TokenWriter | SteerLMWriter
-    name: str
+    writer: TokenWriter | Triton
     version: str | None
     batch: int
+    name: str = ""
     outputs: tuple[str, ...] = ()
     mix: Floats = field(default_factory=lambda: np.zeros(0))
     known: tuple[Payloads, Floats] | None = None
@@ -172,7 +172,9 @@ class Remote(Scorer):
     def _ask_twice(self, prepared: Payloads) -> Iterator[tuple[Ints, Answer[Scored]]]:
         """Yield each part with its answer; the texts of a request that fails are asked one by one."""
         singles = list[Ints]()
-        for part, answer in self._ask(prepared, _split(prepared.order, self.batch)):
+        # Answers to one prompt beside each other: servers reuse what they share.
+        order = np.argsort(prepared.groups, kind="stable")
+        for part, answer in self._ask(prepared, _split(order, self.batch)):
             if answer.value is None and not answer.stopped and len(part) > 1:
                 singles += _split(part, 1)
             else:

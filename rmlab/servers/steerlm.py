@@ -79,27 +79,22 @@ def conversation(prompt: Prompt, response: str) -> str:
     return text + "<extra_id_2>"
 
 
-class SteerLMWriter:
-    """Writes conversations in the SteerLM format; the server has the tokenizer."""
-
-    identity = MappingProxyType({"template": "steerlm"})
-
-    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
-        """Return one payload per response."""
-        texts = [conversation(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
-        groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)[1]
-        return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
-
-
 class Triton(Dialect):
     """NeMo's reward server, which speaks Triton's binary protocol. `add_eos`: let it append its end token."""
 
     kind = "triton"
+    identity = MappingProxyType({"template": "steerlm"})
 
     def __init__(self, add_eos: bool) -> None:
         if find_spec("tritonclient") is None:
             raise ImportError("asking a Triton server needs tritonclient: run pip install -e '.[triton]' in the clone")
         self.add_eos = add_eos
+
+    def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
+        """Return one payload per response, in the SteerLM format; the server has the tokenizer."""
+        texts = [conversation(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
+        groups = np.unique([repr(prompt) for prompt in prompts], return_inverse=True)[1]
+        return Payloads(texts, groups.astype(np.intp), np.zeros(len(texts), np.intp))
 
     def request(self, texts: Sequence[Payload], model: str | None) -> Request:
         """Return the request for the attributes of some texts."""
