@@ -70,10 +70,6 @@ def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
         assert again.attrs["provenance"]["judge"]["asked"] == 0, "every answer was there already"
 
 
-def _length(prompts, texts):
-    return [len(text) for text in texts]
-
-
 def test_a_driver_that_ends_leaves_the_blocks_that_were_done(tmp_path):
     frame, here = responses(60), Here(dies_at=4)
     with pytest.raises(KeyboardInterrupt):
@@ -168,16 +164,10 @@ def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     assert server.most_open <= 3
 
 
-def test_a_served_judge_that_fails_or_cannot_be_paid_for_is_not_asked_twice():
-    frame = responses(20, slots=1)
-    with FaultyServer(lambda *request: (400, {}, {"error": "no such model"})) as server:
-        poor = rmlab.judge("m", server.url, max_requests=39)
-        with pytest.raises(DataError, match="max_requests=39"):
-            prefer(frame, poor, cluster=Here(), progress=False)
-        assert server.log == []
-        pairs = prefer(frame, rmlab.judge("m", server.url), cluster=Here(), allow_missing=True, progress=False)
-    assert pairs["outcome"].isna().all()
-    assert len(server.log) <= 40
+def test_the_word_for_an_engine():
+    assert find_engine("ray", 2) == rmlab.scoring.Ray(cpus=2)
+    with pytest.raises(DataError, match="dask"):
+        find_engine("dask")
 
 
 def test_blocks_are_neither_tiny_nor_the_whole():
@@ -186,40 +176,3 @@ def test_blocks_are_neither_tiny_nor_the_whole():
         assert sum(sizes) == n
         assert max(sizes) <= 1026
         assert len(sizes) <= max(64, n / 1000) + 1
-
-
-class Failing(Here):
-    """An engine whose workers end, or whose model fails: it does not know whose scores it moves."""
-
-    def map(self, work, blocks):
-        raise DataError("a worker's process ended")
-        yield
-
-
-def test_who_failed_is_named():
-    with pytest.raises(DataError, match=r"^scorer 'fake': a worker's process ended"):
-        score(responses(2), Streaming(), cluster=Failing())
-    with pytest.raises(DataError, match=r"^judge 'judge': a worker's process ended"):
-        prefer(responses(2, slots=1), travelling_judge(), cluster=Failing(), progress=False)
-
-
-def _make_streaming(model, **options):
-    return Streaming()
-
-
-def _make_both_orders(model, **options):
-    return BothOrders()
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_the_shell_names_an_engine(main, tmp_path, monkeypatch):
-    assert find_engine("ray", 2) == rmlab.scoring.Ray(cpus=2)
-    here = Here()
-    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word, cpus: {"ray": here}[word])
-    monkeypatch.setattr("rmlab.scorers.classifier", _make_streaming)
-    monkeypatch.setattr("rmlab.scorers.pairwise", _make_both_orders)
-    for command in ("score", "prefer"):
-        n_before = len(here.given)
-        code, _, err = main(command, "mini", "owner/name", "--cluster", "ray", "-q", "-o", tmp_path / "table.csv")
-        assert code == 0, err
-        assert len(here.given) > n_before

@@ -6,7 +6,6 @@ import torch
 from fakes import toy_responses
 from pairwise_models import MARKS, save
 
-from rmlab import toy
 from rmlab.checks import doctor
 from rmlab.scorers.pairwise import pairwise
 
@@ -102,13 +101,6 @@ def test_markers_inside_an_answer_are_a_warning(models, responses):
     assert "again inside 48 of 48 texts" in row["found"]
 
 
-def test_a_template_with_two_ends_fails(tmp_path, responses):
-    words = toy.tokenizer(chat_template=toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}")
-    row = found(doctor(pairwise(toy.save_model(tmp_path / "m", task="causal", words=words)), responses), "read")
-    assert row["status"] == "fail"
-    assert row["remedy"] == "look at the tokenizer and its template"
-
-
 def test_an_infinite_logit_is_not_averaged_away(models, responses):
     scorer = pairwise(models["letters"])
     backbone, head = scorer.parts
@@ -117,10 +109,3 @@ def test_an_infinite_logit_is_not_averaged_away(models, responses):
     report = doctor(scorer, responses)
     assert report["check"].tolist()[-1] == "nan"
     assert found(report, "nan")["found"].startswith("24 of 24 scores are not finite")
-
-
-def test_a_forward_pass_that_mixes_texts_up(models, responses):
-    scorer = pairwise(models["pairrm"])
-    honest = scorer.forward_alone
-    scorer.forward_alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
-    assert found(doctor(scorer, responses), "alone")["status"] == "fail"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import rmlab
 from rmlab import toy
 from rmlab.io.native import holds_pairs
-from rmlab.report.results import read_results
 from rmlab.scoring.stores import file_name
 from rmlab.tables import DataError
 
@@ -61,26 +60,21 @@ def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
         assert holds_pairs(Path(file)) == pairs
 
 
-def named(name):
-    def scorer(prompts, answers):
-        return [float(len(text) % 7) for text in answers]
-
-    scorer.name, scorer.fingerprint = name, f"f{CONFUSABLE.index(name) if name in CONFUSABLE else 'x'}"
-    return scorer
-
-
-def test_seven_confusable_names_are_seven_models_read_back(tmp_path):
+def test_confusable_names_and_benchmarks_are_read_back(tmp_path):
     responses = rmlab.load("mini").head(12)
-    store = tmp_path / "store"
-    scores = pd.concat([rmlab.score(responses, named(name), store=store) for name in CONFUSABLE], ignore_index=True)
-    for source in (store, str(store / "*.csv"), sorted(store.glob("*.csv"))):
-        found = rmlab.read_scores(source)
-        assert set(found["model"]) == set(CONFUSABLE)
-        order = ["model", *rmlab.tables.KEY]
-        pd.testing.assert_frame_equal(
-            found.sort_values(order, ignore_index=True), scores.sort_values(order, ignore_index=True)
-        )
-    assert set(read_results(store)[0]["mini"]["model"]) == set(CONFUSABLE)
+    tables = []
+    for number, name in enumerate([*CONFUSABLE, "other"]):
+
+        def scorer(prompts, answers):
+            return [float(len(text) % 7) for text in answers]
+
+        scorer.name, scorer.fingerprint = name, f"f{number}"
+        frame = responses.assign(benchmark="mine.pairs") if name == "other" else responses
+        tables.append(rmlab.score(frame, scorer, store=tmp_path))
+    order = ["model", *rmlab.tables.KEY]
+    scores = pd.concat(tables, ignore_index=True).sort_values(order, ignore_index=True)
+    for source in (tmp_path, str(tmp_path / "*.csv"), sorted(tmp_path.glob("*.csv"))):
+        pd.testing.assert_frame_equal(rmlab.read_scores(source).sort_values(order, ignore_index=True), scores)
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +95,3 @@ def test_two_checkpoints_of_one_name_do_not_replace_one_another(finals, tmp_path
     rmlab.score(responses, finals / "run2" / "final", store=tmp_path, name="second")
     assert set(rmlab.read_scores(tmp_path)["model"]) == {"final", "second"}
     rmlab.score(responses, finals / "run1" / "final", store=tmp_path)
-
-
-def test_the_command_line_names_each_model(main, finals, tmp_path, monkeypatch, one_thread):
-    monkeypatch.chdir(finals)
-    words = ["score", "mini", "run1/final", "run2/final", "-q", "--store", tmp_path / "s"]
-    code, _, err = main(*words)
-    assert code == 1
-    assert "two scorers are named 'final'" in err
-    code, out, _ = main(*words, "--name", "one", "--name", "two")
-    assert code == 0
-    assert set(rmlab.read_scores(tmp_path / "s")["model"]) == {"one", "two"}
-    assert {line.split()[0] for line in out.splitlines() if line} >= {"one", "two"}

@@ -11,7 +11,7 @@ from served_models import Vllm, oracle
 import rmlab
 from rmlab import toy
 from rmlab.checks import parity_items
-from rmlab.checks.parity import EXACT, HALF, half_precision
+from rmlab.checks.parity import EXACT, HALF
 from rmlab.tables import DataError
 
 
@@ -218,11 +218,6 @@ def test_tables_that_cannot_be_compared_are_refused(world, texts):
     rows = rmlab.parity(world.right, world.right.iloc[:-3]).set_index("check")
     assert rows.loc["texts", "status"] == "warn"
     assert "3 only in a" in rows.loc["texts", "found"]
-
-
-def test_whole_numbers_do_not_look_like_half_precision():
-    assert half_precision(np.array([1.0, 2.0, 3.0, 4.5])) is None
-    assert half_precision(np.random.default_rng(0).normal(size=50)) is None
 
 
 @pytest.mark.parametrize("score", [1.0, 0.1])  # the mean of many 0.1 is not 0.1 to the last digit

@@ -1,15 +1,13 @@
 """What a scorer is: functions, objects and subclasses, and the how-to for a scorer of one's own."""
 
 import importlib.util
-import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fakes import Streaming, responses
+from faulty_server import FaultyServer
 
 import rmlab
 from rmlab import toy
@@ -91,71 +89,35 @@ def test_the_same_model_in_float32_is_another_one(tmp_path):
 
 
 def test_two_names_for_one_fingerprint_are_a_warning(tmp_path):
-    frame = responses(3)
     with pytest.warns(UserWarning, match="'first' and 'second' have the same fingerprint") as caught:
-        scores = score(frame, [Streaming("first"), Streaming("second")], store=tmp_path)
-    assert [one.filename for one in caught] == [__file__], "the line of the caller is shown"
+        scores = score(responses(3), [Streaming("first"), Streaming("second")], store=tmp_path)
+    assert [warning.filename for warning in caught] == [__file__], "the line of the caller is shown"
     assert scores["model"].unique().tolist() == ["first", "second"]
-    folder = toy.save_model(tmp_path / "m")
-    with pytest.warns(UserWarning, match="the same model"):
-        score(frame, [rmlab.classifier(folder), rmlab.classifier(folder, name="again")])
-    score(frame, ["longest", characters, Streaming()])
 
 
 needs_docs = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the how-to is not part of this copy")
 
 
-@pytest.fixture
-def server():
-    """A server that answers with lengths, after the given statuses were used up."""
-    statuses, asked = [], []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = statuses.pop(0) if statuses else 200
-            asked.append((status, len(body["responses"])))
-            scores = {"scores": [float(len(text)) for text in body["responses"]]}
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(scores).encode() if status == 200 else b"not now")
-
-        def log_message(self, *_):
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{httpd.server_port}/score", statuses, asked
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
-
-
-@pytest.fixture(scope="module")
-def http_scorer():
-    """The class that the how-to shows."""
+@needs_docs
+def test_the_http_scorer_of_the_how_to_tries_again(tmp_path):
     found = importlib.util.spec_from_file_location("http_scorer", ROOT / "docs" / "http_scorer.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    return module.HttpScorer
+    statuses, frame = [503, 200, 429], responses(5)
 
+    def respond(path, body, headers):
+        status = statuses.pop(0) if statuses else 200
+        return status, {}, {"scores": [float(len(text)) for text in body["responses"]]}
 
-@needs_docs
-def test_the_http_scorer_of_the_how_to_tries_again(http_scorer, server, tmp_path):
-    url, statuses, asked = server
-    statuses += [503, 200, 429]
-    frame = responses(5)
-    scorer = http_scorer(url, name="served", version="1", pause=0.001)
-    scores = score(frame, scorer, store=tmp_path)
-    assert scores["score"].tolist() == frame["response"].str.len().tolist()
-    assert [status for status, _ in asked] == [503, 200, 429, 200]
-    about = scores.attrs["provenance"]["served"]
-    assert (about["url"], about["version"]) == (url, "1")
-    asked.clear()
-    again = score(frame, http_scorer(url, name="served", version="1"), store=tmp_path)
-    assert again["score"].tolist() == scores["score"].tolist()
-    assert asked == [], "all of it was in the store"
+    with FaultyServer(respond) as server:
+        url = f"{server.url}/score"
+        for n_requests in (4, 4):  # the second time all of it is in the store
+            scorer = module.HttpScorer(url, name="served", version="1", pause=0.001)
+            scores = score(frame, scorer, store=tmp_path)
+            assert scores["score"].tolist() == frame["response"].str.len().tolist()
+            assert len(server.log) == n_requests
+    provenance = scores.attrs["provenance"]["served"]
+    assert (provenance["url"], provenance["version"]) == (url, "1")
 
 
 @needs_docs
