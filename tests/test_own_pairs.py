@@ -267,7 +267,9 @@ def test_bad_arguments(tmp_path):
     assert load_pairs(frame, columns={"id": None})["id"].tolist() == ["0", "0", "1", "1"]
     with pytest.raises(DataError, match=r"columns\['chosen'\]: .*'choosen'; .*'chosen'"):
         load_pairs(frame, columns={"chosen": "choosen"})
-    with pytest.raises(DataError, match=r"columns: .*'winner'"):
+    with pytest.raises(DataError, match=r"columns: .*'choosen'; .*'chosen'"):
+        load_pairs(frame, columns={"choosen": "chosen"})
+    with pytest.raises(DataError, match="no column for a and b"):
         load_pairs(frame, columns={"winner": "chosen"})
     with pytest.raises(DataError, match="no rows"):
         load_pairs(frame[:0])

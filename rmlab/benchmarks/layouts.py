@@ -1,36 +1,58 @@
-"""The usual layouts of people's own files, brought to rows with `chosen`, `rejected` and their scores."""
+"""The usual layouts of people's own files: which column is what, and every row as a pair with its scores."""
 
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rmlab.benchmarks.rows import Record
-from rmlab.benchmarks.winners import SIDES, choose_sides
 from rmlab.records import Row
-from rmlab.tables import LABELS, DataError
+from rmlab.tables import LABELS, DataError, nearest
+from rmlab.text import short
 
-_USUAL = {
-    "chosen_score": ("chosen_score", "score_chosen", "chosen_reward", "reward_chosen", "chosen_rewards"),
-    "rejected_score": ("rejected_score", "score_rejected", "rejected_reward", "reward_rejected", "rejected_rewards"),
-    "score_a": ("score_a", "a_score", "reward_a", "a_reward"),
-    "score_b": ("score_b", "b_score", "reward_b", "b_reward"),
-    "score": ("score", "reward"),
-    "scores": ("scores", "rewards"),
-    "response": ("response", "answer", "completion", "output"),
-    "responses": ("responses", "answers", "completions"),
-    "label": ("label", "is_chosen", "is_correct", "preferred"),
-    "labels": ("labels",),
+Columns = Mapping[str, str | Sequence[str] | None]
+"""Our names to the columns of a file."""
+Matched = dict[str, list[str]]
+_Spellings = dict[str, tuple[str, ...]]
+
+SCORES = ("chosen_score", "rejected_score")
+_SIDES = {
+    side: tuple(f"{word}{side}" for word in ("", "response_", "answer_", "completion_", "output_", "conversation_"))
+    for side in "ab"
 }
-LAYOUT_NAMES = tuple(_USUAL)
+_SHARED = {
+    "prompt": ("prompt", "question", "input", "messages", "instruction"),
+    "id": ("id", "item_id", "prompt_id"),
+    "domain": ("domain", "subset", "category"),
+    "subset": ("subset",),
+}
+_SCORE_NAMES = ("{}_score", "score_{}", "{}_reward", "reward_{}", "{}_rewards")
+_PAIR: _Spellings = {label: (label,) for label in LABELS} | {"scores": ("scores", "rewards")}
+_PAIR |= {f"{label}_score": tuple(name.format(label) for name in _SCORE_NAMES) for label in LABELS}
+_WINNER: _Spellings = _SIDES | {"winner": ("winner",)}
+_WINNER |= {f"score_{side}": tuple(name.format(side) for name in _SCORE_NAMES) for side in _SIDES}
+_ANSWER = {
+    "label": ("label", "is_chosen", "is_correct", "preferred"),
+    "response": ("response", "answer", "completion", "output"),
+    "score": ("score", "reward"),
+}
+_LISTS = {
+    "responses": ("responses", "answers", "completions"),
+    "labels": ("labels",),
+    "scores": ("scores", "rewards"),
+}
+_TIES = ("tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "both", "draw", "equal", "same", "a=b", "b=a")
 _LABEL_WORDS = dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen") | dict.fromkeys(
     ("rejected", "0", "0.0", "false"), "rejected"
 )
 
+_log = logging.getLogger(__name__)
 
-def usual_rows(
-    place: Path, rows: list[Record], columns: Mapping[str, object], prompt_columns: Sequence[str]
-) -> tuple[list[Record], dict[str, object]]:
-    """Rows with `chosen`, `rejected`, `chosen_score` and `rejected_score`, as far as the file has them.
+
+def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list[Record], Matched, dict[str, object]]:
+    """Bring rows of any layout to `chosen`, `rejected`, `chosen_score` and `rejected_score`, as far as a file has them.
 
     Parameters
     ----------
@@ -38,99 +60,175 @@ def usual_rows(
         The file, for messages.
     rows
         A pair a row; two answers and a `winner`; a response and its label; or lists of responses and labels.
-    columns
-        Our names to those of the file, where these are not the usual ones.
-    prompt_columns
-        Columns that name a prompt, the first that is there: rows with one response are put together by it.
+    mapping
+        Our names to columns of the file, where these are not the usual ones.
 
     Returns
     -------
-    The rows, and what was left out for want of a winner.
+    The rows, our names to the columns that hold them, and what was left out for want of a winner.
     """
     names = list(dict.fromkeys(name for record in rows for name in record.row))
-    ours = {name: columns.get(name) or _find(place, names, name) for name in _USUAL}
-    renames = {theirs: name for name, theirs in ours.items() if isinstance(theirs, str) and theirs in names}
-    is_pair = {*LABELS} <= {*names} or bool({*LABELS, *SIDES} & {*columns})
-    rows = [replace(record, row=_rename(record.row, renames)) for record in rows]
-    present = set(renames.values())
-    left_out: dict[str, object] = {}
-    if not is_pair:
-        sides = {side: [name for name in candidates if name in names][:1] for side, candidates in SIDES.items()}
-        if "winner" in names and all(sides.values()):
-            rows, left_out = choose_sides(place, rows, sides | {"winner": ["winner"]})
-        elif "label" in present and {"response", "score"} & present:
-            rows = _group_responses(place, rows, [name for name in prompt_columns if name in names])
-        elif {"responses", "labels"} <= present:
-            rows = [_split_lists(record) for record in rows]
-    return [_split_scores(record) for record in rows], left_out
+    allowed = [*dict.fromkeys([*_SHARED, *_PAIR, *_WINNER, *_ANSWER, *_LISTS])]
+    mapped: Matched = {}
+    for ours, theirs in mapping.items():
+        if ours not in allowed:
+            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, allowed)}")
+        mapped[ours] = [theirs] if isinstance(theirs, str) else [*(theirs or ())]
+        if unknown := [column for column in mapped[ours] if column not in names]:
+            raise DataError(f"{place}: columns[{ours!r}]: no column {short(unknown[0])}; {nearest(unknown[0], names)}")
+    layout, convert = _find_layout(mapped, names)
+    columns = {ours: [name for name in usual if name in names][:1] for ours, usual in _SHARED.items()}
+    if "prompt" not in mapping and columns["prompt"] == ["input"] and "instruction" in names:
+        problem = "the prompt may be 'instruction', 'input', or both"
+        raise DataError(f"{place}: {problem}; name one with columns={{'prompt': ...}}, or join them in a column first")
+    columns |= {ours: mapped.get(ours) or _find_column(place, names, ours, usual) for ours, usual in layout.items()}
+    pairs, left_out = convert(place, rows, columns | mapped)
+    return pairs, columns | mapped, left_out
 
 
-def _find(place: Path, names: Sequence[str], ours: str) -> str | None:
+_Convert = Callable[[Path, list[Record], Matched], tuple[list[Record], dict[str, object]]]
+
+
+def _find_layout(mapped: Matched, names: Sequence[str]) -> tuple[_Spellings, _Convert]:
+    """The layout that a name in `columns` belongs to, or the first whose columns are there; else a pair a row."""
+    layouts: list[tuple[set[str], _Spellings, _Convert]] = [
+        ({*LABELS}, _PAIR, _read_pairs),
+        ({*_SIDES, "winner"}, _WINNER, _choose_sides),
+        ({"label", "response"}, _ANSWER, _group_answers),
+        ({"label", "score"}, _ANSWER, _group_answers),
+        ({"responses", "labels"}, _LISTS, _split_lists),
+    ]
+    for needed, layout, convert in layouts:
+        if needed & mapped.keys():
+            return layout, convert
+    for needed, layout, convert in layouts:
+        if all({*layout[ours]} & {*names} for ours in needed):
+            return layout, convert
+    return _PAIR, _read_pairs
+
+
+def _find_column(place: Path, names: Sequence[str], ours: str, usual: Sequence[str]) -> list[str]:
     """The one of the usual names that a file has; DataError where it has two."""
-    present = [name for name in _USUAL[ours] if name in names]
+    present = [name for name in usual if name in names]
     if len(present) > 1:
-        problem = f"{' and '.join(map(repr, present))} may both be {ours!r}"
         option = f"columns={{{ours!r}: {present[0]!r}}} (in the shell: --column {ours}={present[0]})"
-        raise DataError(f"{place}: {problem}; choose one, such as {option}")
-    return present[0] if present else None
-
-
-def _rename(row: Row, renames: Mapping[str, str]) -> Row:
-    return {renames.get(name, name): value for name, value in row.items()}
-
-
-def _group_responses(place: Path, rows: list[Record], prompt_columns: Sequence[str]) -> list[Record]:
-    """One row per prompt from one row per response."""
-    if not prompt_columns:
         raise DataError(
-            f"{place}: rows of single responses need a column for their prompt; pass columns={{'id': '<column>'}}"
+            f"{place}: {' and '.join(map(repr, present))} may both be {ours!r}; choose one, such as {option}"
         )
+    return present
+
+
+def _read_pairs(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
+    """A pair a row: the answers of several columns as a list, `scores` (an object, or a list) by label."""
+    pairs = []
+    for record in rows:
+        row: Row = {}
+        for name in (*LABELS, *SCORES):
+            if columns[name]:
+                cells = [record.row.get(column) for column in columns[name]]
+                filled = [cell for cell in cells if cell not in (None, "")]
+                row[name] = filled if len(cells) > 1 and filled else cells[0]
+        scores = record.row.get(columns["scores"][0]) if columns["scores"] else None
+        if isinstance(scores, dict) and {*LABELS} <= scores.keys():
+            row |= {name: scores[label] for name, label in zip(SCORES, LABELS, strict=True)}
+        elif isinstance(scores, list) and "chosen_score" not in row:
+            n_chosen = len(_as_list(row["chosen"])) if "chosen" in row else 1
+            row |= {"chosen_score": scores[:n_chosen], "rejected_score": scores[n_chosen:]}
+        pairs.append(replace(record, row=record.row | row))
+    return pairs, {}
+
+
+def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
+    """One row per prompt from one row per response."""
+    group, label = columns["id"] or columns["prompt"], columns["label"][0]
+    if not group:
+        raise DataError(f"{place}: single responses need a column for their prompt; pass columns={{'id': '<column>'}}")
     prompts: dict[str, Row] = {}
     for record in rows:
-        word = str(record.row["label"]).strip().lower()
-        if word not in _LABEL_WORDS:
-            record.refuse("label", "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
-        key = str(record.row[prompt_columns[0]])
-        prompt = prompts.setdefault(key, {name: value for name, value in record.row.items() if name != "label"})
-        for ours in ("response", "score"):
-            name = f"{_LABEL_WORDS[word]}{'' if ours == 'response' else '_score'}"
-            if ours in record.row:
-                answers = prompt.setdefault(name, [])
+        side = _LABEL_WORDS.get(str(record.row.get(label)).strip().lower())
+        if side is None:
+            record.refuse(label, "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
+        prompt = prompts.setdefault(str(record.row[group[0]]), {**record.row})
+        for ours, suffix in (("response", ""), ("score", "_score")):
+            for column in columns[ours]:
+                answers = prompt.setdefault(side + suffix, [])
                 assert isinstance(answers, list)
-                answers.append(record.row[ours])
-    for row in prompts.values():
-        row.pop("response", None)
-        row.pop("score", None)
-    return [Record(place, number, row) for number, row in enumerate(prompts.values())]
+                answers.append(record.row[column])
+    return [Record(place, number, row) for number, row in enumerate(prompts.values())], {}
 
 
-def _split_lists(record: Record) -> Record:
+def _split_lists(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
     """Lists of responses, and of scores, by the label of each."""
-    labels = [_LABEL_WORDS.get(str(label).lower()) for label in _as_list(record.row["labels"])]
-    row = {name: value for name, value in record.row.items() if name not in ("responses", "labels", "scores")}
-    for ours, suffix in (("responses", ""), ("scores", "_score")):
-        if ours not in record.row:
-            continue
-        values = _as_list(record.row[ours])
-        if None in labels or len(values) != len(labels):
-            record.refuse("labels", f"1 or 0 for each of the {len(values)} {ours}")
-        for label in LABELS:
-            row[label + suffix] = [value for value, word in zip(values, labels, strict=True) if word == label]
-    return replace(record, row=row)
-
-
-def _split_scores(record: Record) -> Record:
-    """`scores` of a pair as `chosen_score` and `rejected_score`: an object with both, or a list, the chosen first."""
-    scores = record.row.get("scores")
-    if isinstance(scores, dict) and {*LABELS} <= scores.keys():
-        return replace(record, row=record.row | {f"{label}_score": scores[label] for label in LABELS})
-    if isinstance(scores, list) and "chosen_score" not in record.row:
-        n_chosen = len(_as_list(record.row.get("chosen"))) if "chosen" in record.row else 1
-        return replace(
-            record, row=record.row | {"chosen_score": scores[:n_chosen], "rejected_score": scores[n_chosen:]}
-        )
-    return record
+    pairs = []
+    for record in rows:
+        labels = [_LABEL_WORDS.get(str(label).lower()) for label in _as_list(record.row[columns["labels"][0]])]
+        row: Row = {}
+        for ours, suffix in (("responses", ""), ("scores", "_score")):
+            for column in columns[ours]:
+                values = _as_list(record.row[column])
+                if None in labels or len(values) != len(labels):
+                    record.refuse(columns["labels"][0], f"1 or 0 for each of the {len(values)} {ours}")
+                for label in LABELS:
+                    row[label + suffix] = [value for value, side in zip(values, labels, strict=True) if side == label]
+        pairs.append(replace(record, row=record.row | row))
+    return pairs, {}
 
 
 def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
+
+
+def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
+    """The rows with a winner as pairs; of the others, the number of ties and of each value that names no side."""
+    if missing := [ours for ours in (*_SIDES, "winner") if not columns[ours]]:
+        problem = f"no column for {' and '.join(missing)}; found: {short([*rows[0].row], 400)}"
+        raise DataError(f"{place}: {problem}; pass columns={{{missing[0]!r}: '<column>'}}")
+    winner = columns["winner"][0]
+    cells = [_normalise_winner(record.row.get(winner)) for record in rows]
+    words = dict.fromkeys(_TIES, "tie")
+    for side, loser in ("ab", "ba"):
+        names = [*_SIDES[side], f"model_{side}", f"{side}>{loser}", f"{loser}<{side}", columns[side][0].lower()]
+        words |= dict.fromkeys(names, side)
+    words |= _number_words(place, winner, {*cells}, columns["a"][0] + columns["b"][0])
+    decided: list[Record] = []
+    undecided: Counter[str] = Counter()
+    for record, cell in zip(rows, cells, strict=True):
+        models = {str(record.row.get(f"model_{side}")).lower(): side for side in _SIDES}
+        side = words.get(cell) or models.get(cell) or (short(record.row[winner], 40) if cell else "empty")
+        if side not in _SIDES:
+            undecided[side] += 1
+            continue
+        row: Row = {}
+        for label, letter in zip(LABELS, "ab" if side == "a" else "ba", strict=True):
+            row[label] = record.row.get(columns[letter][0])
+            row |= {f"{label}_score": record.row.get(column) for column in columns[f"score_{letter}"]}
+        decided.append(replace(record, row=record.row | row))
+    n_ties = undecided.pop("tie", 0)
+    message = f"{n_ties} ties and {undecided.total()} rows whose {winner!r} is neither side"
+    message += f" ({', '.join(value for value, _ in undecided.most_common(5))})" if undecided else ""
+    if not decided:
+        raise DataError(f"{place}: no row names a winner ({message}); allowed in {winner!r}: a, b, tie, 1, 2, A>B, B>A")
+    if len(decided) < len(rows):
+        _log.warning("%s: of %d rows %s are left out: they have no right answer", place, len(rows), message)
+    return decided, {"ties": n_ties, "unknown": dict(undecided)}
+
+
+def _normalise_winner(value: object) -> str:
+    """A winner's cell as text: 1, 1.0 and "1" are alike, and so are "A >> B" and "a>b"."""
+    text = "" if value is None else str(value).strip().lower().removesuffix(".0")
+    return re.sub(r"\s*([<>=])\1*\s*", r"\1", text)
+
+
+def _number_words(place: Path, winner: str, cells: set[str], side_columns: str) -> dict[str, str]:
+    """The sides that the numbers in a winner's column mean."""
+    numbers = cells & {"0", "1", "2", "true", "false"}
+    if "2" in numbers:
+        return {"1": "a", "2": "b"}
+    if winner.lower() in ("label", "labels") and not re.search(r"\d", side_columns):
+        return {"1": "a", "true": "a", "0": "b", "false": "b", "0.5": "tie"}  # as in SHP: whether the first is better
+    if numbers:
+        raise DataError(
+            f"{place}: winner: column {winner!r}: 0 and 1 may number the answers, or say whether the first one won; "
+            "replace them by 'a' and 'b'"
+        )
+    return {}

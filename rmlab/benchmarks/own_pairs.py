@@ -1,7 +1,6 @@
 """Preference pairs of one's own to a responses table: frames, files and hub datasets in the usual layouts."""
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from os import PathLike
@@ -12,25 +11,13 @@ import pandas as pd
 
 from rmlab import records, tables
 from rmlab.benchmarks import hub
-from rmlab.benchmarks.layouts import LAYOUT_NAMES, usual_rows
+from rmlab.benchmarks.layouts import SCORES, Columns, Matched, read_layout
 from rmlab.benchmarks.rows import Answer, Record, list_answers, parse_messages, split_prompt
-from rmlab.benchmarks.winners import SIDES, choose_sides
-from rmlab.tables import DataError, nearest
+from rmlab.tables import DataError
 from rmlab.text import short
 
-_USUAL = {
-    "prompt": ("prompt", "question", "input", "messages", "instruction"),
-    "id": ("id", "item_id", "prompt_id"),
-    "domain": ("domain", "subset", "category"),
-    "subset": ("subset",),
-}
-_LABELS = {label: (label,) for label in tables.LABELS}
-_GROUPS = ("id", "item_id", "prompt_id", "prompt", "question", "input", "instruction")
-SCORES = ("chosen_score", "rejected_score")
 _RESERVED = {*SCORES, "scores", *tables.RESPONSES, *tables.SCORES, *tables.PAIRS, *tables.LABELS, "is_split"}
 _LONGEST_EXTRA = 200  # characters: a longer cell is a text, and texts stay in prompt and response
-
-Columns = Mapping[str, str | Sequence[str] | None]
 
 
 def load_pairs(
@@ -95,8 +82,22 @@ def load_pairs(
     place = Path("frame") if isinstance(source, pd.DataFrame) else Path(source).expanduser()
     benchmark = place.stem if name is None else name
     tables.require_text("name", benchmark)
-    rows = _read_rows(source, place, split, revision)
-    return _load(place, rows, benchmark, columns or {}, winner)
+    mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
+    records_read = _read_rows(source, place, split, revision)
+    names = list(dict.fromkeys(name for record in records_read for name in record.row))
+    rows, matched, left_out = read_layout(place, records_read, mapping)
+    if missing := [label for label in tables.LABELS if not any(label in record.row for record in rows)]:
+        remedy = f"columns={{{missing[0]!r}: '<column>'}}, or winner='<column>' for two answers side by side"
+        raise DataError(f"{place}: no column for {' and '.join(missing)}; found: {short(names, 400)}; pass {remedy}")
+    unused = set(names).difference(*matched.values(), _RESERVED)
+    extra = [column for column in names if column in unused and _is_extra(column, rows)]
+    responses = _to_responses(place, rows, benchmark, matched, extra)
+    understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
+    if left_out:
+        understood["without_winner"] = left_out
+    ignored = [column for column in names if column not in {*extra, *chain(*matched.values())}]
+    responses.attrs["understood"] = understood | {"extra": extra, "ignored": ignored}
+    return responses
 
 
 def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.DataFrame:
@@ -105,28 +106,24 @@ def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.
     A file without texts, only ids and scores, is read as well.
     """
     place = Path("frame") if isinstance(source, pd.DataFrame) else source
-    rows, _ = usual_rows(place, _read_rows(source, place, None, None), columns, _GROUPS)
+    rows, matched, _ = read_layout(place, _read_rows(source, place, None, None), columns)
+    has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
-        names = list(dict.fromkeys(name for record in rows for name in record.row))
-        if {*tables.LABELS} <= {*names}:
+        if has_texts:
             raise DataError(f"{place}: pairs without scores. Score them: rmlab score {place} MODEL")
         raise DataError(
-            f"{place}: no column for chosen_score and rejected_score; columns: {short(names, 200)}. Pass "
+            f"{place}: no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}. Pass "
             "columns={'chosen_score': '<column>', ...} (in the shell: --column chosen_score=<column>)."
         )
-    scores = {label: [_list_scores(record, f"{label}_score") for record in rows] for label in tables.LABELS}
-    if not {*tables.LABELS} <= rows[0].row.keys():
+    scores = [{label: _list_scores(record, f"{label}_score") for label in tables.LABELS} for record in rows]
+    if not has_texts:
+        texts = [{label: ["?"] * len(values) for label, values in by_label.items()} for by_label in scores]
         rows = [
-            replace(
-                record, row=record.row | {"prompt": "?"} | {label: ["?"] * len(scores[label][i]) for label in scores}
-            )
-            for i, record in enumerate(rows)
+            replace(record, row=record.row | {"prompt": "?"} | row) for record, row in zip(rows, texts, strict=True)
         ]
-    layout_free = {ours: theirs for ours, theirs in columns.items() if ours not in LAYOUT_NAMES}
-    responses = _load(place, rows, name, layout_free, None)
-    values = [
-        value for record_scores in zip(*scores.values(), strict=True) for label in record_scores for value in label
-    ]
+        matched["prompt"] = ["prompt"]
+    responses = _to_responses(place, rows, name, matched, [])
+    values = [value for by_label in scores for label in tables.LABELS for value in by_label[label]]
     if len(values) != len(responses):
         raise DataError(f"{place}: {len(values)} scores for {len(responses)} answers; give each answer one score")
     return responses.drop(columns=["prompt", "response"]).assign(score=values)
@@ -148,23 +145,9 @@ def _as_number(value: object) -> float | None:
         return None
 
 
-def _load(place: Path, rows: list[Record], benchmark: str, columns: Columns, winner: str | None) -> pd.DataFrame:
-    """Responses of rows that were read."""
-    left_out: dict[str, object] = {}
-    if winner is None:
-        rows, left_out = usual_rows(place, rows, columns, _GROUPS)
-        columns = {ours: theirs for ours, theirs in columns.items() if ours not in LAYOUT_NAMES}
-    names = list(dict.fromkeys(name for record in rows for name in record.row))
-    matched = _match_columns(place, names, columns, winner)
-    understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
-    if winner is not None:
-        rows, left_out = choose_sides(place, rows, matched)
-    if left_out:
-        understood["without_winner"] = left_out
-    unused = set(names).difference(*matched.values(), _RESERVED)
-    understood["extra"] = extra = [column for column in names if column in unused and _is_extra(column, rows)]
-    understood["ignored"] = [column for column in names if column not in {*extra, *chain(*matched.values())}]
-    frame = pd.DataFrame([answer for record in rows for answer in _list_row(record, matched, extra)])
+def _to_responses(place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]) -> pd.DataFrame:
+    """Responses of rows with `chosen` and `rejected`."""
+    frame = pd.DataFrame([answer for record in rows for answer in _list_row(record, columns, extra)])
     frame = frame.assign(benchmark=benchmark, domain=frame["domain"].fillna(frame["subset"]).fillna(benchmark))
     frame["subset"] = frame["subset"].fillna(frame["domain"])
     if not frame.pop("is_split").any():
@@ -173,9 +156,7 @@ def _load(place: Path, rows: list[Record], benchmark: str, columns: Columns, win
     if repeated:
         problem = f"'id' {short(repeated[0])} occurs twice in a domain"
         raise DataError(f"{place}: {problem}; repair the ids, or number the rows with columns={{'id': None}}")
-    responses = tables.check_responses(frame)
-    responses.attrs["understood"] = understood
-    return responses
+    return tables.check_responses(frame)
 
 
 def _read_rows(
@@ -205,42 +186,20 @@ def _strip_numpy(cell: object) -> object:
     return None if cell is pd.NA or cell is pd.NaT or cell != cell else cell
 
 
-def _match_columns(place: Path, names: list[str], mapping: Columns, winner: str | None) -> dict[str, list[str]]:
-    """Our names to the columns of the data that hold them."""
-    usual: dict[str, tuple[str, ...]] = _USUAL | (_LABELS if winner is None else {**SIDES, "winner": ()})
-    mapping = mapping if winner is None else {**mapping, "winner": winner}
-    columns = {ours: [column for column in candidates if column in names][:1] for ours, candidates in usual.items()}
-    for ours, theirs in mapping.items():
-        if ours not in usual:
-            raise DataError(f"columns: unknown name {short(ours)}; {nearest(ours, list(usual))}")
-        columns[ours] = [theirs] if isinstance(theirs, str) else [*(theirs or ())]
-        if unknown := [column for column in columns[ours] if column not in names]:
-            raise DataError(f"{place}: columns[{ours!r}]: no column {short(unknown[0])}; {nearest(unknown[0], names)}")
-    if "prompt" not in mapping and columns["prompt"] == ["input"] and "instruction" in names:
-        problem = "the prompt may be 'instruction', 'input', or both"
-        raise DataError(f"{place}: {problem}; name one with columns={{'prompt': ...}}, or join them in a column first")
-    if missing := [ours for ours in (*_LABELS, *SIDES) if ours in usual and not columns[ours]]:
-        problem = f"no column for {' and '.join(missing)}; found: {short(names, 400)}"
-        remedy = f"columns={{{missing[0]!r}: '<column>'}}, or winner='<column>' for two answers side by side"
-        raise DataError(f"{place}: {problem}; say which: {remedy}")
-    return columns
-
-
 def _is_extra(column: str, rows: list[Record]) -> bool:
     cells = (record.row.get(column) for record in rows)
     return not any(isinstance(cell, list | dict) or len(str(cell)) > _LONGEST_EXTRA for cell in cells)
 
 
-def _list_row(record: Record, columns: dict[str, list[str]], extra: list[str]) -> list[records.Row]:
+def _list_row(record: Record, columns: Matched, extra: list[str]) -> list[records.Row]:
     """The answers of one prompt. `is_split`: the prompt was split off them."""
-    chosen, rejected = (_list_answers(record, columns.get(label, [label])) for label in tables.LABELS)
+    chosen, rejected = (_list_answers(record, label, (columns.get(label) or [label])[0]) for label in tables.LABELS)
     column = {ours: theirs[0] if theirs else None for ours, theirs in columns.items()}
     prompt_column = column["prompt"] or "prompt"
     prompt = None if record.row.get(prompt_column) is None else record.read_prompt(prompt_column)
     parts = split_prompt(chosen + rejected, has_prompt=prompt is not None)
     if parts is None:
-        allowed = "conversations with one prompt, each ending with an answer of the role 'assistant'"
-        record.refuse(column.get("rejected") or "rejected", allowed)
+        record.refuse("rejected", "conversations with one prompt, each ending with an answer of the role 'assistant'")
     split_off, texts = parts
     if prompt is None and split_off is None:
         record.refuse(prompt_column, "given, or begin the answers", "name its column: columns={'prompt': ...}")
@@ -254,19 +213,16 @@ def _list_row(record: Record, columns: dict[str, list[str]], extra: list[str]) -
     return list_answers(shared, {"chosen": texts[: len(chosen)], "rejected": texts[len(chosen) :]})
 
 
-def _list_answers(record: Record, columns: list[str]) -> list[Answer]:
-    """The answers of one label. Of several columns, an empty one means one answer fewer."""
-    answers: list[Answer] = []
-    for column in [column for column in columns if record.row.get(column) not in (None, "")] or columns[:1]:
-        cell = record.row.get(column)
-        parts = cell if isinstance(cell, list) and not parse_messages(cell) else [cell]
-        for part in parts or [None]:
-            answer = part if isinstance(part, str) else parse_messages(part)
-            if not answer:
-                allowed = "a non-empty string, a list of {'role': ..., 'content': ...} messages, or a list of these"
-                record.refuse(column, allowed, "fill in the text")
-            answers.append(answer)
-    return answers
+def _list_answers(record: Record, label: str, column: str) -> list[Answer]:
+    """The answers of one label; `column` is the file's name for it, for messages."""
+    cell = record.row.get(label)
+    parts = cell if isinstance(cell, list) and not parse_messages(cell) else [cell]
+    answers = [part if isinstance(part, str) else parse_messages(part) for part in parts or [None]]
+    filled = [answer for answer in answers if answer]
+    if len(filled) < len(answers):
+        allowed = "a non-empty string, a list of {'role': ..., 'content': ...} messages, or a list of these"
+        record.refuse(column, allowed, "fill in the text")
+    return filled
 
 
 def _strip_prompts(prompts: list[object], texts: list[str]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from rmlab import io, metrics
-from rmlab.benchmarks.own_pairs import Columns, load_pairs, load_scores
+from rmlab.benchmarks.layouts import Columns
+from rmlab.benchmarks.own_pairs import load_pairs, load_scores
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
