@@ -11,7 +11,7 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import metrics, report
 from rmlab.benchmarks import benchmark_of, load, named
-from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.reward_bench import SECTIONS, subset_of_item
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import KEY, STYLES, DataError
@@ -212,7 +212,7 @@ def test_a_table_is_found_by_its_name_first_and_by_what_it_holds_else(make_score
 
 
 def test_every_field_of_a_benchmark_fits_the_others():
-    for benchmark in known().values():
+    for benchmark in benchmarks_by_name().values():
         names = {*benchmark.subsets.values(), *benchmark.subset_names.values(), *benchmark.sections}
         levels = {"easy", "normal", "hard"} if benchmark.styles else set()
         assert set(benchmark.columns) <= names | levels, benchmark.name

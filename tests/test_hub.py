@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from rmlab.benchmarks import load, load_pairs
-from rmlab.benchmarks.registry import known
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import DataError
 
@@ -87,8 +87,8 @@ def server(tmp_path, monkeypatch):
 
 def change_source(monkeypatch, name, **changes):
     """A benchmark whose place on the hub is another."""
-    benchmark = known()[name]
-    monkeypatch.setitem(known(), name, replace(benchmark, hub=replace(benchmark.hub, **changes)))
+    benchmark = benchmarks_by_name()[name]
+    monkeypatch.setitem(benchmarks_by_name(), name, replace(benchmark, hub=replace(benchmark.hub, **changes)))
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, rm_b
     from_files = load("rm-bench", path=folder)
     pd.testing.assert_frame_equal(downloaded, from_files)
     assert downloaded.attrs == from_files.attrs == {"missing_domains": []}
-    revision = known()["rm-bench"].hub.revision
+    revision = benchmarks_by_name()["rm-bench"].hub.revision
     assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
 
 
@@ -158,7 +158,7 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
     row = {"id": 395, "subset": "llmbar-natural", "prompt": "Why?", "chosen": "Because.", "rejected": "No."}
     pd.DataFrame([row, {**row, "id": 396}]).to_parquet(tmp_path / "file.parquet")
     content = (tmp_path / "file.parquet").read_bytes()
-    source = known()["reward-bench"].hub
+    source = benchmarks_by_name()["reward-bench"].hub
     server.files = {source.file: content}
     with pytest.raises(DataError, match=source.checksum) as caught:
         load("reward-bench")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rmlab.benchmarks import known
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.papers import audit_leaderboard, published
 
-ALL = [(b.name, table, percent) for b in known().values() for table, (_, percent) in b.published.items()]
+ALL = [(b.name, table, percent) for b in benchmarks_by_name().values() for table, (_, percent) in b.published.items()]
 ALL.append(("seven-benchmarks", "skywork-v2", ["reward_bench", "rm_bench", "overall"]))
 
 

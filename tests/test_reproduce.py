@@ -6,7 +6,7 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
 from rmlab import metrics, tables
-from rmlab.benchmarks import known
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.io import read_pairs
 from rmlab.papers import published, reproduce
 from rmlab.tables import DataError
@@ -21,7 +21,7 @@ def printed(table, digits=4):
 
 def counted(table, benchmark, rule):
     """The benchmark's numbers by another rule of counting; a mean of RM-Bench also under its other two names."""
-    table = metrics.summary(table, **known()[benchmark].variants[rule])
+    table = metrics.summary(table, **benchmarks_by_name()[benchmark].variants[rule])
     if benchmark == "rm-bench":
         table = table.assign(domain_avg=table["overall"], difficulty_avg=table["overall"])
     return table.dropna(axis=1, how="all")
@@ -51,7 +51,7 @@ def test_numbers_cut_off_instead_of_rounded(make_scores):
     assert "cut off" in set(found["rule"])
 
 
-@pytest.mark.parametrize("words", known()["rm-bench"].variants)
+@pytest.mark.parametrize("words", benchmarks_by_name()["rm-bench"].variants)
 def test_a_planted_rule_of_rm_bench_is_found(make_scores, words):
     scores = make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}, seed=4)
     found = reproduce(scores, counted(scores, "rm-bench", words), decimals=9)
@@ -60,14 +60,14 @@ def test_a_planted_rule_of_rm_bench_is_found(make_scores, words):
     np.testing.assert_allclose(found.loc[differs, "by_rule"], found.loc[differs, "published"])
 
 
-@pytest.mark.parametrize("words", known()["reward-bench"].variants)
+@pytest.mark.parametrize("words", benchmarks_by_name()["reward-bench"].variants)
 def test_a_planted_rule_of_reward_bench_is_found(words):
     pairs = reward_bench_pairs(seed=1, prior_sets=True)
     found = reproduce(pairs, counted(pairs, "reward-bench", words), decimals=9)
     assert set(found.loc[found["rule"] != "equal", "rule"]) == {words}
 
 
-@pytest.mark.parametrize("words", known()["reward-bench-2"].variants)
+@pytest.mark.parametrize("words", benchmarks_by_name()["reward-bench-2"].variants)
 def test_a_planted_rule_of_reward_bench_2_is_found(words):
     scores = reward_bench_2_scores(seed=1)
     found = reproduce(scores, counted(scores, "reward-bench-2", words), decimals=9)

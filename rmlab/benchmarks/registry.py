@@ -1,12 +1,15 @@
-"""Which benchmarks there are, and which one a table belongs to."""
+"""Which benchmarks there are, how one is loaded, and which one a table belongs to."""
 
 import logging
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pandas as pd
 
+from rmlab import records
+from rmlab.benchmarks import hub
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
@@ -27,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @cache
-def known() -> dict[str, Benchmark]:
+def benchmarks_by_name() -> dict[str, Benchmark]:
     """Every benchmark by name.
 
     Returns
@@ -48,6 +51,55 @@ def known() -> dict[str, Benchmark]:
     return benchmarks
 
 
+def load(name: str, *, path: str | Path | None = None) -> pd.DataFrame:
+    """Load a benchmark as a responses table.
+
+    Parameters
+    ----------
+    name : str
+        "rm-bench", "reward-bench" or "reward-bench-2" (downloaded from the hub at a pinned revision and verified),
+        "judgebench" (from the hub, not verified), "rmb" (needs `path`), "mini" and "evalbiasbench" (ship with rmlab),
+        or a benchmark of an installed package.
+    path : str or Path, optional
+        A file or folder to read in place of the hub.
+
+    Returns
+    -------
+    DataFrame
+        One row per answer: benchmark, domain, id, label, slot, subset, style, prompt, response. RM-Bench also has
+        `source` (where the prompt comes from) and, where its files have them, `note`, `error` and `error_key` (what is
+        wrong with the rejected answer). RM-Bench's domains without rows are named in `attrs["missing_domains"]` and in
+        a warning.
+
+    Raises
+    ------
+    DataError
+        If the name is unknown, a file is bad or the hub cannot be reached.
+
+    Examples
+    --------
+    >>> load("mini")["style"].cat.categories.tolist()
+    ['concise', 'plain', 'markdown']
+    """
+    benchmark = named(name)
+    if benchmark.read is None:
+        raise TypeError(f"load: {name!r} has no reader; load its texts with load_pairs(path)")
+    if path is None and benchmark.hub is not None:
+        files = hub.fetch_benchmark(benchmark.hub, f"load({name!r}, path='<folder>')")
+    elif path is None and benchmark.shipped is None:
+        raise TypeError(f"load: {name!r} is not on the hub; pass path='<file or folder>'")
+    else:
+        files = benchmark.folder_files(Path(path).expanduser() if path else records.shipped(benchmark.shipped or ""))
+    responses = benchmark.read([(file, records.read_rows(file)) for file in files])
+    if path is None and benchmark.hub is not None:
+        hub.check_row_counts(name, benchmark.hub, responses)
+        if benchmark.hub.revision == "main":
+            _log.warning("%s: the hub's files are not verified: no revision of them is known to be right", name)
+    if missing := responses.attrs.get("missing_domains"):
+        _log.warning("%s: no rows for %s; summaries over all domains will be missing", name, ", ".join(missing))
+    return responses
+
+
 def named(name: str) -> Benchmark:
     """The benchmark of a name.
 
@@ -65,9 +117,12 @@ def named(name: str) -> Benchmark:
     DataError
         If there is no such benchmark; the message names the nearest.
     """
-    if name not in known():
-        raise DataError(f"load: unknown benchmark {name!r}; {nearest(name, [*known()])}; for own data use load_pairs")
-    return known()[name]
+    benchmarks = benchmarks_by_name()
+    if name not in benchmarks:
+        raise DataError(
+            f"load: unknown benchmark {name!r}; {nearest(name, [*benchmarks])}; for own data use load_pairs"
+        )
+    return benchmarks[name]
 
 
 def benchmark_of(table: pd.DataFrame) -> Benchmark:
@@ -95,8 +150,8 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         names = sorted(map(str, table["benchmark"].unique()))
         if len(names) > 1:
             raise DataError(f"table: {len(names)} benchmarks {short(names, 200)}; keep one of them")
-        if names and names[0] in known():
-            return known()[names[0]]
+        if names and names[0] in benchmarks_by_name():
+            return benchmarks_by_name()[names[0]]
     column = "subset" if "subset" in table.columns else "domain"
     subsets = {*table[column]} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
@@ -115,4 +170,4 @@ def with_columns(columns: Iterable[str]) -> Benchmark:
     'rm-bench'
     """
     present = {*columns, "prior_sets"}  # leaderboards leave prior_sets out where no model has them
-    return next((b for b in known().values() if b.columns and present.issuperset(b.columns)), OWN)
+    return next((b for b in benchmarks_by_name().values() if b.columns and present.issuperset(b.columns)), OWN)

@@ -51,7 +51,7 @@ class TextOptions:
             return benchmarks.load_pairs(benchmark, columns=split_columns(self.column), winner=self.winner)
         if self.column or self.winner:
             raise typer.BadParameter("is for a file of pairs", param_hint="--column, --winner")
-        if benchmark not in benchmarks.known() and (file.is_dir() or len(file.parts) > 1):
+        if benchmark not in benchmarks.benchmarks_by_name() and (file.is_dir() or len(file.parts) > 1):
             raise DataError(
                 f"{benchmark}: a folder, or no such file. Give a file of pairs, or a benchmark's name and its "
                 f"files, as in rm-bench --path {benchmark}"

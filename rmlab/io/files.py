@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import known
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.own_pairs import load_scores
 from rmlab.io import native, results
 from rmlab.tables import DataError, check_option
@@ -202,7 +202,7 @@ def _read_file(
     subsets: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """The columns of a file in one of the known formats, not checked yet."""
-    runners = [name for name, known_benchmark in known().items() if known_benchmark.result_fields]
+    runners = [name for name, benchmark in benchmarks_by_name().items() if benchmark.result_fields]
     suffix = path.suffix.lower()
     if layout is not None:
         check_option("format", layout, ["rmlab", "response-matrix", *runners])
@@ -212,8 +212,6 @@ def _read_file(
         layout = results.find_table_layout(records.read_parquet(path, lambda table: table.column_names))
     rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
     layout = layout or results.find_layout(path, rows[0])
-    if layout == "own" and suffix in records.CSV and results.is_turned_matrix(rows):
-        layout = "response-matrix"
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":

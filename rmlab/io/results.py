@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records, tables
-from rmlab.benchmarks import known
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.benchmarks.reward_bench import subset_of_item
 from rmlab.records import refuse_rows
 from rmlab.tables import DataError, nearest
@@ -27,16 +27,6 @@ def find_table_layout(header: Sequence[str]) -> str:
     return "response-matrix" if header[0] == "model" else "own"
 
 
-def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
-    """Whether a table has one row per item, and the outcomes of one model in each further column."""
-    cells = [value for row in rows for value in [*row.values()][1:]]
-    return (
-        next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
-        and bool(cells)
-        and all(str(value) in _OUTCOMES or value is None for value in cells)
-    )
-
-
 def find_layout(path: Path, row: records.Row) -> str:
     """The format of a JSON file of results, from the fields of its first object."""
     if find_table_layout([*row]) == "rmlab":
@@ -44,7 +34,7 @@ def find_layout(path: Path, row: records.Row) -> str:
     has_texts = bool({"chosen", "responses"} & row.keys()) and "scores" in row and "num_correct" not in row
     if has_texts or isinstance(row.get("scores"), dict) or isinstance(row.get("score_chosen"), int | float):
         return "own"
-    for benchmark in known().values():
+    for benchmark in benchmarks_by_name().values():
         if any(benchmark.result_fields.get(name) in row for name in ("chosen_score", "scores", "judgments")):
             return benchmark.name
     return "own"
@@ -52,7 +42,7 @@ def find_layout(path: Path, row: records.Row) -> str:
 
 def read_published(path: Path, rows: list[records.Row], layout: str, model: str | None) -> pd.DataFrame:
     """Results in the file format of a benchmark's own runner, not checked yet."""
-    benchmark = known()[layout]
+    benchmark = benchmarks_by_name()[layout]
     optional = {"model": "model", "subset": "domain"}
     columns = {**benchmark.result_fields} | {ours: theirs for ours, theirs in optional.items() if theirs in rows[0]}
     prompts = benchmark.adapt_results(path, _select_fields(path, rows, columns)).assign(benchmark=layout)
@@ -86,9 +76,6 @@ def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame
 def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
     """Comparisons of a response matrix, not checked yet: model by model, items in the order of the file."""
     header, lines = records.read_table(path)
-    if is_turned_matrix([dict(zip(header, line, strict=True)) for line in lines]):
-        columns = [*zip(header, *lines, strict=True)]
-        header, lines = ["model", *columns[0][1:]], [list(column) for column in columns[1:]]
     if header[0] != "model" or len(header) < 2:
         raise DataError(f"{path}: the first column must be 'model', the others items; found: {short(header)}")
     domain = {item: subset_of_item(item) if subsets is None else subsets.get(item) for item in header[1:]}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rmlab.benchmarks import known
+from rmlab.benchmarks import benchmarks_by_name
 from rmlab.records import shipped
 from rmlab.tables import LEVELS, DataError, nearest
 
@@ -56,7 +56,7 @@ def published(benchmark: str, table: str | None = None) -> pd.DataFrame:
     {'Skywork-Reward-V2-Llama-3.1-8B-40M': 0.935}
     """
     files: dict[str, dict[str, tuple[str, Sequence[str]]]] = {
-        **{b.name: dict(b.published) for b in known().values() if b.published},
+        **{b.name: dict(b.published) for b in benchmarks_by_name().values() if b.published},
         "seven-benchmarks": {"skywork-v2": ("seven_benchmarks.csv", _SEVEN)},
     }
     if benchmark not in files:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from rmlab.benchmarks import Benchmark, benchmark_of, known
+from rmlab.benchmarks import Benchmark, benchmark_of, benchmarks_by_name
 from rmlab.metrics import pairs, summary
 from rmlab.papers.printed import read_shares
 from rmlab.tables import LEVELS, PAIR_KEY, DataError, check_pairs
@@ -59,7 +59,7 @@ def reproduce(
     """
     benchmark = benchmark_of(ours)
     if not benchmark.published:
-        titles = ", ".join(b.title for b in known().values() if b.published)
+        titles = ", ".join(b.title for b in benchmarks_by_name().values() if b.published)
         raise DataError(f"ours: nothing is published of {benchmark.title}; pass scores or pairs of one of {titles}")
     if not isinstance(published, pd.DataFrame):
         raise TypeError(f"published: a {type(published).__name__}; pass rmlab.papers.published({benchmark.name!r})")
@@ -113,7 +113,7 @@ def _read_numbers(published: pd.DataFrame, benchmark: Benchmark) -> pd.DataFrame
     if "model" not in table or not columns:
         allowed, present = ", ".join(_quantities(benchmark)), ", ".join(map(str, published.columns))[:200]
         raise DataError(f"published: no column 'model', or none of {allowed}; found: {present}; rename the columns")
-    for b in known().values():
+    for b in benchmarks_by_name().values():
         if b.published and sum(name in table for name in _quantities(b)) > len(columns):
             raise DataError(f"published: it looks like a table of {b.name}, ours are results of {benchmark.name}")
     repeated = table.loc[table["model"].duplicated(), "model"].tolist()
@@ -167,7 +167,7 @@ def _count_printed_prior_sets(printed: Mapping[Hashable, float], computed: Mappi
     """The overall score of RewardBench 1 with the prior sets as printed, where their items are not at hand."""
     if "prior_sets" not in printed or not np.isnan(computed["prior_sets"]):
         return np.nan
-    sections = [computed[column] for column in known()["reward-bench"].columns if column != "prior_sets"]
+    sections = [computed[column] for column in benchmarks_by_name()["reward-bench"].columns if column != "prior_sets"]
     return (sum(sections) + 0.5 * printed["prior_sets"]) / 4.5
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics
-from rmlab.benchmarks.registry import known as known_benchmarks
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.plots import canvas
 from rmlab.plots.canvas import COLOURS, MARKERS
 from rmlab.tables import DataError
@@ -58,7 +58,7 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     models, n_subsets = _name_models(table["model"]), table["name"].nunique()
     table = table.dropna(subset=["value"])
     subsets = list(dict.fromkeys(table["name"]))[::-1]
-    titles = {column: name for b in known_benchmarks().values() for name, column in b.subset_names.items()}
+    titles = {column: name for b in benchmarks_by_name().values() for name, column in b.subset_names.items()}
     ax = canvas.new_rows(ax, [titles.get(name, name.replace("_", " ")) for name in subsets], n_series=len(models))
     for i, (model, name) in enumerate(models.items()):
         rows = table[table["model"] == model]

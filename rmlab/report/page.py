@@ -18,7 +18,7 @@ import pandas as pd
 from rmlab import metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
-from rmlab.benchmarks.own_pairs import Columns
+from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.registry import known, with_columns
 from rmlab.bias import style_differences
 from rmlab.io.native import sha256
@@ -345,4 +345,4 @@ def download_data(table: pd.DataFrame, name: str) -> dict[str, str]:
 
 def benchmark_title(name: str) -> str:
     """A benchmark's name in print; of data of one's own the name itself."""
-    return visible(known()[name].title if name in known() else name)
+    return visible(benchmarks_by_name()[name].title if name in benchmarks_by_name() else name)
