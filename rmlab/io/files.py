@@ -43,7 +43,7 @@ def read_scores(
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other file is read as pairs of one's
         own, under the ids that `load_pairs` gives it, if its columns have usual names: `chosen_score` and
         `rejected_score` (also score_chosen, chosen_reward, reward_chosen, or an object or list `scores`); `score_a`,
-        `score_b` and `winner`; `score` and `label` of one response a row; lists `scores` and `labels`.
+        `score_b` and `winner`; `score` and `label` of one response a row.
     columns
         Our names to those of a file of another project, with a dot into nested objects
         ({"score": "output.reward"}); lists around one number are taken off. One row is one of
