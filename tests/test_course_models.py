@@ -46,24 +46,10 @@ def test_preferences_follow_the_difference_in_worth(dials):
     assert abs(right_won.sum() - chance.sum()) < 4 * spread
 
 
-def test_label_noise_turns_its_share_round_and_leaves_the_answers():
-    clean, noisy = course.preferences(2000), course.preferences(2000, label_noise=0.3)
-    assert sorted(clean["response"]) == sorted(noisy["response"])
-    turned = (_wide(clean)["response", "chosen"] != _wide(noisy)["response", "chosen"]).mean()
-    assert abs(turned - 0.3) < 0.05
-
-
-def test_balanced_data_have_one_style_on_both_sides():
-    wide = _wide(course.preferences(500, markdown=1.0, one_style=True))
-    assert (wide["style", "chosen"] == wide["style", "rejected"]).all()
-    assert wide["right", "chosen"].mean() > 0.95
-
-
-@pytest.mark.parametrize("dial", ["length", "markdown", "confidence", "label_noise", "hurried"])
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
-def test_dials_go_from_0_to_1(dial, value):
-    with pytest.raises(rmlab.DataError, match=dial):
-        course.preferences(10, **{dial: value})
+def test_dials_go_from_0_to_1(value):
+    with pytest.raises(rmlab.DataError, match="markdown"):
+        course.preferences(10, markdown=value)
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +123,3 @@ def test_best_of_one_is_the_writer_and_more_is_better_liked():
     assert table["proxy"].is_monotonic_increasing
     assert table["kl"][[1, 4, 16]].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
     assert table["true"][[1, 4, 16]].is_monotonic_decreasing
-
-
-def test_equal_and_missing_scores_cannot_be_chased():
-    for score in (1.0, np.nan):
-        for chase in (course.optimize, course.best_of_n):
-            with pytest.raises(rmlab.DataError, match="scorer"):
-                chase(lambda prompts, texts, score=score: [score] * len(texts))

@@ -1,4 +1,4 @@
-"""The bundled benchmark: its code passes or fails its tests, its answers end on the right or the wrong number."""
+"""The bundled benchmark: six answers of like length to a prompt, and code that passes or fails its tests."""
 
 import ast
 import json
@@ -58,19 +58,3 @@ def test_chosen_code_passes_its_tests_and_rejected_code_fails_them():
             done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=20, check=False)
             assert (done.returncode == 0) == (label == "chosen"), row["id"]
             assert label == "chosen" or "AssertionError" in done.stderr, row["id"]
-
-
-def last_place(answer, text):
-    """Where the answer stands last in the text, not as a part of a longer number or word; -1 if nowhere."""
-    plain = [re.sub(r"\s+", " ", re.sub(r"[*`$\\]", "", part)).casefold() for part in (answer, text)]
-    pattern = r"(?<![\w/])(?<!\d[.,])" + re.escape(plain[0]) + r"(?![\w/]|[.,]\d)"
-    pattern = r"(?<![-.^])" + pattern if answer[0].isdigit() else pattern
-    return max((found.start() for found in re.finditer(pattern, plain[1])), default=-1)
-
-
-def test_answers_of_mathematics_end_on_the_right_or_the_wrong_number():
-    for row in rows("math"):
-        right, wrong = row["answer"], row["wrong_answer"]
-        for label, ends_on, other in (("chosen", right, wrong), ("rejected", wrong, right)):
-            for text in row[label]:
-                assert last_place(ends_on, text) > last_place(other, text), (row["id"], label)

@@ -33,23 +33,21 @@ def family_error(credit, family):
     return means.std(ddof=1) / np.sqrt(len(means))
 
 
+BY_MODEL = [rmlab.summary, rmlab.accuracy, rmlab.estimates, rmlab.rank, rmlab.leaderboard]
+
+
 def test_the_error_of_a_family_of_prompts_is_that_of_its_sums():
     scores = families()
     pairs = rmlab.pairs(scores)
     won = {model: rows.assign(won=rows["outcome"] == "win") for model, rows in pairs.groupby("model")}
     expected = family_error(won["a"]["won"], won["a"]["family"])
     for table in (scores, pairs):
-        row = rmlab.summary(table, cluster="family").set_index("model").loc["a"]
-        assert row["se"] == pytest.approx(expected)
-        assert row["se"] > 1.2 * rmlab.summary(table).set_index("model").loc["a", "se"]
-        assert row["n_prompts"] == 48
-        rows = rmlab.accuracy(table, cluster="family").set_index("model")
-        assert rows.loc["a", "se"] == pytest.approx(expected)
-        overall = rmlab.estimates(table, cluster="family").query("quantity == 'overall'").set_index("model")
-        assert overall.loc["a", "se"] == pytest.approx(expected)
-        assert rmlab.rank(table, cluster="family").set_index("model").loc["a", "se"] == pytest.approx(expected)
-        board = rmlab.leaderboard(table, cluster="family").set_index("model")
-        assert board.loc["a", "se"] == pytest.approx(expected)
+        for function in BY_MODEL:
+            rows = function(table, cluster="family").drop_duplicates("model").set_index("model")
+            assert rows.loc["a", "se"] == pytest.approx(expected), function
+    row = rmlab.summary(scores, cluster="family").set_index("model").loc["a"]
+    assert row["se"] > 1.2 * rmlab.summary(scores).set_index("model").loc["a", "se"]
+    assert row["n_prompts"] == 48
     gap = won["a"]["won"].astype(float).to_numpy() - won["b"]["won"].astype(float).to_numpy()
     difference = family_error(gap, won["a"]["family"])
     assert rmlab.compare(scores, "a", "b", cluster="family")["se"].item() == pytest.approx(difference)
@@ -64,7 +62,7 @@ def test_a_family_may_lie_in_several_domains():
     assert row["se"] == pytest.approx(family_error(pairs["outcome"] == "win", pairs["family"]))
 
 
-@pytest.mark.parametrize("function", [rmlab.summary, rmlab.accuracy, rmlab.estimates, rmlab.rank, rmlab.leaderboard])
+@pytest.mark.parametrize("function", BY_MODEL)
 def test_a_missing_or_absent_family_is_named(function):
     scores = families()
     with pytest.raises(DataError, match=r"cluster: .*'famly'.*'family'"):
@@ -161,20 +159,6 @@ COMMON = {
 }
 
 
-@pytest.mark.parametrize("name", COMMON)
-def test_scores_and_pairs_alike(name, make_scores):
-    scores = make_scores({"chat": 12, "math": 11, "code": 10, "safety-refuse": 9, "safety-response": 8}, seed=2)
-    scores.loc[5, "score"] = np.nan
-    from_scores, from_pairs = COMMON[name](scores), COMMON[name](metrics.pairs(scores))
-    if name == "leaderboard":  # its random row is drawn for texts or for comparisons
-        columns = ["rank", "rank_low", "rank_high", "group", "overall", "se", "low", "high", "n_ties", "missing"]
-        from_scores, from_pairs = (
-            table.loc[table["kind"] == "model", columns].reset_index(drop=True) for table in (from_scores, from_pairs)
-        )
-    from_scores.attrs, from_pairs.attrs = {}, {}
-    pd.testing.assert_frame_equal(from_scores, from_pairs)
-
-
 def test_columns_that_cannot_define_rows_are_refused_by_name():
     """Bins that differ between the models, bins with holes, and the name of a column of the result."""
     pairs = rmlab.pairs(families())
@@ -190,10 +174,9 @@ def test_columns_that_cannot_define_rows_are_refused_by_name():
 OF_SCORES = {
     "best_of": lambda scores: metrics.best_of(scores[scores["domain"] != "Ties"]),
     "best_of_curve": lambda scores: metrics.best_of_curve(scores[scores["domain"] != "Ties"]),
-    "ties_detail": metrics.ties_detail,
     "ties_score": metrics.ties_score,
     "ensemble": lambda scores: rmlab.summary(metrics.ensemble(scores)),
-    "summary": metrics.summary,
+    "summary of RewardBench 2": metrics.summary,
 }
 
 
@@ -204,13 +187,20 @@ def arrow(frame):
 
 
 @pytest.mark.parametrize("name", [*COMMON, *OF_SCORES])
-def test_columns_of_pyarrow_give_the_numbers_of_plain_ones(name, make_scores):
+def test_scores_pairs_and_columns_of_pyarrow_alike(name, make_scores):
+    scores = make_scores({"chat": 12, "math": 11, "code": 10, "safety-refuse": 9, "safety-response": 8}, seed=2)
+    scores.loc[5, "score"] = np.nan
+    table = metrics.pairs(scores) if name in COMMON else reward_bench_2_scores(n=8)
+    function = (COMMON | OF_SCORES)[name]
+    expected, from_arrow = function(table), function(arrow(table))
+    assert len(expected)
+    pd.testing.assert_frame_equal(from_arrow, expected, check_dtype=False, check_categorical=False)
     if name in COMMON:
-        sizes = {"chat": 12, "math": 11, "code": 10, "safety-refuse": 9, "safety-response": 8}
-        function, table = COMMON[name], metrics.pairs(make_scores(sizes))
-    else:
-        function, table = OF_SCORES[name], reward_bench_2_scores(n=8)
-    expected, result = function(table), function(arrow(table))
-    for left, right in zip(*((x,) if isinstance(x, pd.DataFrame) else x for x in (result, expected)), strict=True):
-        assert len(right)
-        pd.testing.assert_frame_equal(left, right, check_dtype=False, check_categorical=False)
+        from_scores = function(scores)
+        if name == "leaderboard":  # its random row is drawn for texts or for comparisons
+            columns = ["rank", "rank_low", "rank_high", "group", "overall", "se", "low", "high", "n_ties", "missing"]
+            from_scores, expected = (
+                board.loc[board["kind"] == "model", columns].reset_index(drop=True) for board in (from_scores, expected)
+            )
+        from_scores.attrs, expected.attrs = {}, {}
+        pd.testing.assert_frame_equal(from_scores, expected)

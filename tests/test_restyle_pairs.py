@@ -19,70 +19,59 @@ CODE = f"Use a loop to add them up. That is simple.\n\n{LOOP}\n\nIt prints. Well
 C_CODE = "#include <stdio.h>\n\n// prints\n\nint main() {\n    return 0;\n}"
 
 
-def pairs(chosen=LONG, rejected=OTHER, n=1, **more):
-    sides = {"chosen": chosen if isinstance(chosen, list) else [chosen], "rejected": [rejected]}
-    rows = [
-        {
-            "benchmark": "mine",
-            "domain": "d",
-            "id": str(i),
-            "label": label,
-            "slot": slot,
-            "prompt": "?",
-            "response": text,
-        }
-        for i in range(n)
-        for label, texts in sides.items()
-        for slot, text in enumerate(texts)
+def pairs(chosen=LONG, rejected=OTHER, id_="0"):
+    key = {"benchmark": "mine", "domain": "d", "id": id_, "prompt": "?"}
+    rows = [key | {"label": "rejected", "slot": 0, "response": rejected}]
+    rows += [
+        key | {"label": "chosen", "slot": slot, "response": text}
+        for slot, text in enumerate([chosen] if isinstance(chosen, str) else chosen)
     ]
-    return pd.DataFrame(rows).assign(**more)
+    return pd.DataFrame(rows)
 
 
-def texts(made, label="chosen"):
-    rows = made.responses[made.responses["label"] == label]
+def restyle_text(text):
+    """The three versions of a text, by style."""
+    rows = restyle_pairs(pairs(chosen=text)).responses.query("label == 'chosen'")
     return dict(zip(rows["style"].astype(str), rows["response"], strict=True))
 
 
 def test_a_plain_text_gets_a_concise_and_a_markdown_version():
-    found = texts(restyle_pairs(pairs()))
-    assert found["plain"] == LONG
-    assert found["concise"] == "It opens at 9 in the morning. They are not late."
-    assert found["markdown"].startswith("**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are")
-    assert " ".join(plain(found["markdown"]).split()) == LONG
+    versions = restyle_text(LONG)
+    assert versions["plain"] == LONG
+    assert versions["concise"] == "It opens at 9 in the morning. They are not late."
+    assert versions["markdown"].startswith("**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are")
+    assert " ".join(plain(versions["markdown"]).split()) == LONG
 
 
 def test_a_markdown_text_gets_a_plain_and_a_concise_version():
     marked = "## Hours\n\nIt opens at **9**. Bring a coat.\n\n- It is `free`.\n- No dogs."
-    made = restyle_pairs(pairs(chosen=marked))
-    found = texts(made)
-    assert found["markdown"] == marked
-    assert found["plain"] == plain(marked)
-    assert features_of(found["plain"])["markdown"] == 0
-    assert found["concise"] == "Hours.\n\nIt opens at 9.\n\nIt is free.\nNo dogs."
-    rules = made.responses.set_index("style")["rule"].groupby("style", observed=True).first()
-    assert rules["markdown"] == "as given"
-    assert rules["plain"] == "plain from Markdown"
+    versions = restyle_text(marked)
+    assert versions["markdown"] == marked
+    assert versions["plain"] == plain(marked)
+    assert features_of(versions["plain"])["markdown"] == 0
+    assert versions["concise"] == "Hours.\n\nIt opens at 9.\n\nIt is free.\nNo dogs."
+    rules = restyle_pairs(pairs(chosen=marked)).responses.query("label == 'chosen'").set_index("style")["rule"]
+    assert rules[["markdown", "plain"]].tolist() == ["as given", "plain from Markdown"]
 
 
 def test_code_stays_whole():
-    found = texts(restyle_pairs(pairs(chosen=CODE)))
-    assert "for i in range(3):\n    print(i)" in found["concise"]
-    assert "for i in range(3):\n    print(i)" in found["plain"]
-    assert "Well done" not in found["concise"]
-    found = texts(restyle_pairs(pairs(chosen=f"Here is how it goes in C. It is short.\n\n{C_CODE}\n\nEnjoy.")))
+    versions = restyle_text(CODE)
+    for style in ("concise", "plain"):
+        assert "for i in range(3):\n    print(i)" in versions[style]
+    assert "Well done" not in versions["concise"]
+    versions = restyle_text(f"Here is how it goes in C. It is short.\n\n{C_CODE}\n\nEnjoy.")
     for line in ("#include <stdio.h>", "// prints", "    return 0;"):
-        assert line in found["concise"]
-        assert line in found["markdown"]
-    assert "Enjoy" not in found["concise"]
+        assert line in versions["concise"]
+        assert line in versions["markdown"]
+    assert "Enjoy" not in versions["concise"]
 
 
 def test_the_result_is_a_three_style_benchmark_marked_as_rule_made():
-    made = restyle_pairs(pairs(chosen=[LONG, LONG + " Or two."], n=2))
-    frame = tables.check_responses(made.responses)
+    frame = restyle_pairs(pairs(chosen=[LONG, LONG + " Or two."])).responses
+    pd.testing.assert_frame_equal(tables.check_responses(frame), frame)
     assert set(frame["benchmark"]) == {"mine (restyled by rule)"}
-    assert "rule" in frame.columns
     assert frame["rule"].notna().all()
-    chosen = frame[(frame["label"] == "chosen") & (frame["id"] == "0")]
+    chosen = frame[frame["label"] == "chosen"]
     assert chosen["slot"].tolist() == [0, 1, 2, 3, 4, 5]
     assert chosen["style"].tolist() == list(tables.STYLES) * 2
     matrix = metrics.matrix(metrics.pairs(scoring.score(frame, ["longest"], progress=False)))
@@ -93,53 +82,51 @@ def test_the_result_is_a_three_style_benchmark_marked_as_rule_made():
 @pytest.mark.parametrize(
     ("text", "style", "reason"),
     [
-        ("Nine.", "concise", "cannot be shorter"),
-        ("It is not 3. It is never 4.", "concise", "cannot be shorter"),
-        ("See ![chart](a.png) of `a*b*c`. It is good. Yes.", "plain", ""),
-        ("Say _one_one_ and *two*: `a_b_`, ``x`y``. Fine. Good.", "plain", ""),
-        ("A * B. So it goes. And so * on.", "markdown", ""),
+        ("Nine.", "concise", "shorter"),
+        ("It is not 3. It is never 4.", "concise", "shorter"),
+        ("Say _one_one_ and *two*: `a_b_`, ``x`y``. Fine. Good.", "plain", "_one_one_"),
     ],
 )
 def test_what_cannot_be_done_safely_is_reported_with_its_reason(text, style, reason):
-    both = pd.concat([pairs(chosen=text), pairs().assign(id="good")])
-    made = restyle_pairs(both)
-    bad = made.report[made.report["id"] == "0"]
-    if len(bad):
-        assert set(made.responses["id"]) == {"good"}
-        assert (bad["label"] == "chosen").all()
-        assert not reason or (style in set(bad["style"]) and bad["reason"].str.contains(reason).any())
-    else:
-        assert not reason
-        _check_kept(text, made.responses[made.responses["id"] == "0"])
+    made = restyle_pairs(pd.concat([pairs(chosen=text), pairs(id_="good")]))
+    assert set(made.responses["id"]) == {"good"}
+    report = made.report.set_index("style")
+    assert set(report["label"]) == {"chosen"}
+    assert reason in report.loc[style, "reason"]
+
+
+@pytest.mark.parametrize(
+    "text", ["See ![chart](a.png) of `a*b*c`. It is good. Yes.", "A * B. So it goes. And so * on."]
+)
+def test_odd_texts_keep_what_matters(text):
+    _check_kept(text, restyle_text(text).values())
 
 
 def test_bad_input_is_named():
-    with pytest.raises(DataError, match="have styles already"):
-        restyle_pairs(pairs(style="plain"))
-    with pytest.raises(DataError, match="no prompt could be restyled safely; texts by reason"):
+    with pytest.raises(DataError, match="style"):
+        restyle_pairs(pairs().assign(style="plain"))
+    with pytest.raises(DataError, match="no prompt"):
         restyle_pairs(pairs("Yes.", "No."))
 
 
-def _check_kept(text, rows):
+def _check_kept(text, versions):
     """Numbers, negations and code blocks of a text stand in all of its versions, as often as in it."""
-    for version in rows["response"]:
+    for version in versions:
         for pattern in (r"\d+(?:[.,:/]\d+)*", r"\b(?:not|no|never|without|cannot)\b|n['’]t\b"):
             assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower())), version
         for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            for line in block.splitlines():
-                assert line.strip() in version
+            assert all(line.strip() in version for line in block.splitlines())
 
 
-@pytest.mark.parametrize("name", ["llmbar_419.jsonl"])
-def test_real_pairs_keep_numbers_negations_and_code(shared_data, name):
-    given = benchmarks.load_pairs(shared_data / "rewardbench" / name)
-    made = restyle_pairs(given)
-    n = given.groupby(tables.PROMPT).ngroups
-    kept = made.responses.groupby(tables.PROMPT).ngroups
-    assert kept + made.report.groupby(tables.PROMPT).ngroups == n
-    assert kept > 0.35 * n, "answers of one sentence have no concise version"
-    original = given.set_index(["id", "label"])["response"]
-    for (id_, label), rows in made.responses.groupby(["id", "label"], observed=True):
-        _check_kept(original[(id_, label)], rows)
-        sizes = rows.set_index("style")["response"].str.split().str.len()
-        assert sizes["concise"] < sizes["plain"]
+def test_real_pairs_keep_numbers_negations_and_code(shared_data):
+    original = benchmarks.load_pairs(shared_data / "rewardbench" / "llmbar_419.jsonl")
+    made = restyle_pairs(original)
+    frames = (original, made.responses, made.report)
+    n_prompts, n_restyled, n_refused = (frame.groupby(["domain", "id"]).ngroups for frame in frames)
+    assert n_restyled + n_refused == n_prompts
+    assert n_restyled > 0.35 * n_prompts, "answers of one sentence have no concise version"
+    texts = original.set_index(["id", "label"])["response"]
+    for key, rows in made.responses.groupby(["id", "label"], observed=True):
+        _check_kept(texts[key], rows["response"])
+        n_words = rows.set_index("style")["response"].str.split().str.len()
+        assert n_words["concise"] < n_words["plain"]
