@@ -19,7 +19,7 @@ from rmlab import metrics, plots
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.layouts import Columns
-from rmlab.benchmarks.registry import with_columns
+from rmlab.benchmarks.registry import benchmarks_by_name, with_columns
 from rmlab.bias import style_differences
 from rmlab.io.native import sha256
 from rmlab.metrics.ties import TIES
