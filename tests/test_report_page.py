@@ -95,7 +95,7 @@ def test_provenance_and_definitions_stand_on_the_page(page):
 
 
 def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp_path, monkeypatch):
-    monkeypatch.setattr("rmlab.report.page.MOST_NUMBERS", 1000)
+    monkeypatch.setattr("rmlab.report.page.MOST_ROWS", 100)
     text = report.write_report(scores, tmp_path / "r.html").read_text()
     assert "The prompts of 2 models are left out" in text
     assert "application/json" not in text

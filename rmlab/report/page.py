@@ -53,7 +53,7 @@ _Figure = tuple["Axes | Figure", pd.DataFrame, str, str]  # its numbers, its nam
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
-MOST_NUMBERS = 64 * _MIB  # bytes of scores and outcomes of one benchmark in a page
+MOST_ROWS = 12_000_000  # rows of one benchmark beyond which no browser would open a page with all of them
 
 
 def write_report(
@@ -141,20 +141,21 @@ def _section(
         title = f"{title}: {present} only"
         warnings.append(f"Parts are missing ({reason}): the score averages {present}.")
     is_model = board["kind"] == "model"
-    data = Comparisons(table, responses)
-    has_styles = bool(data.items["level"].notna().all())
-    explorer = None
-    if is_too_large(data):
-        warnings.append(f"The prompts of {is_model.sum():,} models are left out of this ")
+    benchmark, styles = benchmark_of(table), table["style" if "style" in table else "chosen_style"]
+    has_styles, explorer, links = bool(styles.notna().all()), None, {}
+    if len(table) > MOST_ROWS:
+        warnings.append(f"The prompts of {is_model.sum():,} models are left out of this page.")
     else:
+        data = Comparisons(table, responses)
         explorer = explorer_data(data, text_limit=text_limit, average=average, seed=seed)
+        links = _links(data, has_styles)
     if is_model.sum() > MOST_MODELS:
         warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
-    is_plain = responses is not None and benchmark_of(table).needs == "pairs" and data.items["level"].isna().all()
+    is_plain = benchmark.needs == "pairs" and styles.isna().all()
     described = style_differences(table, responses) if is_plain and responses is not None else table
     best = board["model"][is_model].head(MODELS)
     findings = [*describe_models(described, best), *may_be_first(board[is_model])] if len(best) else []
-    sections = [f"{section}: {', '.join(subsets)}." for section, subsets in data.benchmark.sections.items()]
+    sections = [f"{section}: {', '.join(subsets)}." for section, subsets in benchmark.sections.items()]
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     figures = [*_figures(table, board, average, has_styles), *_length_figures(described, board)]
     return {
@@ -163,10 +164,10 @@ def _section(
         "download": download_data(board, f"{file}-leaderboard"),
         "warning": " ".join(warnings),
         "findings": [visible(text) for text in findings],
-        "board": board_html(board, _links(data, has_styles) if explorer else {}, name),
+        "board": board_html(board, links, name),
         "caption": tables.CAPTION,
         "explanation": " ".join([*([_LEVELS] if has_styles else []), *sections]),
-        "hub": benchmark_of(table).hub,
+        "hub": benchmark.hub,
         "provenance": tables.table_html(provenance_table(results.provenance.get(name, {}))),
         "figures": [figure_data(drawn, numbers, f"{file}-{kind}", text) for drawn, numbers, kind, text in figures],
         "explorer": explorer,
@@ -206,11 +207,11 @@ def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_sty
     if benchmark_of(table).needs == "scores":
         yield from _best_of_figures(table[table["model"].isin(panels)], described)
     elif has_styles:
-        bars = _select_models(table, [*models[:_MOST_BARS], *baselines])
+        bars = pd.concat([table[table["model"] == model] for model in [*models[:_MOST_BARS], *baselines]])
         levels = metrics.accuracy(bars, by=["model", "level"], average=average)
         caption = "Easy, normal and hard: the longer the line, the more style decides."
         yield plots.plot_style_gap(levels), levels, "levels", caption
-        best = _select_models(table, panels)
+        best = pd.concat([table[table["model"] == model] for model in panels])
         cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
         yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {described}."
 
@@ -239,11 +240,6 @@ def _length_figures(pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[_Figur
         yield plots.plot_forest(table), table, "length", _LENGTH
 
 
-def _select_models(table: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
-    """The rows of some models, in the order of these."""
-    return pd.concat([table[table["model"] == model] for model in models])
-
-
 def write_page(
     out: str | PathLike[str], title: str, sections: Sequence[Mapping[str, object]], sources: Sequence[Path] = ()
 ) -> Path:
@@ -268,11 +264,6 @@ def write_page(
 def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | PathLike[str], *, title: str) -> Path:
     """Write a page with nothing but the explorer of scores or pairs and all their texts."""
     return write_page(out, title, [{"explorer": explorer_data(Comparisons(table, responses), text_limit=np.inf)}])
-
-
-def is_too_large(data: Comparisons) -> bool:
-    """Whether the numbers of all models would make a page that no browser opens."""
-    return data.outcome.size + 4 * (0 if data.score is None else data.score.size) > MOST_NUMBERS
 
 
 def explorer_data(
