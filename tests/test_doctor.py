@@ -9,9 +9,8 @@ import torch
 from fakes import toy_responses
 from safetensors.torch import load_file, save_file
 from test_template import encoder_words
-from typer.testing import CliRunner
 
-from rmlab import cli, toy
+from rmlab import toy
 from rmlab.checks import STATUS, doctor, findings, models
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
@@ -45,18 +44,16 @@ def healthy(tmp_path_factory):
     return toy.save_model(tmp_path_factory.mktemp("models") / "healthy")
 
 
-def model(folder, *, template="llama3", pad=None, architecture="llama", **config):
-    """A tiny reward model with another tokenizer."""
-    words = toy.tokenizer(chat_template=template)
+def model(folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config):
+    """A tiny reward model with another tokenizer, or with weights that are not numbers."""
+    words = encoder_words(chat_template=template) if architecture == "bert" else toy.tokenizer(chat_template=template)
     if pad:
         words.pad_token = pad
-    return toy.save_model(folder, architecture, words=words, **config)
-
-
-def change(folder, **weights):
-    """Exchange weights of a saved model."""
-    path = folder / "model.safetensors"
-    save_file(load_file(path) | weights, path, metadata={"format": "pt"})
+    toy.save_model(folder, architecture, words=words, **config)
+    if nan:
+        path = folder / "model.safetensors"
+        weights = load_file(path) | {"model.norm.weight": torch.full((32,), float("nan"))}
+        save_file(weights, path, metadata={"format": "pt"})
     return folder
 
 
@@ -87,23 +84,41 @@ def test_no_file_is_read_to_be_hashed(healthy, responses, monkeypatch):
     assert doctor(healthy, responses)["status"].max() == "pass"
 
 
-def test_a_missing_head_fails_and_ends_the_examination(tmp_path, responses):
-    report = doctor(toy.save_model(tmp_path / "m", task="causal"), responses)
-    assert report["check"].tolist() == ["head"]
-    assert report["status"].tolist() == ["fail"]
-    assert "score.weight" in report["found"][0]
-    assert "trained reward model" in report["remedy"][0]
+OPEN_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+TWO_ENDS = toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
+# The model, the doctor's options, the check, its status, words of what is found and of the remedy, and whether it ends.
+FAULTS = {
+    "no head": ({"task": "causal"}, {}, "head", "fail", "score.weight", "trained reward model", True),
+    "no template": ({"template": None}, {}, "template", "fail", "", "'zephyr'", True),
+    "a template": ({"template": None}, {"template": "zephyr"}, "template", "pass", "'zephyr', as you", "", False),
+    "no end": ({"template": OPEN_END}, {}, "read", "warn", "different tokens", "eos=True", False),
+    "an end": ({"template": OPEN_END}, {"eos": True}, "read", "pass", "", "", False),
+    "two ends": ({"template": TWO_ENDS}, {}, "read", "fail", "2 times", "eos=True", False),
+    "one of two ends": ({"template": TWO_ENDS}, {"eos": True}, "read", "pass", "", "", False),
+    "pad is end": ({"pad": "<|eot_id|>"}, {}, "pad", "warn", "24 of 24 texts", "pad token", False),
+    "too long": ({"max_position_embeddings": 60}, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
+    "cut": (
+        {"max_position_embeddings": 60},
+        {"max_length": 60, "truncate": "left"},
+        *("truncated", "warn", "cut at the left", "", False),
+    ),
+    "all too long": ({"max_position_embeddings": 4}, {}, "truncated", "fail", "", "", True),
+    "nan": ({"nan": True}, {}, "nan", "fail", "24 of 24", "float32", True),
+    "an encoder": ({"architecture": "bert", "template": "chatml"}, {}, "read", "pass", "the first token", "", False),
+}
 
 
-def test_the_template(tmp_path, responses):
-    folder = model(tmp_path / "m", template=None)
-    report = doctor(folder, responses)
-    assert report["check"].tolist()[-1] == "template"
-    assert found(report, "template")["status"] == "fail"
-    assert "'zephyr'" in found(report, "template")["remedy"]
-    report = doctor(folder, responses, template="zephyr")
-    assert found(report, "template")["status"] == "pass"
-    assert "'zephyr', as you asked" in found(report, "template")["found"]
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named_with_what_to_do(tmp_path, responses, fault):
+    config, options, check, status, detail, remedy, ends = FAULTS[fault]
+    report = doctor(model(tmp_path / "m", **config), responses, **options)
+    row = found(report, check)
+    assert row["status"] == status
+    assert detail in row["found"]
+    assert remedy in row["remedy"]
+    assert (report["check"].iloc[-1] == check) == ends
+    if not ends:
+        assert found(report, "alone")["status"] == "pass", "the texts that fit are examined all the same"
 
 
 @pytest.mark.parametrize("written", ["", "{{ cls_token }}"])
@@ -119,52 +134,6 @@ def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_
     assert findings.check_bos(words, [np.array([words.cls_token_id] * 2, np.int32)]).status == "fail"
     words.backend_tokenizer.post_processor = None
     assert "no beginning token" in findings.check_bos(words, bare).detail
-
-
-def test_the_token_that_is_read(tmp_path, responses):
-    open_end = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
-    folder = model(tmp_path / "m", template=open_end)
-    report = doctor(folder, responses)
-    assert found(report, "read")["status"] == "warn"
-    assert "eos=True" in found(report, "read")["remedy"]
-    assert found(doctor(folder, responses, eos=True), "read")["status"] == "pass"
-    twice = toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
-    report = doctor(model(tmp_path / "twice", template=twice), responses)
-    assert found(report, "read")["status"] == "fail"
-    assert "2 times" in found(report, "read")["found"]
-    assert found(doctor(tmp_path / "twice", responses, eos=True), "read")["status"] == "pass"
-
-
-def test_pad_is_eos(tmp_path, responses):
-    report = doctor(model(tmp_path / "m", pad="<|eot_id|>"), responses)
-    assert found(report, "pad")["status"] == "warn"
-    n = found(report, "pad")["found"]
-    assert "24 of 24 texts end with it" in n
-    assert found(report, "alone")["status"] == "pass"
-    words = toy.tokenizer()
-    words.pad_token = None
-    assert findings.check_pad(words, []).status == "pass"
-
-
-def test_texts_beyond_the_window(tmp_path, responses):
-    folder = model(tmp_path / "m", max_position_embeddings=60)
-    report = doctor(folder, responses)
-    assert found(report, "truncated")["status"] == "fail"
-    assert "truncate='left'" in found(report, "truncated")["remedy"]
-    assert found(report, "alone")["status"] == "pass"  # the texts that fit are examined all the same
-    report = doctor(folder, responses, max_length=60, truncate="left")
-    assert found(report, "truncated")["status"] == "warn"
-    assert "cut at the left" in found(report, "truncated")["found"]
-    report = doctor(model(tmp_path / "tiny", max_position_embeddings=4), responses)
-    assert report["check"].tolist()[-1] == "truncated"
-
-
-def test_nan_weights(tmp_path, responses):
-    folder = change(toy.save_model(tmp_path / "m"), **{"model.norm.weight": torch.full((32,), float("nan"))})
-    report = doctor(folder, responses)
-    assert found(report, "nan")["status"] == "fail"
-    assert report["check"].tolist()[-1] == "nan"
-    assert "float32" in found(report, "nan")["remedy"]
 
 
 def test_bfloat16_is_compared_with_float32(healthy, responses):
@@ -258,14 +227,11 @@ def test_what_cannot_be_examined(tmp_path, responses, healthy):
         doctor(healthy, responses, sample=0)
 
 
-def test_command_line(tmp_path, healthy):
-    done = CliRunner().invoke(cli.app, ["doctor", str(healthy)])
-    assert done.exit_code == 0
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["pass", check] for check in CHECKS]
-    headless = toy.save_model(tmp_path / "m", task="causal")
-    done = CliRunner().invoke(cli.app, ["doctor", str(headless), "mini"])
-    assert done.exit_code == 1
-    first, second = done.stdout.splitlines()
+def test_command_line(tmp_path, healthy, main):
+    code, out, _ = main("doctor", healthy)
+    assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["pass", check] for check in CHECKS])
+    code, out, _ = main("doctor", toy.save_model(tmp_path / "m", task="causal"), "mini")
+    assert code == 1
+    first, second = out.splitlines()
     assert first.startswith("fail  head")
     assert second.strip().startswith("-> ")
-    assert "rmlab doctor ./my-model" in CliRunner().invoke(cli.app, ["doctor", "--help"]).stdout
