@@ -112,7 +112,7 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
     words = segment_words("$A:1 <|eot_id|>:1 $B:0")
     scorer = classifier(toy.save_model(tmp_path / "m", "bert", words=words), template="raw")
-    with pytest.raises(DataError, match="a way that rmlab does not know"):
+    with pytest.raises(DataError, match=r"marks two segments as \[\[1, 1, 0\]\]"):
         scorer(PROMPTS, RESPONSES)
 
 
@@ -242,7 +242,7 @@ def test_folders_without_what_is_needed(tmp_path, copy, llama):
     index.unlink()
     shutil.copy(llama / "model.safetensors", weights)
     configure(copy, id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1})
-    with pytest.raises(DataError, match="could not load it"):
+    with pytest.raises(DataError, match="cannot load it"):
         classifier(copy, weights=[1, 1])(PROMPTS, RESPONSES)
 
 

@@ -305,7 +305,7 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
     gate, regression = gating_layers(False), nn.Linear(HIDDEN, 5, bias=False)
     head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
     folder = publish(tmp_path / "m", head | {"reward_transform_matrix": torch.eye(5)})
-    with pytest.raises(DataError, match="reads the token before the answer's header"):
+    with pytest.raises(DataError, match="leave template out"):
         scores(folder, template="raw")
 
 

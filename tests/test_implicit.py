@@ -237,7 +237,7 @@ def test_full_logits_never_exist(tmp_path):
 def test_a_reference_with_other_tokens_is_refused(models, tmp_path):
     words = toy.tokenizer(["quite other words zebra quagga okapi"], vocab_size=400)
     other = toy.save_model(tmp_path / "other", task="causal", words=words)
-    with pytest.raises(DataError, match="do not share a vocabulary"):
+    with pytest.raises(DataError, match=r"reference=.*token"):
         implicit_reward(models[0], other)(PROMPTS, RESPONSES)
 
 

@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
+# A question, or the messages before the answer: a list of {"role": ..., "content": ...}.
 Prompt = str | list[dict[str, str]]
-"""A question, or the messages before the answer: a list of {"role": ..., "content": ...}."""
 
+# Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
-"""Plain values that JSON can hold: what scored the texts."""
 
+# Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Floats]]
-"""Positions of texts and their scores, batch by batch."""
 
-
+# A function of (prompts, responses), or a scorer.
 PlainScorer = Callable[..., ArrayLike]
-"""A function of (prompts, responses), or a scorer."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,10 @@ class Scorer(ABC):
 
     name: str
     columns: tuple[str, ...] = ()
+    # Whether copies may score on other machines.
     travels: ClassVar[bool] = True
-    """Whether copies may score on other machines."""
+    # Whether the scores are in the store when `stream` yields them.
     writes_store: ClassVar[bool] = False
-    """Whether the scores are in the store when `stream` yields them."""
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -134,8 +133,8 @@ class PairScorer(Scorer):
         raise TypeError(f"scorer {self.name!r} compares two answers: use rmlab.prefer, or its method prefer")
 
 
+# Verdicts of a judge that answered nothing readable, and of one that did not answer.
 SILENT = ("unparsable", "failed")
-"""Verdicts of a judge that answered nothing readable, and of one that did not answer."""
 
 
 class Judged(NamedTuple):
@@ -241,10 +240,8 @@ def name_of(model: object) -> str:
     """Return its `name`, or a function's `__name__`."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     if not isinstance(name, str):
-        raise TypeError(
-            f"model: {type(model).__name__} {model!r:.80} is not a scorer; allowed: a baseline's name, a model id, a "
-            "folder, a function of (prompts, responses), or an object with a name and such a call"
-        )
+        allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
+        raise TypeError(f"model: {type(model).__name__} {model!r:.80} is not a scorer; allowed: {allowed}")
     require_text("name", name)
     return name
 
@@ -261,10 +258,8 @@ def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         examples = "; ".join(f"text {i}: {texts[i].answers[0][:60]!r}" for i in bad[:3])
-        raise DataError(
-            f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples}). An overflow "
-            "in half precision is the usual cause: score with dtype='float32'."
-        )
+        where = f"model={scorer.name!r}: {len(bad)} of {len(scores)} scores are NaN or infinite ({examples})"
+        raise DataError(f"{where}; half precision overflows: score with dtype='float32'")
     return scores
 
 

@@ -15,7 +15,6 @@ from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, remakable, requ
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.classification import head_keys, label_weights, split
 from rmlab.scorers.models.heads import Head, choose
-from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
@@ -211,27 +210,17 @@ class Classifier(LocalScorer):
         return {"head": self.head.name, "mix": None if self.mix is None else self.mix.tolist(), "end": self.end}
 
     @cached_property
-    def _header(self) -> tuple[list[int], list[int]]:
-        """The tokens with which the template closes the user's turn, and those with which it opens an answer."""
+    def _turn_change(self) -> list[int]:
+        """The tokens with which the template closes the user's turn and opens an answer."""
         jinja, sentinel = choose_template(self.tokenizer, None)[1], "zebra"  # no template writes it by itself
-        chat = [[{"role": "user", "content": sentinel}]]
-        texts = [render(self.tokenizer, jinja, chat, header=header)[0] for header in (False, True)]
-        texts.append(texts[0].rpartition(sentinel)[2])
-        closed, opened, end = call(self.tokenizer, texts, add_special_tokens=False)["input_ids"]
-        # Tokens that merge with the text before them are no end of a turn.
-        return (list(end) if end and closed[-len(end) :] == end else []), list(opened[len(closed) :])
+        (text,) = render(self.tokenizer, jinja, [[{"role": "user", "content": sentinel}]], header=True)
+        return list(call(self.tokenizer, [text.rpartition(sentinel)[2]], add_special_tokens=False)["input_ids"][0])
 
     def _find_gate(self, ids: Ids, prompt_end: int) -> int:
-        """Position of the first token that closes the user's turn; of the last one before the header if none does.
-
-        The published code of gated heads looks for the whole pattern, closing and header, and reads its first token.
-        """
-        closing, header = self._header
-        pattern = closing + header
-        start = prompt_end + 1 - len(pattern)
-        if not header or start < 1 or ids[start : prompt_end + 1].tolist() != pattern:
-            raise DataError(
-                f"model={self.name!r}: its head reads the token before the answer's header, which the template does "
-                "not write; leave template out to use the model's own chat template"
+        """Position of the first token behind the user's turn, where the published code of gated heads reads."""
+        start = prompt_end + 1 - len(self._turn_change)
+        if not self._turn_change or ids[start : prompt_end + 1].tolist() != self._turn_change:
+            raise self.checkpoint.error(
+                "its head reads where its own template ends the user's turn; leave template out"
             )
-        return start if closing else start - 1
+        return start

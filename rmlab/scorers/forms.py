@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int32]
 Reads = NDArray[np.intp]
+# Prompts, the answers written first, and those written second.
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
-"""Prompts, the answers written first, and those written second."""
 
-_CANDIDATES = ("<|candidate1|>", "<|candidate2|>")
-_MARKS = {"<|source|>": "source_prefix_id"} | dict(
-    zip(_CANDIDATES, ("cand1_prefix_id", "cand2_prefix_id"), strict=True)
-)
-"""Markers of PairRM's texts, and the setting that names each one's token."""
-_REWARD_BENCH_BETWEEN = "\n    \n    "
-"""Separator of the turns in RewardBench's template of Better-PairRM: the indentation of its source."""
+# Markers of PairRM's texts, and the setting that names each one's token.
+_MARKS = {
+    "<|source|>": "source_prefix_id",
+    "<|candidate1|>": "cand1_prefix_id",
+    "<|candidate2|>": "cand2_prefix_id",
+}
 _PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM": "better-pairrm"}
 
 
@@ -57,7 +56,8 @@ def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None
         raise DataError(f"form={name!r}; {nearest(name, list(FORMS))}")
     form = FORMS[name]
     if convention == "reward-bench" and name == "better-pairrm":
-        source = partial(_better_source, between=_REWARD_BENCH_BETWEEN)
+        # The turns of RewardBench's template are separated by the indentation of its source.
+        source = partial(_better_source, between="\n    \n    ")
         return replace(form, encode=partial(_BETTER, write_source=source, source_apart=True))
     return form
 
@@ -70,20 +70,15 @@ def _detect_form(checkpoint: Checkpoint) -> str:
         return "steamshp"
     if "lm_head.weight" in checkpoint.files or getattr(checkpoint.config, "tie_word_embeddings", False):
         return "letters"
-    raise DataError(
-        f"model={checkpoint.name!r} is not a pairwise model that rmlab knows (no head_layer, no encoder and decoder, "
-        "no language model); a model that scores single answers goes to rmlab.classifier"
-    )
+    raise checkpoint.error("it is not a pairwise model; a model that scores single answers goes to rmlab.classifier")
 
 
 def letters(tokenizer: "PreTrainedTokenizerBase", name: str) -> list[int]:
     """The tokens that stand for the first and the second answer, "A" and "B"."""
-    coded_letters = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
-    if any(len(ids) != 1 for ids in coded_letters):
-        raise DataError(
-            f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded_letters}; one token each is needed"
-        )
-    return [ids[0] for ids in coded_letters]
+    coded = [tokenizer.encode(letter, add_special_tokens=False) for letter in "AB"]
+    if any(len(ids) != 1 for ids in coded):
+        raise DataError(f"model={name!r}: its tokenizer splits 'A' or 'B' into {coded}; one token each is needed")
+    return [ids[0] for ids in coded]
 
 
 def _turns(prompt: Prompt) -> list[dict[str, str]]:
@@ -95,9 +90,8 @@ def _pairrm_source(prompt: Prompt) -> str:
     users = [turn["content"] for turn in _turns(prompt) if turn["role"] != "assistant"]
     questions = "\n".join(f"USER: {text}\nAssistant: <Response {i}>" for i, text in enumerate(users, 1))
     # The misspelt word is LLM-Blender's: the model was trained with it.
-    return (
-        f"Finish the following coversation in each i-th turn by filling in <Response i> with your response.{questions}"
-    )
+    task = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
+    return task + questions
 
 
 def _pairrm_candidate(prompt: Prompt, response: str) -> str:
@@ -133,58 +127,46 @@ def _encode_marked(
     for prompt, *answers in zip(*texts, strict=True):
         source = write_source(prompt)
         coded = [[*marker, *tokenizer.encode(source if source_apart else f"<|source|>{source}")]]
-        for mark, answer in zip(_CANDIDATES, answers, strict=True):
+        for mark, answer in zip([*_MARKS][1:], answers, strict=True):
             coded.append(tokenizer.encode(mark + write_candidate(prompt, answer)))
-        clipped = [_clip(coded[0], source_longest, n_opening if keep_end else None)]
+        clipped = [_clip(coded[0], source_longest, n_opening if keep_end else source_longest - 1)]
         room = (longest - len(clipped[0])) // 2
-        clipped += [_clip(candidate, room, None) for candidate in coded[1:]]
+        clipped += [_clip(candidate, room, room - 1) for candidate in coded[1:]]
         starts = np.cumsum([0, *map(len, clipped[:2])])
         ids.append(np.concatenate([np.array(part, np.int32) for part in clipped]))
-        reads.append(np.asarray(starts + _mark_places(clipped, checkpoint), np.intp))
+        reads.append(np.asarray(starts + _find_marks(clipped, checkpoint), np.intp))
         cut.append(sum(map(len, clipped)) < sum(map(len, coded)))
     return _comparisons(texts[0], ids, reads, cut=cut)
 
 
-def _mark_places(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
+def _find_marks(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
     """Where in each part its marker stands."""
     places = []
     for (mark, setting), part in zip(_MARKS.items(), parts, strict=True):
         token = checkpoint.settings.get(setting)
         if token not in part[:3]:
-            raise DataError(
-                f"model={checkpoint.name!r}: its tokenizer does not write {mark} as the token {setting}={token} of its "
-                "configuration; use the tokenizer and the configuration that were published with the model"
-            )
+            detail = f"its tokenizer does not write {mark} as the token {setting}={token} of its configuration"
+            raise checkpoint.error(f"{detail}; use the files that were published together")
         places.append(part.index(token))
     return places
 
 
-def _clip(ids: list[int], longest: int, n_opening: int | None) -> list[int]:
-    """At most `longest` tokens: the text loses what follows the first `n_opening`, or (None) its end before [SEP]."""
-    if len(ids) <= longest:
-        return ids
-    if n_opening is None:
-        return ids[: longest - 1] + ids[-1:]
-    return ids[:n_opening] + ids[len(ids) - longest + n_opening :]
+def _clip(ids: list[int], longest: int, n_opening: int) -> list[int]:
+    """At most `longest` tokens: a longer text loses what follows its first `n_opening`."""
+    return ids if len(ids) <= longest else ids[:n_opening] + ids[len(ids) - longest + n_opening :]
 
 
 def _encode_letters(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
     """RLHFlow's pair preference model: one user turn that holds the conversation and both answers; no BOS."""
     if not tokenizer.chat_template:
-        raise DataError(
-            f"model={checkpoint.name!r}: its tokenizer has no chat template, so how it was asked in training is not "
-            "known; set tokenizer.chat_template and save it"
-        )
+        raise checkpoint.error("it has no chat template; set tokenizer.chat_template and save it")
     jinja, bos = choose_template(tokenizer, None)[1], tokenizer.bos_token
     write = partial(render, tokenizer, jinja, header=False)
     # The beginning token is taken out, as RLHFlow does; where it opens every turn, the turns would go with it.
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     if bos and write([turns])[0].count(bos) > 1:
-        raise DataError(
-            f"model={checkpoint.name!r}: form='letters' leaves out the beginning token, and with {bos!r} this chat "
-            "template opens every turn; save a copy with tokenizer.bos_token = None, or ask it with "
-            "rmlab.judge(..., mode='logprob')"
-        )
+        detail = f"form='letters' leaves out {bos!r}, with which this chat template opens every turn"
+        raise checkpoint.error(f"{detail}; save a copy with tokenizer.bos_token = None, or use rmlab.judge")
     questions = [[{"role": "user", "content": _letters_question(*row)}] for row in zip(*texts, strict=True)]
     chats = [chat.replace(bos, "") if bos else chat for chat in write(questions)]
     coded = call(tokenizer, chats, add_special_tokens=False)["input_ids"] if chats else []
@@ -203,24 +185,18 @@ def _letters_question(prompt: Prompt, first: str, second: str) -> str:
 
 def _encode_steamshp(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint, *texts: *Columns) -> Encoded:
     """SteamSHP: post and answers without line breaks, then the question."""
+    question = "POST: {} \n\n RESPONSE A: {}\n\n RESPONSE B: {}\n\n Which response is better? RESPONSE"
     ids = []
-    for prompt, first, second in zip(*texts, strict=True):
+    for prompt, *answers in zip(*texts, strict=True):
         post = " ".join(turn["content"] for turn in _turns(prompt))
-        post, first, second = (" ".join(text.splitlines()) for text in (post, first, second))
-        questions = (
-            f"POST: {post} \n\n RESPONSE A: {first}\n\n RESPONSE B: {second}\n\n Which response is better? RESPONSE"
-        )
-        ids.append(np.array(tokenizer.encode(questions), np.int32))
+        lines = [" ".join(text.splitlines()) for text in (post, *answers)]
+        ids.append(np.array(tokenizer.encode(question.format(*lines)), np.int32))
     return _comparisons(texts[0], ids, [np.zeros(1, np.intp) for _ in ids])
 
 
 # The limits are those of the authors' own code.
 _PAIRRM = partial(
-    _encode_marked,
-    write_source=_pairrm_source,
-    write_candidate=_pairrm_candidate,
-    source_longest=1224,
-    longest=2048,
+    _encode_marked, write_source=_pairrm_source, write_candidate=_pairrm_candidate, source_longest=1224, longest=2048
 )
 _BETTER = partial(
     _encode_marked,
@@ -249,11 +225,10 @@ def _comparisons(
     date: str | None = None,
 ) -> Encoded:
     """Comparisons in one order as tokens."""
-    numbers: dict[str, int] = {}
     return Encoded(
         ids=ids,
         response_start=np.zeros(len(ids), np.intp),
-        groups=np.array([numbers.setdefault(repr(prompt), len(numbers)) for prompt in prompts], np.intp),
+        groups=np.unique(list(map(repr, prompts)), return_inverse=True)[1],
         keys=list(map(content_key, ids, reads)),
         truncated=np.array(cut or [False] * len(ids), bool),
         source="form",

@@ -12,7 +12,6 @@ from rmlab.inference.memory import upload
 from rmlab.inference.template import Encoded
 from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Stream, fill
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, hash_parts, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -20,7 +19,7 @@ from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 MODES = ("sum", "mean", "norm")
 
@@ -311,20 +310,14 @@ class ImplicitReward(LocalScorer):
 
     def _require_shared_tokens(self, ids: list[Ids]) -> None:
         """Raise DataError unless the reference reads the same tokens out of the policy's ids."""
-        reference, size = self._reference_tokenizer, self.checkpoints[1].config.get_text_config().vocab_size
+        reference, size = self.models[1].tokenizer, self.checkpoints[1].config.get_text_config().vocab_size
         for token in np.unique(np.concatenate([np.zeros(0, np.int32), *ids])).tolist():
             name = self.tokenizer.convert_ids_to_tokens(token)
             # Models may have more rows of weights than their tokenizer has tokens.
             reference_name = reference.convert_ids_to_tokens(token) if token < len(reference) else name
             if token >= size or name != reference_name:
-                raise DataError(
-                    f"reference={self.checkpoints[1].name!r} and policy={self.name!r} do not share a vocabulary (token "
-                    f"{token} is {name!r} and {reference_name!r}); pass the model that the policy was trained from"
-                )
-
-    @cached_property
-    def _reference_tokenizer(self) -> "PreTrainedTokenizerBase":
-        return load_tokenizer(self.checkpoints[1])
+                tokens = f"token {token} is {reference_name!r} for it, and {name!r} for the policy"
+                raise DataError(f"reference={self.checkpoints[1].name!r}: {tokens}; pass the policy's first model")
 
 
 def summarize(sums: Floats, counts: Ints, mode: str) -> Floats:

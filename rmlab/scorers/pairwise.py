@@ -100,8 +100,6 @@ class Pairwise(LocalModel, PairScorer):
     @property
     def asked(self) -> str:
         """Who wrote the words around the answers, for people."""
-        if self.form.task == "AutoModelForCausalLM":
-            return f"the tokenizer's own, around the words of {self.form.models}"
         return f"the words of {self.form.models}, as its authors wrote them"
 
     def average(self, forward: Floats, exchanged: Floats) -> Floats:

@@ -70,21 +70,15 @@ class Checkpoint:
         """The transformers configuration; code that comes with the model runs only where the user trusts it."""
         from transformers import AutoConfig
 
-        kind = self.settings.get("model_type")
-        try:
+        kind, remedy = self.settings.get("model_type"), "use the configuration that was published with the weights"
+        if "auto_map" in self.settings and not self.trust_remote_code:
+            remedy = "it comes as code with the model: read that code, then pass trust_remote_code=True to run it"
+        with self.explain(f"take its architecture {kind!r}", remedy):
             if kind in _BASES:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
                 return AutoConfig.for_model(_BASES[kind], **settings)
-            with quiet():
-                config: PreTrainedConfig = AutoConfig.from_pretrained(
-                    self.base, trust_remote_code=self.trust_remote_code
-                )
-                return config
-        except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
-            reason = f"transformers does not know it ({first_line(error)})"
-            if "auto_map" in self.settings and not self.trust_remote_code:
-                reason = "it comes as code with the model: read that code, then pass trust_remote_code=True to run it"
-            raise DataError(f"model={self.name!r} has the architecture {kind!r}: {reason}") from error
+            config: PreTrainedConfig = AutoConfig.from_pretrained(self.base, trust_remote_code=self.trust_remote_code)
+        return config
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -109,10 +103,18 @@ class Checkpoint:
         tensors = {key: tensor[:rows] if tensor.ndim else tensor for key, tensor in tensors.items()}
         return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
 
-    @property
-    def pickled(self) -> bool:
-        """Whether all weights lie in pickles."""
-        return all(path.suffix != ".safetensors" for path in self.files.values())
+    def error(self, message: str) -> DataError:
+        """An error that names the model."""
+        return DataError(f"model={self.name!r}: {message}")
+
+    @contextmanager
+    def explain(self, task: str, remedy: str) -> Iterator[None]:
+        """Turn whatever transformers raises at a `task` into one sentence: the files are somebody's."""
+        try:
+            with quiet():
+                yield
+        except Exception as error:
+            raise self.error(f"transformers cannot {task} ({first_line(error)}); {remedy}") from error
 
 
 def find(
@@ -135,10 +137,8 @@ def find(
     folder, commit = _find_folder("model", model, revision, settings + weights)
     home = folder if base is None else _find_folder("base", base, None, settings)[0]
     if not (home / "config.json").is_file():
-        raise DataError(
-            f"model={str(model)!r}: no config.json in {home}; pass the folder that has one, or base=, a folder or "
-            "model id with the configuration and the tokenizer of this checkpoint"
-        )
+        where = f"model={str(model)!r}: no config.json in {home}"
+        raise DataError(f"{where}; pass base=, a folder or model id with the configuration and the tokenizer")
     files, n_weights = _index_weights(str(model), folder, allow_pickle)
     checkpoint = Checkpoint(str(model), folder, home, commit, files, n_weights, trust_remote_code)
     refuse_settings(checkpoint.name, checkpoint.settings)
@@ -192,15 +192,11 @@ def _index_weights(model: str, folder: Path, allow_pickle: bool) -> tuple[dict[s
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and all(path.name.startswith("adapter") for path in [*safetensors, *pickles]):
-        raise DataError(
-            f"model={model!r} is an adapter of {_read_object(adapter).get('base_model_name_or_path')!r}; merge the two "
-            "(peft: merge_and_unload), save the result with its tokenizer and pass that folder"
-        )
+        base = _read_object(adapter).get("base_model_name_or_path")
+        raise DataError(f"model={model!r} is an adapter of {base!r}; merge the two (peft: merge_and_unload)")
     if pickles and not safetensors and not allow_pickle:
-        raise DataError(
-            f"model={model!r}: its weights are pickles ({', '.join(path.name for path in pickles[:3])}), which can run "
-            "code when they are read; pass allow_pickle=True if you trust them, or convert them to safetensors"
-        )
+        names = ", ".join(path.name for path in pickles[:3])
+        raise DataError(f"model={model!r}: its weights are pickles ({names}); pass allow_pickle=True if you trust them")
     index = {key: (path, size) for path in safetensors for key, size in _safetensors_sizes(path).items()}
     for path in pickles if allow_pickle else []:
         # Beside safetensors a pickle of its own name (regression_layer.pt) adds weights; a second copy does not.
@@ -229,17 +225,13 @@ def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
             refuse_settings(name, value)
         limits = next((limits for pattern, limits in _LIMITS.items() if pattern.fullmatch(key)), None)
         if limits and type(value) is int and not limits[0] <= value <= limits[1]:
-            raise DataError(
-                f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {limits[1]}; use the "
-                "configuration that was published with the weights"
-            )
+            where = f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {limits[1]}"
+            raise DataError(f"{where}; use the configuration that was published with the weights")
     named = settings.get("architectures")
     stepwise = [kind for kind in named if _STEPWISE.search(str(kind))] if isinstance(named, list) else []
     if stepwise:
-        raise DataError(
-            f"model={name!r} is a {stepwise[0]}: token classification, as process reward models have it, which scores "
-            "every step of an answer; use an outcome reward model"
-        )
+        kind = f"{stepwise[0]}: token classification, as process reward models have it"
+        raise DataError(f"model={name!r} is a {kind}; use an outcome reward model")
     if settings.get("model_type") == "reformer":
         raise DataError(f"model={name!r}: a Reformer draws its attention at random; use another architecture")
 

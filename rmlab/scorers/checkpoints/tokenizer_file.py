@@ -6,8 +6,7 @@ that a model with another tokenizer reads other tokens. What the file says is co
 
 from typing import TYPE_CHECKING
 
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line, quiet
-from rmlab.tables import DataError
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,12 +35,10 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     if not count_deviations(tokenizer, checkpoint):
         return tokenizer
     file_tokenizer = class_tokenizer(checkpoint, "PreTrainedTokenizerFast")
-    n_different = count_deviations(file_tokenizer, checkpoint)
-    if n_different:
-        raise DataError(
-            f"model={checkpoint.name!r}: transformers' {type(tokenizer).__name__} and {type(file_tokenizer).__name__} "
-            f"write other tokens than tokenizer.json in {checkpoint.base} says (on {n_different} texts); save the "
-            "tokenizer that the model was trained with, or pass base="
+    if count_deviations(file_tokenizer, checkpoint):
+        name = type(tokenizer).__name__
+        raise checkpoint.error(
+            f"{name} and PreTrainedTokenizerFast do not write the tokens of tokenizer.json; pass base="
         )
     return file_tokenizer
 
@@ -50,18 +47,10 @@ def class_tokenizer(checkpoint: Checkpoint, loader: str = "AutoTokenizer") -> "P
     """The tokenizer that a class of transformers makes of the folder; DataError where it makes none."""
     import transformers
 
-    config = checkpoint.config
-    try:
-        with quiet():
-            tokenizer: PreTrainedTokenizerBase = getattr(transformers, loader).from_pretrained(
-                checkpoint.base, config=config, trust_remote_code=checkpoint.trust_remote_code
-            )
-            return tokenizer
-    except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
-        raise DataError(
-            f"model={checkpoint.name!r}: transformers cannot read a tokenizer in {checkpoint.base} "
-            f"({first_line(error)}); pass base=, a folder or model id with the tokenizer"
-        ) from error
+    options = {"config": checkpoint.config, "trust_remote_code": checkpoint.trust_remote_code}
+    with checkpoint.explain(f"read a tokenizer in {checkpoint.base}", "pass base=, a folder or id with the tokenizer"):
+        tokenizer: PreTrainedTokenizerBase = getattr(transformers, loader).from_pretrained(checkpoint.base, **options)
+    return tokenizer
 
 
 def count_deviations(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> int:

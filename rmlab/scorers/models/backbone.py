@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from rmlab.inference.passes import alone
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line, quiet
 from rmlab.tables import DataError
 
@@ -46,18 +47,10 @@ def device(requested: "str | torch.device | None" = None) -> "torch.device":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(requested)
-    except RuntimeError as error:
-        raise DataError(
-            f"device={requested!r} is not a valid device; allowed: 'cpu', 'cuda', 'cuda:0' ..., 'mps'"
-        ) from error
-    n_gpus = torch.cuda.device_count()
-    if target.type == "cuda" and (target.index or 0) >= n_gpus:
-        raise DataError(
-            f"device={requested!r}: torch sees {n_gpus} CUDA GPUs; leave device out, or install a build of torch for "
-            "your GPU"
-        )
-    if target.type == "mps" and not torch.backends.mps.is_available():
-        raise DataError("device='mps': torch sees no Apple GPU; leave device out")
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError) as error:
+        options = "allowed: 'cpu', and where torch sees one 'cuda', 'cuda:0' ..., 'mps'"
+        raise DataError(f"device={requested!r} cannot be used here ({first_line(error)}); {options}") from error
     return target
 
 
@@ -126,7 +119,7 @@ def load(
     options: dict[str, Any] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    if checkpoint.pickled:
+    if not any(path.suffix == ".safetensors" for path in checkpoint.files.values()):
         # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
         weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
         auto_class, folder = type(empty), None
@@ -135,17 +128,10 @@ def load(
         folder = checkpoint.folder
         options |= {"use_safetensors": True, "trust_remote_code": checkpoint.trust_remote_code}
         options |= {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
-    try:
-        with quiet():
-            # `output_loading_info` adds a report to the model.
-            model, report = auto_class.from_pretrained(
-                folder, config=checkpoint.config, output_loading_info=True, **options
-            )
-    except Exception as error:  # the files are somebody's; whatever is wrong with them is said in one sentence
-        raise DataError(
-            f"model={checkpoint.name!r}: transformers could not load it with {loader} ({first_line(error)}); check "
-            "that the folder is complete and that its configuration belongs to its weights"
-        ) from error
+    options |= {"config": checkpoint.config, "output_loading_info": True}  # the latter adds a report to the model
+    remedy = "check that the folder is complete and that its configuration belongs to its weights"
+    with checkpoint.explain(f"load it with {loader}", remedy):
+        model, report = auto_class.from_pretrained(folder, **options)
     refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], {*model.state_dict(), *head})
     model.eval().requires_grad_(False)
@@ -159,10 +145,8 @@ def load(
 def refuse_new_weights(name: str, missing: list[str]) -> None:
     """Raise DataError where weights of the model are not in the checkpoint."""
     if missing:
-        raise DataError(
-            f"model={name!r}: {len(missing)} weights are not in the checkpoint ({_shorten(missing)}); they would be "
-            "random, and so would the scores: use a trained reward model, or name the head it has with head="
-        )
+        where = f"model={name!r}: {len(missing)} weights are not in the checkpoint ({_shorten(missing)})"
+        raise DataError(f"{where} and would be random; use a trained reward model, or name its head with head=")
 
 
 def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str]) -> None:
@@ -174,11 +158,9 @@ def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str])
     read_keys = set(read)
     unused = sorted(key for key in stored if key not in read_keys and not _is_harmless(key, read_keys))
     if unused:
-        raise DataError(
-            f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({_shorten(unused)}); its "
-            "configuration belongs to another model (compare num_hidden_layers), or its head is unknown: use the "
-            "configuration that was published with the weights, or name the head with head="
-        )
+        where = f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({_shorten(unused)})"
+        remedy = "compare num_hidden_layers with the published configuration, or name the head with head="
+        raise DataError(f"{where}; {remedy}")
 
 
 def _is_harmless(key: str, read_keys: set[str]) -> bool:
@@ -201,14 +183,9 @@ def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str,
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
     import torch
 
-    from rmlab.inference.passes import alone
-
-    where = f"model={checkpoint.name!r}: its architecture {checkpoint.config.model_type!r}"
+    where = f"its architecture {checkpoint.config.model_type!r}"
     if loader != "AutoModel" and base_model(model) is model:
-        raise DataError(
-            f"{where} cannot be scored, since its class {type(model).__name__} does not name the backbone below its "
-            "output layer"
-        )
+        raise checkpoint.error(f"{where} cannot be scored: {type(model).__name__} does not name the backbone")
     try:
         with quiet():
             ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
@@ -217,7 +194,7 @@ def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str,
         raise
     except (RuntimeError, TypeError, ValueError) as error:
         remedy = "score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else"
-        raise DataError(f"{where} does not run in {dtype} ({first_line(error)}); {remedy}") from error
+        raise checkpoint.error(f"{where} does not run in {dtype} ({first_line(error)}); {remedy}") from error
 
 
 def mark_global(backbone: "PreTrainedModel") -> None:
@@ -252,10 +229,8 @@ def mark_segments(backbone: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBa
     segments = partial(_segments, tokenizer.sep_token_id)
     pair = tokenizer("a", "b", return_tensors="pt")
     if not pair["token_type_ids"].equal(segments(pair["input_ids"])):
-        raise DataError(
-            f"the tokenizer {tokenizer.name_or_path!r} marks segments as {pair['token_type_ids'].tolist()} for the "
-            f"tokens {pair['input_ids'].tolist()}, a way that rmlab does not know; give it a chat template"
-        )
+        marks = pair["token_type_ids"].tolist()
+        raise DataError(f"the tokenizer {tokenizer.name_or_path!r} marks two segments as {marks}; give a chat template")
     _add_argument(backbone, "token_type_ids", segments)
 
 
@@ -299,14 +274,10 @@ def empty_model(
     import torch
 
     build: Callable[..., PreTrainedModel] = auto_class.from_config
-    try:
-        with torch.device("meta"), quiet():
-            return build(checkpoint.config, trust_remote_code=checkpoint.trust_remote_code)
-    except Exception as error:  # the file is somebody's; whatever is wrong with it is said in one sentence
-        raise DataError(
-            f"model={checkpoint.name!r}: transformers can build no model of its configuration "
-            f"({type(error).__name__}: {first_line(error)}); use the configuration that was published with the weights"
-        ) from error
+    remedy = "use the configuration that was published with the weights"
+    config = checkpoint.config
+    with checkpoint.explain("build a model of its configuration", remedy), torch.device("meta"):
+        return build(config, trust_remote_code=checkpoint.trust_remote_code)
 
 
 def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:

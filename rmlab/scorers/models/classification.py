@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmlab.inference.passes import alone, exclusive_pass
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.heads import Head
@@ -27,15 +29,10 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
 
     config = checkpoint.config
     if getattr(config, "is_encoder_decoder", False):
-        raise DataError(
-            f"model={checkpoint.name!r} has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise"
-        )
+        raise checkpoint.error("it has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise")
     has_code = AutoModelForSequenceClassification.__name__ in (getattr(config, "auto_map", None) or {})
     if not has_code and type(config) not in AutoModelForSequenceClassification._model_mapping:
-        raise DataError(
-            f"model={checkpoint.name!r}: its checkpoint has no head that rmlab knows, and transformers has no "
-            f"sequence-classification class for the architecture {config.model_type!r}"
-        )
+        raise checkpoint.error(f"no head that rmlab knows, and none of transformers for {config.model_type!r}")
     model = backbones.empty_model(checkpoint, AutoModelForSequenceClassification)
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
 
@@ -45,16 +42,14 @@ def label_weights(
 ) -> NDArray[np.float64] | None:
     """The weight of each label, or None for a model with one output."""
     labels = [str(label) for label in (checkpoint.config.id2label or {}).values()] if head.make is None else ["score"]
-    if not labels:
-        raise DataError(f"model={checkpoint.name!r}: its configuration names no label, so there is no output to read")
-    if len(labels) == 1:
+    if len(labels) < 2:
         if weights is not None:
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
         return None
     if weights is None:
-        raise DataError(
-            f"model={checkpoint.name!r} has {len(labels)} labels ({', '.join(labels[:12])}); pass weights=, such as "
-            f"weights={{{labels[0]!r}: 1.0}}: the reward is the weighted sum of the labels"
+        example = f"weights={{{labels[0]!r}: 1.0}}, and the reward is their weighted sum"
+        raise checkpoint.error(
+            f"it has {len(labels)} labels ({', '.join(labels[:12])}); pass weights=, such as {example}"
         )
     if not isinstance(weights, Mapping):
         if len(weights) != len(labels):
@@ -77,18 +72,19 @@ def split(
     """
     import torch
 
-    from rmlab.inference.passes import alone, exclusive_pass
-
-    prefix, title, dtype = model.base_model_prefix, type(model).__name__, model.dtype
-    backbone = getattr(model, prefix)
-    texts = _short_texts(model)
+    backbone, dtype = getattr(model, model.base_model_prefix), model.dtype
+    title = type(model).__name__
+    # Four texts of eight tokens that stand for nothing but themselves.
+    config = model.config.get_text_config()
+    marks = {getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "sep", "cls")}
+    texts = np.resize([token for token in range(5, min(64, config.vocab_size)) if token not in marks], (4, 8))
     with exclusive_pass(backbone, texts.shape[1]):
         class_logits = torch.cat(
             [model(input_ids=torch.tensor(ids[None], device=model.device)).logits for ids in texts]
         )
     backbones.mark_global(backbone)
     stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
-    setattr(model, prefix, stand_in)
+    setattr(model, model.base_model_prefix, stand_in)
     device = next((p.device for p in model.parameters()), backbone.device)
     device = torch.device("cpu") if device.type == "meta" else device
     # Only now, with the backbone out of it: the head becomes float32 (with a pooler of its own), the backbone stays.
@@ -101,51 +97,43 @@ def split(
     model.config.pad_token_id = 1
 
     def run(states: "Tensor") -> "Tensor":
-        stand_in.states = states.to(device)
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
+            stand_in.states = states.to(device)
             logits: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         return logits
 
     width = getattr(backbone.config, "hidden_size", None) or backbone.config.get_text_config().hidden_size
-    read = _find_position(run, width, checkpoint.name)
+    read = _find_position(run, width)
+    if read is None:
+        raise checkpoint.error(f"its class {title} reads neither the first nor the last token nor the mean of all")
     # Funnel gives fewer states than tokens, so only those that are read are asked for.
     positions = {"first": np.arange(1), "last": np.arange(7, 8), "mean": np.arange(8)}[read]
     states = torch.stack([alone(backbone, ids, positions).mean(0, keepdim=True) for ids in texts])
-    source = f"model={checkpoint.name!r}: its class {title}"
-    _require_equal(run(states).cpu(), class_logits.float().cpu(), source, dtype)
+    difference = _compare_logits(run(states).cpu(), class_logits.float().cpu(), dtype)
+    if difference is not None:
+        apart = f"than its backbone and head apart (by up to {difference:.2g} standard deviations)"
+        raise checkpoint.error(f"its class {title} gives short texts other logits {apart}; rmlab cannot score it")
     return backbone, run, read
 
 
-def _short_texts(model: "PreTrainedModel") -> NDArray[np.int64]:
-    """Four texts of eight tokens that stand for nothing but themselves."""
-    config = model.config.get_text_config()
-    marks = {getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "sep", "cls")}
-    tokens = [token for token in range(5, min(64, config.vocab_size)) if token not in marks]
-    return np.resize(np.array(tokens, np.int64), (4, 8))
-
-
-def _require_equal(logits: "Tensor", class_logits: "Tensor", source: str, dtype: "torch.dtype") -> None:
-    """Raise DataError unless the parts give the logits of the whole, but for rounding of the backbone's numbers."""
+def _compare_logits(logits: "Tensor", class_logits: "Tensor", dtype: "torch.dtype") -> float | None:
+    """By how many standard deviations the parts miss the logits of the whole; None within rounding."""
     import torch
 
     finite = class_logits.isfinite().all(1)
     if not finite.any():  # scores of NaN are refused with the names of their texts
-        return
+        return None
     class_logits, logits = class_logits[finite], logits[finite]
     spread, size = float(class_logits.std(0, correction=0).max()), float(class_logits.abs().max())
     # In half precision the whole model's head rounds, and the head here does not.
     tolerance = 1e-2 * spread + 1e-4 * size if dtype == torch.float32 else 0.5 * spread + 0.05 * size
     difference = float((logits - class_logits).abs().max())
-    if not difference <= tolerance:
-        raise DataError(
-            f"{source} gives short texts other logits than its backbone and head apart (largest difference "
-            f"{difference:.2g}, {difference / max(spread, 1e-12):.2g} standard deviations); rmlab cannot score it"
-        )
+    return None if difference <= tolerance else difference / max(spread, 1e-12)
 
 
 def _stand_in(pooler: "nn.Module | None") -> Any:
-    """A module in the backbone's place that gives out the states it was handed."""
+    """A module in the backbone's place that gives out its member `states`."""
     from torch import nn
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
@@ -156,27 +144,21 @@ def _stand_in(pooler: "nn.Module | None") -> Any:
             if name.startswith("_"):
                 raise AttributeError(name)
 
-    class StandIn(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.pooler = pooler
-            self.states: Tensor | None = None
+    def give_states(*_: object, **__: object) -> Output:
+        states = stand_in.states
+        return States(last_hidden_state=states, pooler_output=None if pooler is None else pooler(states))
 
-        def forward(self, *_: object, **__: object) -> States:
-            pooled = None if self.pooler is None else self.pooler(self.states)
-            return States(last_hidden_state=self.states, pooler_output=pooled)
-
-    return StandIn()
+    stand_in: Any = nn.Module()
+    stand_in.pooler, stand_in.forward = pooler, give_states
+    return stand_in
 
 
-def _find_position(run: "Callable[[Tensor], Tensor]", width: int, name: str) -> str:
-    """Where the head reads: its logits for three states are those for the first, for the last, or for their mean."""
+def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
+    """Where the head reads: its logits for three states are those for the first, the last, their mean, or none."""
     import torch
 
     states = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
     logits = run(states)
     candidates = {"last": states[:, -1:], "first": states[:, :1], "mean": states.mean(1, keepdim=True)}
-    for position, state in candidates.items():
-        if torch.allclose(run(state), logits, atol=1e-4, equal_nan=True):
-            return position
-    raise DataError(f"model={name!r}: its class reads neither the first nor the last token nor the mean of all")
+    is_equal = partial(torch.allclose, logits, atol=1e-4, equal_nan=True)
+    return next((position for position, state in candidates.items() if is_equal(run(state))), None)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, "Tensor"]
 Settings = Mapping[str, Any]
+# Hidden states (texts, reads, hidden) in float32 to outputs (texts, labels).
 Function = Callable[["Tensor"], "Tensor"]
-"""Hidden states (texts, reads, hidden) in float32 to outputs (texts, labels)."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,8 @@ def choose(keys: Iterable[str], settings: Settings, name: str | None = None) -> 
     if name not in heads:
         raise DataError(f"head={name!r}; {nearest(name, list(heads))}")
     if not heads[name].keys(keys) and heads[name] is not _LABELS:
-        raise DataError(
-            f"head={name!r} needs the weights {', '.join(heads[name].parts)}, which the checkpoint does not have; "
-            "leave head out to find the head by its keys"
-        )
+        parts = ", ".join(heads[name].parts)
+        raise DataError(f"head={name!r} needs the weights {parts}; leave head out to find the head by its keys")
     return heads[name]
 
 
@@ -205,6 +203,7 @@ _LABELS = Head(
 _GATING = ("regression_layer.weight", "gating.layers")
 _GATING_EXTRA = ("gating.logit_scale", "reward_transform_matrix")
 
+# Every head, the more particular first.
 HEADS: tuple[Head, ...] = (
     Head("quantiles", "QRM", _GATING, _gated, ("header", "last"), _GATING_EXTRA, setting="num_quantiles"),
     Head("gating", "ArmoRM", _GATING, _gated, ("header", "last"), _GATING_EXTRA, bos_twice=True),
@@ -220,4 +219,3 @@ HEADS: tuple[Head, ...] = (
     Head("first_logit", "Nemotron-70B-Reward-HF", ("lm_head.weight",), _stack("lm_head"), explicit_only=True, rows=1),
     _LABELS,
 )
-"""Every head, the more particular first."""

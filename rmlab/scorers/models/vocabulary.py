@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers.models.backbone import base_model
 from rmlab.tables import DataError
 
@@ -86,24 +87,18 @@ class Vocabulary:
         """Raise DataError unless these logits are the model's own on a few tokens."""
         import torch
 
-        from rmlab.inference.passes import exclusive_pass
-
         tokens = list(range(min(512, self.size)))
         ids = torch.tensor([tokens[1:9]], device=model.device)
         with exclusive_pass(base_model(model), ids.shape[1]):
             states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
             model_logits = model(input_ids=ids, use_cache=False).logits[0, :, tokens].float().cpu().numpy()
         if not np.isfinite(model_logits).all():
-            raise DataError(
-                f"model={name!r}: its logits are not finite in {str(model.dtype).removeprefix('torch.')}; score with "
-                "dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
-            )
+            dtype = str(model.dtype).removeprefix("torch.")
+            raise DataError(f"model={name!r}: its logits are not finite in {dtype}; score with dtype='float32'")
         split_logits = self.logits(states, tokens).cpu().numpy()
         if not np.allclose(split_logits, model_logits, atol=0.02 * float(np.std(model_logits)) + 1e-6, rtol=0.02):
-            raise DataError(
-                f"model={name!r}: its architecture {model.config.model_type!r} changes logits behind the output layer "
-                "in a way that rmlab does not know; its implicit reward cannot be computed"
-            )
+            kind = model.config.model_type
+            raise DataError(f"model={name!r}: its architecture {kind!r} changes logits behind the output layer")
 
 
 def _widens(weight: "Tensor") -> bool:
