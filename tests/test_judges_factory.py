@@ -1,7 +1,8 @@
-"""`rmlab.judge`: modes, conventions, what each request says, and what is refused before anything is asked."""
+"""`rmlab.judge`: its questions, what each request says, conventions, and what is refused before anything is asked."""
 
 import json
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -9,83 +10,133 @@ from faulty_server import FaultyServer
 from judge_fakes import completion, responses
 
 import rmlab
+from rmlab.judges import load_template, shipped
+from rmlab.judges.questions import reworded
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
+SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
 
 
-def first_body(mode, answer, path="", **options):
-    """The body of a judge's first request."""
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_question_shows_what_it_asks_about(name):
+    template = load_template(name, SHOWS.get(name, "pair"))
+    answers = ["first answer"] if SHOWS.get(name) == "answer" else ["first answer", "second answer"]
+    text = "\n".join(part["content"] for part in template.messages("What is blue?", answers))
+    assert text.count("What is blue?") == 1
+    assert all(text.count(answer) == 1 for answer in answers)
+    assert "{" not in text.replace(r"\boxed{", "")
+    assert [text.index(answer) for answer in answers] == sorted(text.index(answer) for answer in answers)
+
+
+def test_what_an_answer_holds_is_no_place():
+    template = load_template("five", "pair")
+    text = template.messages("{answer_b} and {x}", ["{prompt}", r"\1 {answer_a}"])[-1]["content"]
+    assert "{answer_b} and {x}" in text
+    assert "<answer_a>\n{prompt}\n</answer_a>" in text
+    assert "<answer_b>\n\\1 {answer_a}\n</answer_b>" in text
+
+
+def test_a_file_of_ones_own(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("[system]\nBe strict.\n[user]\nQ {prompt} A {answer_a} B {answer_b}\n")
+    messages = load_template(file, "pair").messages("q", ["a", "b"])
+    assert messages == [{"role": "system", "content": "Be strict."}, {"role": "user", "content": "Q q A a B b"}]
+    file.write_text("{prompt}: {answer_a} {answer_b} {answer_c} {answer_d}")
+    assert load_template(file, "list").messages("q", list("wxyz")) == [{"role": "user", "content": "q: w x y z"}]
+    for text in ("{prompt} {answer_a}", "[user]\n{prompt}\n[user]\n", "x\n[user]\n"):
+        file.write_text(text)
+        with pytest.raises(DataError, match=r"mine\.txt"):
+            load_template(file, "pair")
+    assert reworded(load_template("two", "pair"), "pair").name == "two-reworded"
+    with pytest.raises(DataError, match="reworded_template"):
+        reworded(load_template("ranking", "list"), "list")
+
+
+@contextmanager
+def served_judge(answer, path="", **options):
+    """A judge of a server that always answers the same, and the server."""
     with FaultyServer(lambda *_: answer) as server:
-        judge = rmlab.judge("m", server.url + path, mode=mode, **options)
-        ask = rmlab.prefer if mode in ("pairwise", "logprob") else rmlab.score
+        yield rmlab.judge("m", server.url + path, **options), server
+
+
+def first_body(answer, path="", **options):
+    """The body of a judge's first request."""
+    with served_judge(answer, path, **options) as (judge, server):
+        ask = rmlab.prefer if judge.takes == "pair" else rmlab.score
         ask(responses(1), judge, allow_missing=True, progress=False)
-        assert {request.path for request in server.log} == {f"{path}/chat/completions"}
-        return server.log[0].body
+    assert {request.path for request in server.log} == {f"{path}/chat/completions"}
+    return server.log[0].body
 
 
 def test_what_a_request_says():
     options = {"answer_tokens": 99, "seed": 3, "extra": {"top_p": 0.9, "temperature": None}}
-    sent = first_body("pairwise", completion("[[A]]"), "/v1", **options)
-    assert [sent[name] for name in ("model", "max_tokens", "top_p")] == ["m", 99, 0.9]
-    assert not {"temperature", "logprobs"} & set(sent)
-    assert isinstance(sent["seed"], int)
-    assert first_body("rating", completion("[[4]]"))["temperature"] == 0.0
-    assert first_body("rating", completion("[[4]]"), samples=2)["temperature"] == 0.7
+    body = first_body(completion("[[A]]"), "/v1", **options)
+    assert [body[name] for name in ("model", "max_tokens", "top_p")] == ["m", 99, 0.9]
+    assert not {"temperature", "logprobs"} & set(body)
+    assert isinstance(body["seed"], int)
+    assert first_body(completion("[[4]]"), mode="rating")["temperature"] == 0.0
+    assert first_body(completion("[[4]]"), mode="rating", samples=2)["temperature"] == 0.7
 
 
-def test_log_probabilities_from_a_server_that_gives_alternatives():
-    chosen = {"token": "B", "logprob": -0.2}
-    top = [chosen, {"token": " A", "logprob": -2.0}]
-    answer = completion("B", "length", logprobs={"content": [chosen | {"top_logprobs": top}]})
-    sent = first_body("logprob", answer)
-    assert (sent["max_tokens"], sent["logprobs"], sent["top_logprobs"]) == (1, True, 20)
-    with FaultyServer(lambda *_: answer) as server:
-        pairs = rmlab.prefer(responses(2), rmlab.judge("m", server.url, mode="logprob"), progress=False)
+CHOSEN = {"token": "B", "logprob": -0.2}
+
+
+def test_log_probabilities_of_alternatives():
+    top = [CHOSEN, {"token": " A", "logprob": -2.0}]
+    answer = completion("B", "length", logprobs={"content": [CHOSEN | {"top_logprobs": top}]})
+    body = first_body(answer, mode="logprob")
+    assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
+    with served_judge(answer, mode="logprob") as (judge, _):
+        pairs = rmlab.prefer(responses(2), judge, progress=False)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
-    contents = [{"logprobs": {"content": [chosen | {"top_logprobs": others}]}} for others in ([], [chosen])]
-    for logprobs in ({}, *contents):
-        with FaultyServer(lambda *_, logprobs=logprobs: completion("B", **logprobs)) as server:
-            judge = rmlab.judge("m", server.url, mode="logprob")
-            with pytest.raises(DataError, match=r"log-probabilities|top_logprobs"):
-                rmlab.prefer(responses(2), judge, progress=False)
 
 
-def test_replies_that_are_unlike_the_others():
-    parts = completion([{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}])
-    silent = completion(None, reasoning_content="I think [[A]]")
-    refused = completion(None, refusal="I cannot do that.")
-    for answer, verdict in ((parts, "flip"), (silent, "unparsable"), (refused, "unparsable")):
-        with FaultyServer(lambda *_, answer=answer: answer) as server:
-            pairs = rmlab.prefer(responses(1), rmlab.judge("m", server.url), allow_missing=True, progress=False)
-        assert pairs["verdict"].tolist() == [verdict]
+@pytest.mark.parametrize("logprobs", [None, {"content": [CHOSEN]}, {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]}])
+def test_a_server_without_alternatives_is_refused(logprobs):
+    """A letter's log-probability alone made every comparison a tie."""
+    with (
+        served_judge(completion("B", logprobs=logprobs), mode="logprob") as (judge, _),
+        pytest.raises(DataError, match="top_logprobs"),
+    ):
+        rmlab.prefer(responses(2), judge, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (completion([{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}]), "flip"),
+        (completion(None, reasoning_content="I think [[A]]"), "unparsable"),
+        (completion(None, refusal="I cannot do that."), "unparsable"),
+        (completion("[[A]]") | {"usage": {"prompt_tokens": "many"}}, "failed"),
+        (completion({"text": "[[A]]"}), "failed"),
+    ],
+)
+def test_replies_that_are_unlike_the_others(answer, verdict):
+    with served_judge(answer, retries=0) as (judge, _):
+        pairs = rmlab.prefer(responses(1), judge, allow_missing=True, progress=False)
+    assert pairs["verdict"].tolist() == [verdict]
 
 
 def test_keys_go_to_openai_by_themselves_and_to_others_by_name_only():
-    assert rmlab.judge("gpt", "https://api.openai.com/v1").respondent.client.key == "OPENAI_API_KEY"
-    assert rmlab.judge("gpt", "https://example.org/v1").respondent.client.key is None
+    openai, plain = (rmlab.judge("gpt", f"https://{host}/v1").respondent for host in ("api.openai.com", "example.org"))
+    assert (openai.client.key, plain.client.key) == ("OPENAI_API_KEY", None)
     assert rmlab.judge("gpt", "https://example.org/v1", key="MY_KEY").respondent.client.key == "MY_KEY"
-    assert "max_completion_tokens" in rmlab.judge("gpt", "https://api.openai.com/v1").respondent.fields
-    assert "max_tokens" in rmlab.judge("gpt", "https://example.org/v1").respondent.fields
+    assert "max_completion_tokens" in openai.fields
+    assert "max_tokens" in plain.fields
 
 
 def test_two_servers_of_one_model_name_share_no_answers(tmp_path):
     for reply in ("[[A>B]]", "[[B>A]]"):
-        with FaultyServer(lambda *_, reply=reply: completion(reply)) as server:
-            rmlab.prefer(responses(2), rmlab.judge("m", server.url, name="one"), store=tmp_path, progress=False)
-            assert len(server.log) == 4
-    urls = (URL, "http://127.0.0.1:8000/other/v1", "http://127.0.0.1:8001/v1", "https://127.0.0.1:8000/v1")
-    assert len({rmlab.judge("m", url).fingerprint for url in urls}) == 4
+        with served_judge(completion(reply), name="one") as (judge, server):
+            rmlab.prefer(responses(2), judge, store=tmp_path, progress=False)
+        assert len(server.log) == 4
 
 
 def test_models_that_servers_name_are_counted_and_several_are_warned_of(tmp_path):
     names = ["m-1"]
-
-    def respond(path, body, headers):
-        return completion("[[A>B]]") | {"model": names[-1]}
-
-    with FaultyServer(respond) as server:
+    with FaultyServer(lambda *_: completion("[[A>B]]") | {"model": names[-1]}) as server:
         judge = rmlab.judge("m", server.url, name="one", concurrency=1)
         pairs = rmlab.prefer(responses(2), judge, store=tmp_path, progress=False)
         assert pairs.attrs["provenance"]["one"]["models"] == {"m-1": 4}
@@ -100,9 +151,10 @@ def test_the_fingerprint_knows_model_address_and_sampling():
         return rmlab.judge(model, url, **options).fingerprint
 
     assert print_of() == print_of(key="SOME_KEY") == print_of(concurrency=1, retries=0, max_requests=5)
-    changes = [{"model": "n"}, {"url": "http://host/v1"}, {"version": "2"}, {"answer_tokens": 5}, {"temperature": 0.1}]
-    changes += [{"extra": {"top_p": 1}}, {"mode": "rating"}]
-    assert len({print_of(), *(print_of(**change) for change in changes)}) == 8
+    urls = ("http://127.0.0.1:9/other/v1", "http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1")
+    changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}]
+    changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}]
+    assert len({print_of(), *(print_of(**change) for change in changes)}) == 10
 
 
 @pytest.mark.parametrize(
@@ -157,15 +209,12 @@ def test_ratings_by_convention_are_the_integer_at_the_end(subset):
 )
 def test_letters_by_convention_are_the_first_of_the_alphabet_in_the_reply(reply, place):
     """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and so on, in the whole reply."""
-    with FaultyServer(lambda *_: completion(reply)) as server:
-        best = rmlab.judge("m", server.url, convention="reward-bench-2")
-        table = responses(1, answers=2).assign(subset="Focus")
-        scores = rmlab.score(table, best, progress=False)
-        text = server.log[0].body["messages"][-1]["content"]
-        pair = rmlab.judge("m", server.url, convention="reward-bench")
-        votes = rmlab.prefer(responses(1), pair, progress=False)[["vote_first", "vote_second"]].iloc[0].dropna()
-    places = [text.index(response) for response in table["response"]]
+    table = responses(1, answers=2).assign(subset="Focus")
+    with served_judge(completion(reply), convention="reward-bench-2") as (judge, server):
+        scores = rmlab.score(table, judge, progress=False)
+    with served_judge(completion(reply), convention="reward-bench") as (judge, _):
+        votes = rmlab.prefer(responses(1), judge, progress=False)[["vote_first", "vote_second"]].iloc[0].dropna()
+    places = [server.log[0].body["messages"][-1]["content"].index(response) for response in table["response"]]
     expected = [0.0] * 4 if place is None else [float(rank == place) for rank in np.argsort(np.argsort(places))]
     assert scores["score"].tolist() == expected
-    first = next((sign for letter, sign in (("A", 1), ("B", -1)) if f"[[{letter}]]" in reply), None)
-    assert votes.abs().tolist() == ([] if first is None else [1.0])
+    assert votes.abs().tolist() == [1.0] * ("[[A]]" in reply or "[[B]]" in reply)
