@@ -11,7 +11,6 @@ from judge_fakes import completion, responses
 
 import rmlab
 from rmlab.judges import load_template, shipped
-from rmlab.judges.questions import reworded
 from rmlab.tables import DataError
 
 URL = "http://127.0.0.1:9/v1"
@@ -48,9 +47,6 @@ def test_a_file_of_ones_own(tmp_path):
         file.write_text(text)
         with pytest.raises(DataError, match=r"mine\.txt"):
             load_template(file, "pair")
-    assert reworded(load_template("two", "pair"), "pair").name == "two-reworded"
-    with pytest.raises(DataError, match="reworded_template"):
-        reworded(load_template("ranking", "list"), "list")
 
 
 @contextmanager

@@ -12,8 +12,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling, count_tokens, encode
 from rmlab.records import write_file
-from rmlab.scorers.base import Provenance
-from rmlab.scorers.local import hash_parts
+from rmlab.scorers.base import Provenance, hash_parts
 from rmlab.scoring.judged import list_items
 from rmlab.scoring.texts import comparisons
 from rmlab.store import Store

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
-from rmlab.scorers.base import Provenance
-from rmlab.scorers.local import hash_parts, versions
+from rmlab.scorers.base import Provenance, hash_parts
+from rmlab.scorers.local import versions
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -72,16 +72,11 @@ class Local:
         """Return the model and how it is asked."""
         from rmlab.inference.template import pinned_date
 
-        return {
-            "model": self.checkpoint.name,
-            "revision": self.checkpoint.revision,
-            "content": self.checkpoint.content,
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "device": str(self.device),
-            "sampling": asdict(self.sampling),
-            "date_string": pinned_date(self._chat_template),
-            "versions": versions(),
-        }
+        model, device = self.checkpoint, str(self.device)
+        identity: Provenance = {"model": model.name, "revision": model.revision, "content": model.content}
+        numbers = {"dtype": str(self.dtype).removeprefix("torch."), "device": device, "versions": versions()}
+        date = pinned_date(self._chat_template)
+        return identity | numbers | {"sampling": asdict(self.sampling), "date_string": date}
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":

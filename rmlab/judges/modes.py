@@ -16,8 +16,7 @@ from rmlab.judges.chat import Chat, read_stored
 from rmlab.judges.local import Local
 from rmlab.judges.questions import LETTERS, Answer, Answers, Order, Question, Template, encode, shuffled_order
 from rmlab.scorers import base
-from rmlab.scorers.base import SILENT, Floats, Judged, Prompt, Provenance, Text
-from rmlab.scorers.local import hash_parts
+from rmlab.scorers.base import SILENT, Floats, Judged, Prompt, Provenance, Text, hash_parts
 from rmlab.scorers.pairwise import mean_log_odds
 from rmlab.scoring.run import open_bar
 from rmlab.store import Store

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.judges.modes import FAILED, UNPARSABLE, AnswerJudge, Judge, PairJudge
-from rmlab.judges.questions import load_template, reworded
+from rmlab.judges.questions import load_template
 from rmlab.scorers.base import Prompt, Text
 from rmlab.store import Store
 from rmlab.styles.transforms import TRANSFORMS
@@ -92,7 +92,7 @@ def examine(
     responses = tables.check_responses(responses).reset_index(drop=True)
     cases = _cases(responses, prompts, seed)
     shows = "pair" if judge.takes == "pair" else "answer"
-    template = load_template(reworded_template, shows) if reworded_template else reworded(judge.template, shows)
+    template = load_template(reworded_template or f"{judge.template.name.removesuffix('-number')}-reworded", shows)
     if isinstance(judge, PairJudge):
         plain: PairJudge | AnswerJudge = replace(judge, published=False, samples=1, one_order=False)
         samples = 1 if judge.letters else samples  # log-probabilities are the same each time

@@ -125,41 +125,19 @@ def load_template(template: str | Path, shows: str) -> Template:
         ) from error
     before, *parts = _SECTION.split(text)
     sections = dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
-    if parts and (before.strip() or 2 * len(sections) < len(parts)):
-        raise DataError(f"template={name!r}: give one part '[system]' and one part '[user]', and nothing before them")
     loaded = Template(name, sections.get("system", "").strip(), sections.get("user", "").strip())
     # A list of answers may also be written out: {answer_a}, {answer_b} ...
     is_written_out = "{answer_a}" in loaded.text and "{answer_b}" in loaded.text
     needed = _NEEDED["pair" if shows == "list" and is_written_out else shows]
     missing = [f"{{{place}}}" for place in needed if f"{{{place}}}" not in loaded.text]
-    if missing or not loaded.user:
-        raise DataError(
-            f"template={name!r}: lacks {', '.join(missing) or 'a part [user]'}; write it where it is to stand"
-        )
+    if missing or not loaded.user or (parts and (before.strip() or 2 * len(sections) < len(parts))):
+        places = ", ".join(missing) or "one part [user], after at most one part [system]"
+        raise DataError(f"template={name!r}: lacks {places}; write it where it is to stand")
     return loaded
-
-
-def reworded(template: Template, shows: str) -> Template:
-    """Return the same question in other words; raise DataError where none are shipped.
-
-    Parameters
-    ----------
-    template : Template
-        A shipped template.
-    shows : str
-        As for `load_template`.
-    """
-    name = f"{template.name.removesuffix('-number')}-reworded"
-    if name not in shipped():
-        raise DataError(f"template={template.name!r}: no second wording is shipped; pass reworded_template=, a file")
-    return load_template(name, shows)
 
 
 Order = tuple[int, ...]
 """Numbers of an item's answers in the order in which a question shows them."""
-
-# Of English text; Chinese has about three bytes a token.
-_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
@@ -287,8 +265,8 @@ def shuffled_order(item: Text, sample: int, seed: int) -> Order:
 
 
 def count_tokens(questions: Iterable[Question]) -> int:
-    """Return about how many tokens the questions have, at four bytes a token."""
-    return sum(question.n_bytes // _BYTES_PER_TOKEN + 8 for question in questions)
+    """Return about how many tokens the questions have, at four bytes a token (Chinese: three)."""
+    return sum(question.n_bytes // 4 + 8 for question in questions)
 
 
 def hash_json(value: object) -> str:

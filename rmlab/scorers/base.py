@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -250,6 +250,11 @@ def require_one_of_each(prompts: Sequence[Prompt], first: Sequence[str], second:
     """Raise ValueError unless there is a first and a second answer for each prompt."""
     if not len(prompts) == len(first) == len(second):
         raise ValueError(f"{len(prompts)} prompts, {len(first)} and {len(second)} answers; give one of each")
+
+
+def hash_parts(parts: Mapping[str, object]) -> str:
+    """Return a hash of everything that decides a score."""
+    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def gather_scores(scorer: Scorer, texts: Sequence[Text]) -> Floats:

@@ -10,9 +10,9 @@ import numpy as np
 from rmlab.inference.forward import Batch
 from rmlab.inference.memory import upload
 from rmlab.inference.template import Encoded
-from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Stream, fill
+from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Stream, fill, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
-from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, hash_parts, remakable, require_convention
+from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.vocabulary import Vocabulary
 from rmlab.tables import DataError, nearest

@@ -1,9 +1,7 @@
 """Models whose weights are on this machine: their options, their texts as tokens, and the way of texts to scores."""
 
-import hashlib
-import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial, wraps
 from importlib import metadata
@@ -17,7 +15,7 @@ from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.memory import read_late
 from rmlab.inference.passes import alone, how_packed
 from rmlab.inference.template import Encoded, encode, read_template
-from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text
+from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import PROBES as TEXTS
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
@@ -254,11 +252,6 @@ def require_convention(convention: str | None) -> None:
         raise DataError(
             f"convention={convention!r}; allowed: None (each special token once), 'reward-bench' (as its runner)"
         )
-
-
-def hash_parts(parts: Mapping[str, object]) -> str:
-    """Return a hash of everything that decides a score."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def versions() -> dict[str, str]:

@@ -12,8 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import Prompt, Scorer, Stream, Text
-from rmlab.scorers.local import hash_parts
+from rmlab.scorers.base import Prompt, Scorer, Stream, Text, hash_parts
 from rmlab.servers.client import Answer, Client
 from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
 from rmlab.servers.http import Reply
