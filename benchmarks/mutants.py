@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pandas as pd
 
+sys.path.pop(0)  # coverage.py of this folder is not the package of this name
 ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("results") / "mutants.csv"
 EQUIVALENT = pd.read_csv(Path(__file__).with_name("equivalent_mutants.csv"))

@@ -155,10 +155,8 @@ def _fit_groups(
     level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]
     # One unit for each model, whatever `by` is: its rows can then be compared with one another.
     y = regression.standardize_models(scores)
-    return [
-        _fit(y[rows], design[rows], level[rows], cluster[rows], terms, scores[columns].iloc[rows[0]].to_dict())
-        for rows in regression.group_rows(scores, columns)
-    ]
+    groups = [(rows, scores[columns].iloc[rows[0]].to_dict()) for rows in regression.group_rows(scores, columns)]
+    return [_fit(y[rows], design[rows], level[rows], cluster[rows], terms, group) for rows, group in groups]
 
 
 def _fit(

@@ -76,10 +76,8 @@ def style_gap(
     levels = group_weights(prepared, [*columns, "level"])
     easy, hard = (levels.means[LEVELS.index(name) :: len(LEVELS)] for name in ("easy", "hard"))
     keys = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
-    easy_result, hard_result, result = (
-        estimate(prepared.items, Weights(keys, means, levels.label), confidence)
-        for means in (easy, hard, list(map(_subtract, easy, hard)))
-    )
+    weights = [Weights(keys, means, levels.label) for means in (easy, hard, [*map(_subtract, easy, hard)])]
+    easy_result, hard_result, result = (estimate(prepared.items, numbers, confidence) for numbers in weights)
     frame = estimate_frame(result, "gap").assign(easy=easy_result.value.ravel(), hard=hard_result.value.ravel())
     frame["gap"] = frame["easy"] - frame["hard"]
     uncertainty = ["se", "low", "high", "n_prompts", "n_ties", "missing", "average", "reason"]

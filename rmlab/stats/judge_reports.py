@@ -219,11 +219,9 @@ def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> 
 
     NaN where no effect would be found: below six or so prompts none is.
     """
-    steps = 2**_HALVINGS
-
-    def compute_power(step: int) -> float:
-        # An effect is at most the share of prompts that differ, so more must differ for a large one.
-        return exact_power(n, step / steps, 1 - max(differing, step / steps), alpha)
-
-    step = bisect_left(range(steps), power, lo=1, key=compute_power)
-    return step / steps if step < steps else float("nan")
+    effects = np.arange(2**_HALVINGS) / 2**_HALVINGS
+    # An effect is at most the share of prompts that differ, so more must differ for a large one.
+    place = bisect_left(
+        effects, power, lo=1, key=lambda effect: exact_power(n, effect, 1 - max(differing, effect), alpha)
+    )
+    return float(effects[place]) if place < len(effects) else float("nan")

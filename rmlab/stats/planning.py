@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -153,8 +152,7 @@ def _fewest_prompts(difference: float, agreement: float, power: float, alpha: fl
     high = 8
     while exact_power(high, difference, agreement, alpha) < power:
         high *= 2
-    power_of = partial(exact_power, difference=difference, agreement=agreement, alpha=alpha)
-    return bisect_left(range(high), power, lo=high // 2 + 1, key=power_of)
+    return bisect_left(range(high), power, lo=high // 2 + 1, key=lambda n: exact_power(n, difference, agreement, alpha))
 
 
 def _check_shares(**shares: float) -> None:
