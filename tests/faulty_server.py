@@ -104,7 +104,8 @@ class FaultyServer:
         length = {} if "transfer-encoding" in extra else {"content-length": len(content)}
         lines = {"content-type": "application/json"} | length | extra
         top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
-        write(top.encode() + content[: len(content) // 2 if fault == "cut" else None])
+        end = 0 if method == "HEAD" else len(content) // 2 if fault == "cut" else len(content)
+        write(top.encode() + content[:end])
         return fault != "cut" and extra.get("connection") != "close"
 
     def _outcome(self, fault, path, body, headers):

@@ -2,16 +2,14 @@
 
 import hashlib
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 import huggingface_hub
 import huggingface_hub.constants
 import pandas as pd
 import pytest
+from faulty_server import FaultyServer
 
 from rmlab.benchmarks import load, load_pairs
 from rmlab.benchmarks.registry import benchmarks_by_name
@@ -21,45 +19,29 @@ from rmlab.tables import DataError
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The listing, head and download of dataset files."""
+class Hub:
+    """The listing, head and download of dataset files, by name."""
 
-    files: ClassVar[dict[str, bytes]]
-    asked: ClassVar[list[str]]
+    def __init__(self):
+        self.files, self.server = {}, FaultyServer(self.respond)
 
-    def do_HEAD(self):
-        self.answer(body=False)
+    @property
+    def asked(self):
+        return [f"{seen.method} {seen.path}" for seen in self.server.log]
 
-    def do_GET(self):
-        self.answer(body=True)
-
-    def answer(self, body):
-        path = unquote(urlsplit(self.path).path)
-        self.asked.append(f"{self.command} {path}")
+    def respond(self, path, body, headers):
+        path = unquote(urlsplit(path).path)
         if path.startswith("/api/") and "/tree/" in path:
             rows = [
                 {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
                 for name, content in self.files.items()
             ]
-            rows.append({"type": "directory", "path": "data", "oid": "0" * 40, "size": 0})
-            return self.reply(200, json.dumps(rows).encode(), {"Content-Type": "application/json"}, body)
-        asked, _, name = path.partition("/resolve/")[2].partition("/")
-        revision = asked if len(asked) == 40 else REVISION
+            return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
+        revision, _, name = path.partition("/resolve/")[2].partition("/")
+        commit = {"X-Repo-Commit": revision if len(revision) == 40 else REVISION}
         if name not in self.files:
-            return self.reply(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": revision}, body)
-        etag = hashlib.sha256(self.files[name]).hexdigest()
-        return self.reply(200, self.files[name], {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
-
-    def reply(self, status, content, headers, body):
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
+            return 404, commit | {"X-Error-Code": "EntryNotFound"}, b""
+        return 200, commit | {"ETag": f'"{hashlib.sha256(self.files[name]).hexdigest()}"'}, self.files[name]
 
 
 def point_client(monkeypatch, endpoint):
@@ -71,18 +53,13 @@ def point_client(monkeypatch, endpoint):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    handler = type("OneHub", (Hub,), {"files": {}, "asked": []})
-    running = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    point_client(monkeypatch, f"http://127.0.0.1:{running.server_port}")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    yield handler
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    hub = Hub()
+    with hub.server:
+        point_client(monkeypatch, hub.server.url)
+        yield hub
 
 
 def change_source(monkeypatch, name, **changes):
@@ -131,7 +108,7 @@ def test_the_cache_is_used_again_and_offline(server, monkeypatch, rm_bench):
     first = load("rm-bench")
     pd.testing.assert_frame_equal(load("rm-bench"), first)
     assert len([asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]) == 1
-    server.asked.clear()
+    server.server.log.clear()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     pd.testing.assert_frame_equal(load("rm-bench"), first)
     assert server.asked == []
@@ -143,7 +120,7 @@ def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(server, mo
     server.files = {"README.md": b"nothing else"}
     with pytest.raises(DataError, match=rf"no file ending in .json.*{remedy}"):
         load(name)
-    server.asked.clear()
+    server.server.log.clear()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match=rf"HF_HUB_OFFLINE .*{remedy}"):
         load(name)

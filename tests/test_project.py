@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LAZY = ("torch", "transformers", "statsmodels", "seaborn", "ipywidgets", "matplotlib", "markdown_it", "huggingface_hub")
 EXTRAS = ("score", "judge", "triton", "ray", "lab")
 CONDA_NAMES = {"pytorch": "torch", "playwright-python": "playwright"}
-MODULES = {"markdown-it-py": "markdown_it", "mdit-py-plugins": "mdit_py_plugins"}
+MODULES = {"markdown-it-py": "markdown_it"}
 DEPENDENCIES_OF = {
     "IPython": "ipywidgets",
     "traitlets": "ipywidgets",
