@@ -91,11 +91,7 @@ def run_score(world):
     yield world.run("score", own, "a/b", "-o", world.folder / f"{SHORT}.csv")
     yield world.run("score", own, "a/b", "--shard", PAYLOAD)
     yield world.run("score", world.folder / f"absent{SHORT}", "a/b")
-
-
-def run_report(world):
-    write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
-    yield world.run("report", world.folder / "in", "-o", world.folder / f"{SHORT}.html")
+    yield world.run("report", own, "-o", world.folder / f"{SHORT}.html")
 
 
 def run_judge(world):
@@ -199,7 +195,6 @@ WRITERS = {
     "csv": (lambda world: [report.to_csv(world.board)], check_csv),
     "tables": (write_tables, check_csv),
     "rmlab score": (run_score, check_terminal),
-    "rmlab report": (run_report, check_terminal),
     "rmlab judge": (run_judge, check_terminal),
 }
 
