@@ -81,7 +81,6 @@ def load_pairs(
     """
     place = Path("frame") if isinstance(source, pd.DataFrame) else Path(source).expanduser()
     benchmark = place.stem if name is None else name
-    tables.require_text("name", benchmark)
     mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
     records_read = _read_rows(source, place, split, revision)
     names = list(dict.fromkeys(name for record in records_read for name in record.row))
@@ -130,19 +129,13 @@ def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.
 
 
 def _list_scores(record: Record, column: str) -> list[float]:
+    """The scores of one label, NaN where a cell is empty."""
     value = record.row[column]
-    scores = [_as_number(part) for part in (value if isinstance(value, list) else [value])]
-    if None in scores:
-        record.refuse(column, "a number")
-    return [float("nan") if score is None else score for score in scores]
-
-
-def _as_number(value: object) -> float | None:
-    """A number, NaN where the cell is empty, None for anything else."""
+    cells = value if isinstance(value, list) else [value]
     try:
-        return float("nan") if value in (None, "") else float(str(value))
+        return [float("nan") if cell in (None, "") else float(str(cell)) for cell in cells]
     except ValueError:
-        return None
+        record.refuse(column, "a number")
 
 
 def _to_responses(place: Path, rows: list[Record], benchmark: str, columns: Matched, extra: list[str]) -> pd.DataFrame:
@@ -165,8 +158,7 @@ def _read_rows(
     """The rows of a frame, a file or a hub dataset."""
     if isinstance(source, pd.DataFrame):
         rows = [{str(name): _strip_numpy(cell) for name, cell in row.items()} for row in source.to_dict("records")]
-        for number, row in enumerate(rows):
-            tables.require_text(f"{place}: row {number}", row)
+        tables.require_text("frame", rows)
     else:
         is_file = place.exists() or place.suffix.lower() in records.SUFFIXES
         is_dataset = not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", str(source))

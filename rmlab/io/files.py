@@ -70,7 +70,6 @@ def read_scores(
     DataError
         For a file that cannot be read, and for missing or infinite scores; the message names file, row and value.
     """
-    tables.require_text("model", model)
     read_mapped = None if columns is None else partial(results.read_mapped_scores, columns=columns, model=model)
     read_layout = read_mapped or partial(_read_file, layout=format, model=model)
     return _read_files("scores", source, read_layout, partial(tables.check_scores, allow_missing=allow_missing))

@@ -63,7 +63,6 @@ def join(
     1  mine  7  rejected   -1.5
     """
     responses = tables.check_responses(responses)
-    tables.require_text("model", model)
     if isinstance(scores, pd.DataFrame):
         place, plain = Path("scores"), scores
     else:
