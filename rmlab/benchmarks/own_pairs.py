@@ -158,7 +158,8 @@ def _read_rows(
     """The rows of a frame, a file or a hub dataset."""
     if isinstance(source, pd.DataFrame):
         rows = [{str(name): _strip_numpy(cell) for name, cell in row.items()} for row in source.to_dict("records")]
-        tables.require_text("frame", rows)
+        for number, row in enumerate(rows):
+            tables.require_text(f"frame: row {number}", row)
     else:
         is_file = place.exists() or place.suffix.lower() in records.SUFFIXES
         is_dataset = not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", str(source))
