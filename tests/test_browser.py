@@ -54,33 +54,21 @@ second = rmlab.explore(tables["many_scores"], tables["many_texts"])
 def world():
     """Mini with four more prompts, three models; and 10,000 prompts of a benchmark of their own."""
     mini = rmlab.load("mini")
-    shape = [(label, slot, style) for label in ("chosen", "rejected") for slot, style in enumerate(rmlab.tables.STYLES)]
-    rows = [
-        (
-            "mini",
-            "chat",
-            name,
-            label,
-            slot,
-            style,
-            f"About {name}: {text[:60]}",
-            text + ("" if label == "chosen" else " no"),
-        )
+    shape = mini[mini["id"] == mini["id"].iloc[0]].head(6)[["benchmark", "domain", "subset", "label", "slot", "style"]]
+    endings = ["" if label == "chosen" else " no" for label in shape["label"]]
+    extra = [
+        shape.assign(id=name, prompt=f"About {name}: {text[:60]}", response=[text + end for end in endings])
         for name, text in EXTRA.items()
-        for label, slot, style in shape
     ]
-    columns = ["benchmark", "domain", "id", "label", "slot", "style", "prompt", "response"]
-    extra = pd.DataFrame(rows, columns=columns).assign(subset="chat")
-    texts = rmlab.tables.check_responses(pd.concat([mini, extra], ignore_index=True))
+    texts = rmlab.tables.check_responses(pd.concat([mini, *extra], ignore_index=True))
     models = [toy.scorer(texts, skill=1.0, style=s, name=name) for s, name in ((1.0, "owner/fond"), (0.0, NAME))]
     many = pd.DataFrame({"id": [str(k // 2) for k in range(20_000)], "label": ["chosen", "rejected"] * 10_000})
     many = many.assign(benchmark="many", domain="d", slot=0, prompt="Prompt " + many["id"], response=many["label"])
-    many_scores = rmlab.score(many, [baselines.random, baselines.longest], progress=False)
     return {
         "texts": texts,
         "scores": rmlab.score(texts, [*models, "longest"], progress=False),
         "many_texts": rmlab.tables.check_responses(many),
-        "many_scores": many_scores,
+        "many_scores": rmlab.score(many, [baselines.random, baselines.longest], progress=False),
     }
 
 
@@ -329,26 +317,15 @@ def test_5_the_keyboard_alone(pages, door):
 # Contrast of each element's text with the first opaque colour behind it, translucent layers between included (WCAG).
 CONTRAST = """elements => elements.map(element => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const parse = text => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = text;
-    canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
-  };
   const layers = [];
-  for (let e = element; e; e = e.parentElement) {
-    const [r, g, b, a] = parse(getComputedStyle(e).backgroundColor);
-    layers.push([r, g, b, a]);
-    if (a === 1) break;
-  }
-  let back = [255, 255, 255];
-  for (const [r, g, b, a] of layers.reverse()) back = [r, g, b].map((c, i) => c * a + back[i] * (1 - a));
-  const light = rgb => {
-    const [r, g, b] = rgb.map(c => c / 255).map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  for (let e = element; e; e = e.parentElement) layers.unshift(getComputedStyle(e).backgroundColor);
+  const paint = colours => {
+    for (const colour of ["#fff", ...colours]) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map(c => c / 255).map(
+      c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const [x, y] = [light(parse(getComputedStyle(element).color).slice(0, 3)), light(back)];
+  const [x, y] = [paint([getComputedStyle(element).color]), paint(layers)];
   return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
 })"""
 
@@ -374,9 +351,8 @@ def test_6_in_the_dark(pages, door):
         assert min(ratios) >= 3.5, "text stands out from what is behind it"
         if theme == "Dark":
             photograph(page, view, f"{door}-dark")
-            red, green, blue = map(int, re.findall(r"\d+", view.locator(".rmlab-option").first.evaluate(
-                "e => getComputedStyle(e).color"))[:3])  # fmt: skip
-            assert min(red, green, blue) > 150, "light letters on a dark page"
+            colour = view.locator(".rmlab-option").first.evaluate("e => getComputedStyle(e).color")
+            assert min(map(int, re.findall(r"\d+", colour)[:3])) > 150, "light letters on a dark page"
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -532,14 +508,11 @@ def test_numbers_of_a_leaderboard_lead_to_their_prompts(pages, world):
         lost = int((rows["outcome"] == "loss").sum())
         expect(view.locator(".rmlab-status")).to_contain_text(f"{lost:,} of {len(rows):,} comparisons lost")
         assert column != "math" or number == f"{(rows['outcome'] == 'win').mean():.3f}"
-    filtering = page.locator("input.filter").first
-    filtering.fill("longe")
-    assert page.locator("table.sortable").first.locator("tbody tr:not([hidden]) td.name").all_inner_texts() == [
-        "longest"
-    ]
-    filtering.fill("")
-    page.locator("table.sortable").first.get_by_role("button", name="hard", exact=True).click()
-    column = page.locator("table.sortable").first.locator("thead th").all_inner_texts()
-    place = [text.strip(" ▲▼") for text in column].index("hard")
-    values = page.locator("table.sortable").first.locator(f"tbody td:nth-child({place + 1})").all_inner_texts()
+    board = page.locator("table.sortable").first
+    page.locator("input.filter").first.fill("longe")
+    assert board.locator("tbody tr:not([hidden]) td.name").all_inner_texts() == ["longest"]
+    page.locator("input.filter").first.fill("")
+    board.get_by_role("button", name="hard", exact=True).click()
+    place = board.locator("thead th").all_inner_texts().index("hard")
+    values = board.locator(f"tbody td:nth-child({place + 1})").all_inner_texts()
     assert values == sorted(values, reverse=True)
