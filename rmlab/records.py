@@ -63,25 +63,20 @@ def read_json(path: Path) -> object:
         json.loads(lines[0])
     except (RecursionError, ValueError):
         lines = [text]
-    if len(lines) == 1:
-        content = _parse_json(str(path), text)
-    else:
-        values = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
-        content = [_parse_json(f"{path}: line {number}", line) for number, line in values.items()]
+    values = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            values += [json.loads(line)] if line.strip() else []
+        except (RecursionError, ValueError) as error:
+            place = f"{path}: line {number}" if len(lines) > 1 else path
+            raise DataError(
+                f"{place}: not JSON ({error}); write the file again, or name it by its format: {', '.join(SUFFIXES)}"
+            ) from None
+    content = values if len(lines) > 1 else values[0]
     if re.search(r"\\u[dD][89a-fA-F]", text):
         for number, row in enumerate(content if isinstance(content, list) else [content]):
             require_text(f"{path}: row {number}", row)
     return content
-
-
-def _parse_json(place: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except (RecursionError, ValueError) as error:
-        formats = ", ".join(SUFFIXES)
-        raise DataError(
-            f"{place}: not JSON ({error}); write the file again, or name it by its format: {formats}"
-        ) from None
 
 
 def read_header(path: Path) -> list[str]:

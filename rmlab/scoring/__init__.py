@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab import baselines, scorers, tables
 from rmlab.scorers.base import Judge, PairScorer, PlainScorer, Scorer, as_pair_scorer, as_scorer
-from rmlab.scoring.cluster import Engine, Ray, find_engine
+from rmlab.scoring.cluster import Ray, find_engine
 from rmlab.scoring.judged import judge_pairs, judge_scores
 from rmlab.scoring.run import RunOptions, score_texts
 from rmlab.scoring.stores import check_tables, merge, write_tables
@@ -30,7 +30,7 @@ def score(
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
-    cluster: str | Engine | None = None,
+    cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
@@ -93,7 +93,9 @@ def score(
     run = _run_options(store, shard, cluster, batch, allow_missing, progress)
     responses = tables.check_responses(responses)
     extra = tables.prompt_columns(responses, tables.SCORES)
-    responses = select_shard(responses[[*tables.RESPONSES, *extra]], shard)
+    responses = responses[[*tables.RESPONSES, *extra]]
+    if shard is not None:
+        responses = select_shard(responses, shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     models = _open_models(model, options, run, pairwise=False)
     if run.table_store is not None:
@@ -125,7 +127,7 @@ def prefer(
     *,
     store: str | Path | None = None,
     shard: Shard | None = None,
-    cluster: str | Engine | None = None,
+    cluster: str | Ray | None = None,
     batch: int = 256,
     allow_missing: bool = False,
     progress: bool | None = None,
@@ -163,7 +165,8 @@ def prefer(
         As in `rmlab.score`.
     """
     run = _run_options(store, shard, cluster, batch, allow_missing, progress)
-    frame, texts = comparisons(select_shard(tables.check_responses(responses), shard))
+    responses = tables.check_responses(responses)
+    frame, texts = comparisons(responses if shard is None else select_shard(responses, shard))
     models = _open_models(model, options, run, pairwise=True)
     if run.table_store is not None:
         check_tables(run.table_store, models, frame["benchmark"].unique(), pairs=True)
@@ -190,7 +193,7 @@ def prefer(
 def _run_options(
     store: str | Path | None,
     shard: Shard | None,
-    cluster: str | Engine | None,
+    cluster: str | Ray | None,
     batch: int,
     allow_missing: bool,
     progress: bool | None,

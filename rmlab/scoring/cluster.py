@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,6 @@ R = TypeVar("R")
 _N_RESTARTS = 3
 _SMALLEST, _LARGEST, _N_BLOCKS = 32, 1024, 64
 """Texts of a block: at least, at most, and how many blocks there are where both allow it."""
-
-
-class Engine(Protocol):
-    """Moves blocks to workers."""
-
-    def map(self, work: Callable[[B], R], blocks: Sequence[B]) -> Iterator[R]:
-        """Yield what `work`, copied once to each worker, returns for each block, in any order."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +54,16 @@ class Ray:
         from ray.exceptions import RayError, RayTaskError
         from ray.util import ActorPool
 
-        resources = ray.cluster_resources()
-        n_cpus, n_gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
+        n_cpus, n_gpus = (ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU"))
         gpus = min(n_gpus, 1.0) if self.gpus is None else self.gpus
-        room = min(n_cpus // self.cpus, int(n_gpus // gpus) if gpus else n_cpus)
+        room = int(min(n_cpus // self.cpus, n_gpus // gpus if gpus else n_cpus))
         if room < 1:
             raise DataError(
-                f"cluster: {n_cpus} CPUs and {n_gpus:g} GPUs hold no worker of {self.cpus} CPUs and {gpus:g} GPUs. "
+                f"cluster: {n_cpus:g} CPUs and {n_gpus:g} GPUs hold no worker of {self.cpus} CPUs and {gpus:g} GPUs. "
                 "Start Ray with more, or ask for less with rmlab.scoring.Ray(cpus=, gpus=)."
             )
-        options = {"max_restarts": _N_RESTARTS, "max_task_retries": _N_RESTARTS}
-        actor = ray.remote(num_cpus=self.cpus, num_gpus=gpus, **options)(_Actor)
+        restarts = {"max_restarts": _N_RESTARTS, "max_task_retries": _N_RESTARTS}
+        actor = ray.remote(num_cpus=self.cpus, num_gpus=gpus, **restarts)(_Actor)
         actors = [actor.remote(work) for _ in range(min(room, self.workers or room, len(blocks)))]
         try:
             yield from ActorPool(actors).map_unordered(lambda actor, block: actor.run.remote(block), blocks)
@@ -79,8 +71,7 @@ class Ray:
             raise DataError(f"{error.cause} (on the cluster)\n{error}") from error
         except RayError as error:
             raise DataError(
-                f"cluster: a worker's process ended and was started {_N_RESTARTS} times in vain, as where memory runs "
-                f"out. Scores before that are in the store. Ray says: {error}"
+                f"cluster: a worker ended {_N_RESTARTS + 1} times, as where memory runs out. Ray says: {error}"
             ) from error
         finally:
             for worker in actors:
@@ -112,13 +103,13 @@ def _connect(address: str | None) -> ModuleType:
             except ConnectionError as error:
                 raise DataError(
                     f"cluster: no Ray cluster answers at {address!r} ({error}). Give ray://host:port with the port of "
-                    "its client server (10001), and set RAY_AUTH_MODE=token where the cluster asks for a token."
+                    "its client server, and set RAY_AUTH_MODE=token where the cluster asks for a token."
                 ) from error
     module: ModuleType = ray
     return module
 
 
-def find_engine(name: str, cpus: int = 1) -> Engine:
+def find_engine(name: str, cpus: int = 1) -> Ray:
     """The engine that a word names: "ray", or "ray://head:10001" for a cluster that runs."""
     if name == "ray" or name.startswith("ray://"):
         return Ray(None if name == "ray" else name, cpus)
@@ -148,9 +139,7 @@ class Spread(Scorer):
 
     writes_store = True
 
-    def __init__(
-        self, model: Scorer, engine: Engine, work: "partial[tuple[Ints, Floats]]", described: Provenance
-    ) -> None:
+    def __init__(self, model: Scorer, engine: Ray, work: "partial[tuple[Ints, Floats]]", described: Provenance) -> None:
         self.name, self.columns, self.fingerprint = model.name, model.columns, str(described["fingerprint"] or "")
         self.engine, self.work, self.described = engine, work, described
 
@@ -163,7 +152,7 @@ class Spread(Scorer):
         yield from map_blocks(f"scorer {self.name!r}", self.engine, self.work, texts)
 
 
-def spread_scorer(scorer: Scorer, engine: Engine, store: Store | None) -> Spread:
+def spread_scorer(scorer: Scorer, engine: Ray, store: Store | None) -> Spread:
     """The scorer with its work on the cluster; a model that is made anew there tells who it is."""
     identify = partial(_identify, scorer)
     descriptions = next(engine.map(identify, [None])) if hasattr(scorer, "remake") else identify(None)
@@ -177,7 +166,7 @@ def spread_scorer(scorer: Scorer, engine: Engine, store: Store | None) -> Spread
     return total
 
 
-def map_blocks(title: str, engine: Engine, work: Callable[[Block], R], texts: Sequence[Text]) -> Iterator[R]:
+def map_blocks(title: str, engine: Ray, work: Callable[[Block], R], texts: Sequence[Text]) -> Iterator[R]:
     """Yield the results of blocks of texts; an error names who failed."""
     try:
         yield from engine.map(work, cut_blocks(texts))

@@ -21,7 +21,7 @@ from rmlab.text import line
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from rmlab.scoring.cluster import Engine
+    from rmlab.scoring.cluster import Ray
 
 LONG = 256
 """Texts to score from which on a run is checked; six texts are then 2 % of the work."""
@@ -44,7 +44,7 @@ class RunOptions:
     table_store: Store | None = None
     allow_missing: bool = False
     progress: bool | None = None
-    engine: "Engine | None" = None
+    engine: "Ray | None" = None
     batch: int | None = None
 
 

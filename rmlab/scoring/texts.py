@@ -65,13 +65,11 @@ def both_orders(texts: Texts) -> Texts:
     return unique_texts(keys, [text.prompt for text in rows] * 2, first + second, second + first)
 
 
-def select_shard(responses: pd.DataFrame, shard: Shard | None) -> pd.DataFrame:
+def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
     """Rows of one shard: whole prompts, dealt out in turn in their order, so that all shards are of one size.
 
-    "3/16" or (3, 16) is the third of sixteen; None is everything.
+    "3/16" or (3, 16) is the third of sixteen.
     """
-    if shard is None:
-        return responses
     parts: object = shard
     if isinstance(shard, str) and re.fullmatch(r"\d+/\d+", shard):
         parts = tuple(map(int, shard.split("/")))
