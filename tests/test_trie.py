@@ -127,8 +127,8 @@ def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
         times = np.zeros((len(layout.ids), len(layout.ids)), int)
         for start, stop, _ in layout.runs:
             times[start:stop, start:stop] += np.tri(stop - start, dtype=int)
-        for segment in layout.segments:
-            times[segment.first : segment.end, segment.start : segment.stop] += 1
+        for start, stop, first, end in layout.segments:
+            times[first:end, start:stop] += 1
         assert (times[part.kept :] == ancestors(layout)[part.kept :]).all()
         left = np.concatenate([np.arange(*rows) for rows in layout.carried]) if part.keep else []
         assert layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist() if part.keep else not len(left)

@@ -43,15 +43,9 @@ BACKEND = "inductor"
 _log = logging.getLogger(__name__)
 
 
-class Met(NamedTuple):
-    """Blocks of queries and of keys that meet, by their numbers, a pair each: in order of the queries, then the keys.
-
-    `full`: whether every query of the one sees every key of the other.
-    """
-
-    queries: Ints
-    keys: Ints
-    full: NDArray[np.bool_]
+Met = tuple[Ints, Ints, NDArray[np.bool_]]
+"""Blocks of queries and of keys that meet, by their numbers, a pair each: in order of the queries, then the keys; and
+whether every query of the one sees every key of the other."""
 
 
 class View(NamedTuple):
@@ -99,7 +93,7 @@ def tables(layout: Layout, view: View) -> dict[Hashable, NDArray[np.generic]]:
     met = _meeting_paths(layout, ends, view.window) if view.causal else _meeting_texts(layout, view.window)
     blocks = layout.forwarded // BLOCK, len(ends) // BLOCK
     # A block of keys stands in one of the two lists: in those met in full the kernel does not ask the rule.
-    lists = *_block_lists(met, ~met.full, blocks), *_block_lists(met, met.full, blocks)
+    lists = *_block_lists(met, ~met[2], blocks), *_block_lists(met, met[2], blocks)
     arrays: Tables[NDArray[np.generic]] = Tables(ends, positions, *lists)
     return {(view, name): values for name, values in arrays._asdict().items()}
 
@@ -155,7 +149,7 @@ def _meeting_paths(layout: Layout, ends: NDArray[np.int32], window: int | None) 
     queries, keys = queries[order], keys[order]
     # Full where even the shortest subtree outlasts the last of the queries; of its own block each sees half.
     full = (queries < nearest[keys] // BLOCK) & (queries != keys)
-    return Met(queries, keys, full & (window is None))
+    return queries, keys, full & (window is None)
 
 
 def _meeting_texts(layout: Layout, window: int | None) -> Met:
@@ -167,9 +161,9 @@ def _meeting_texts(layout: Layout, window: int | None) -> Met:
     if window is not None:
         near = np.abs(queries - keys) * BLOCK < window + BLOCK - 1
         queries, keys = queries[near], keys[near]
-        return Met(queries, keys, np.zeros(len(keys), bool))
+        return queries, keys, np.zeros(len(keys), bool)
     single = first == last  # blocks that hold rows of one text alone
-    return Met(queries, keys, single[queries] & single[keys] & (first[queries] == first[keys]))
+    return queries, keys, single[queries] & single[keys] & (first[queries] == first[keys])
 
 
 def _ranges(first: Ints, behind: Ints) -> tuple[Ints, Ints]:
@@ -187,7 +181,7 @@ def _block_lists(
     met: Met, selected: NDArray[np.bool_], blocks: tuple[int, int]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Per block of queries: how many blocks of keys are selected, and their numbers; for one batch and all heads."""
-    queries, keys = met.queries[selected], met.keys[selected]
+    queries, keys = met[0][selected], met[1][selected]
     counts = np.bincount(queries, minlength=blocks[0])
     numbers = np.zeros(blocks, np.int32)
     numbers[queries, np.arange(len(keys)) - (np.cumsum(counts) - counts)[queries]] = keys

@@ -7,7 +7,8 @@ keys and values on. All give what each text alone gives (`passes.alone`).
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from rmlab.inference.attention import Kept
 from rmlab.inference.memory import model_budget, until_it_fits, upload
 from rmlab.inference.passes import packed_rows, packing_support, padded_rows, position_scales, supports_prefix_cache
-from rmlab.inference.planning import FILL, Groups, Ints, Packing, Part, Texts, cut, lay_out, plan
+from rmlab.inference.planning import FILL, Groups, Ints, Part, Texts, cut, lay_out, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,55 +66,52 @@ def hidden(
     Raises ValueError for an empty sequence or a position outside it.
     """
     _check(sequences, reads, groups)
-    return _batches_by_scale(backbone, sequences, reads, np.asarray(groups), budget or model_budget(backbone))
-
-
-def _batches_by_scale(
-    backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Ints, budget: int
-) -> Iterator[Batch]:
-    """Texts that the model gives the same position scale go together."""
-    packing = packing_support(backbone)
-    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))  # 0 for all texts of most models
-    for scale in np.unique(scales):
-        texts = np.flatnonzero(scales == scale)
-        part = [sequences[i] for i in texts.tolist()], [reads[i] for i in texts.tolist()], groups[texts]
-        # The scale of a pass is that of its last position, and a beginning ends too early for the scale of its text.
-        scaled_packing = replace(packing, keeps=packing.keeps and scale == 0)
-        for batch in _Run(backbone, *part, budget, scaled_packing).batches():
-            yield batch._replace(texts=texts[batch.texts])
+    run = _Run(backbone, sequences, reads, groups, budget or model_budget(backbone))
+    # Texts that the model gives the same position scale go together; it is 0 for all texts of most models. The scale of
+    # a pass is that of its last position, and a beginning ends too early for the scale of its text.
+    scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
+    runs = (run.batches(np.flatnonzero(scales == scale), keeps=bool(scale == 0)) for scale in np.unique(scales))
+    return chain.from_iterable(runs)
 
 
 class _Run:
-    """Texts on their way through a model: the plan, and what a pack has left for the next."""
+    """Texts on their way through a model: the parts that they go in, and what a pack has left for the next.
+
+    Equal sequences are forwarded once, under the number of their first text; `copies` holds all texts of each.
+    """
 
     def __init__(
-        self, backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Ints, budget: int, packing: Packing
+        self, backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Groups, budget: int
     ) -> None:
-        self.backbone, self.reads, self.packing = backbone, reads, packing
-        self.fill = FILL.get(backbone.device.type)
-        passes = plan(sequences, groups, budget=budget, fill=self.fill, packing=packing)
-        # Tried only now that a prompt needs it, as it takes passes of its own.
-        if passes.kept and not supports_prefix_cache(backbone):
-            self.packing = replace(packing, keeps=False)
-            passes = plan(sequences, groups, budget=budget, fill=self.fill, packing=self.packing)
-        self.parts, self.copies = passes.parts, passes.copies
-        # From here on texts are numbers of distinct sequences; `copies` leads back to the caller's.
-        first = [copies[0] for copies in passes.copies]
-        self.sequences, self.groups = [np.asarray(sequences[text]) for text in first], groups[first]
-        self.prefix = Kept()
+        self.sequences, self.reads, self.groups = [np.asarray(ids) for ids in sequences], reads, np.asarray(groups)
+        self.backbone, self.budget, self.fill = backbone, budget, FILL.get(backbone.device.type)
 
-    def batches(self) -> Iterator[Batch]:
-        """The states, batch by batch; a pack in which no text ends gives none."""
-        batches = until_it_fits(self.parts, self._forward, self._cut, lambda n: int(self.copies[n][0]))
-        return (batch for batch in batches if len(batch.texts))
+    def batches(self, texts: Ints, *, keeps: bool) -> Iterator[Batch]:
+        """The states of some texts, batch by batch; a pack in which no text ends gives none.
+
+        `keeps`: a prompt that is larger than a pack may go on from what the pack before has left.
+        """
+        packing = packing_support(self.backbone)
+        self.packing, self.prefix = replace(packing, keeps=packing.keeps and keeps), Kept()
+        sequences = [self.sequences[text] for text in texts.tolist()]
+        plan_texts = partial(plan, sequences, self.groups[texts], budget=self.budget, fill=self.fill)
+        passes = plan_texts(packing=self.packing)
+        # Tried only now that a prompt needs it, as it takes passes of its own.
+        if passes.kept and not supports_prefix_cache(self.backbone):
+            self.packing = replace(packing, keeps=False)
+            passes = plan_texts(packing=self.packing)
+        first = texts[[copies[0] for copies in passes.copies]]
+        self.copies = {text: texts[copies] for text, copies in zip(first.tolist(), passes.copies, strict=True)}
+        parts = [replace(part, texts=first[part.texts]) for part in passes.parts]
+        return (batch for batch in until_it_fits(parts, self._forward, self._cut) if len(batch.texts))
 
     def _cut(self, texts: Ints, budget: int) -> list[Part]:
-        sequences = [self.sequences[n] for n in texts]
+        sequences = [self.sequences[text] for text in texts.tolist()]
         return cut(sequences, self.groups[texts], texts, budget, self.fill, self.packing)
 
     def _forward(self, part: Part) -> Batch:
         """Launch one part; what it gives out is read later."""
-        copies = [self.copies[n] for n in part.finished]
+        copies = [self.copies[n] for n in part.finished.tolist()]
         texts = np.concatenate([np.zeros(0, np.intp), *copies])
         # Copies read at positions of their own, from the rows of one forwarded sequence.
         number = np.repeat(np.arange(len(copies)), [len(texts) for texts in copies])
@@ -160,8 +158,7 @@ class _Run:
     def _prefix_reads(self, part: Part) -> Ints:
         """Where texts of the prompt are read in the beginning that the next pack goes on from, ascending."""
         texts = np.flatnonzero(self.groups == self.groups[part.texts[-1]])
-        reads = [self.reads[copy] for text in texts for copy in self.copies[text]]
-        positions = np.unique(np.concatenate(reads)).astype(np.intp)
+        positions = np.unique(np.concatenate([self.reads[text] for text in texts.tolist()])).astype(np.intp)
         return positions[positions < part.keep]
 
 

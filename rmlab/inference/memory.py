@@ -114,15 +114,12 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def until_it_fits(
-    parts: list[Part],
-    forward: Callable[[Part], Result],
-    cut: Callable[[Ints, int], list[Part]],
-    number: Callable[[int], int] = int,
+    parts: list[Part], forward: Callable[[Part], Result], cut: Callable[[Ints, int], list[Part]]
 ) -> Iterator[Result]:
     """The results of `forward` for each part, in order; where memory runs out, what is left is cut for half the tokens.
 
-    `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that does not fit alone is named by its
-    `number` in a note on the error.
+    `cut(texts, budget)`: the texts in parts of at most `budget` tokens. A text that does not fit alone is named in a
+    note on the error.
     """
     import torch
 
@@ -136,8 +133,7 @@ def until_it_fits(
             if not out_of_memory(error):
                 raise
             if len(part.texts) == 1 and max(piece.tokens for piece in cut(part.texts, budget)) >= part.tokens:
-                text = number(int(part.texts[0]))
-                error.add_note(f"text {text} alone, {part.tokens} tokens, does not fit into memory")
+                error.add_note(f"text {part.texts[0]} alone, {part.tokens} tokens, does not fit into memory")
                 raise
         else:
             yield result

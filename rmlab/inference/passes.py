@@ -202,16 +202,16 @@ def read_refusal(backbone: "PreTrainedModel") -> str | None:
     config = backbone.config.get_text_config()
     # Layers with a state that runs along the row (Mamba, linear attention) would carry it from text to text.
     strange = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS)
-    if backbone.config.is_encoder_decoder:
-        return "it is an encoder with a decoder"
-    if not getattr(backbone, "_supports_attention_backend", False):
-        return "its attention does not go through transformers' attention interface"
-    if not accepts(backbone, "position_ids"):
-        return "its forward pass takes no position_ids"
-    if getattr(config, "attn_temperature_tuning", False):
+    has_interface = getattr(backbone, "_supports_attention_backend", False)
+    reasons = [
+        (backbone.config.is_encoder_decoder, "it is an encoder with a decoder"),
+        (not has_interface, "its attention does not go through transformers' attention interface"),
+        (not accepts(backbone, "position_ids"), "its forward pass takes no position_ids"),
         # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
-        return "its attention scales by rows"
-    return f"it has layers of another kind: {', '.join(strange)}" if strange else None
+        (getattr(config, "attn_temperature_tuning", False), "its attention scales by rows"),
+        (strange, f"it has layers of another kind: {', '.join(strange)}"),
+    ]
+    return next((reason for refuses, reason in reasons if refuses), None)
 
 
 def _try_packing(backbone: "PreTrainedModel") -> Packing:

@@ -327,15 +327,6 @@ class Run(NamedTuple):
         return sum(stop - start for start, stop in self.before)
 
 
-class Segment(NamedTuple):
-    """The rows start..stop of one run, all of which are seen by each of the rows first..end of later runs."""
-
-    start: int
-    stop: int
-    first: int
-    end: int
-
-
 @dataclass(frozen=True)
 class Layout:
     """A pack written out. Row r holds token `ids[r]` at position `positions[r]` of its text.
@@ -358,8 +349,8 @@ class Layout:
         return len(self.ids) - self.kept
 
     @cached_property
-    def segments(self) -> list[Segment]:
-        """What rows see of runs before their own."""
+    def segments(self) -> list[tuple[int, int, int, int]]:
+        """The rows start..stop of runs, all of which are seen by each of the rows first..end of later runs."""
         segments = []
         # Rows whose subtrees end at one row are seen by the same later rows: a stretch between two edges is one
         # segment.
@@ -371,7 +362,7 @@ class Layout:
                 # From the end of the run to the end of the subtree: rows inside the run are its own, causal part.
                 end = int(self.ends[start]) if stop > start else 0
                 if end > behind:
-                    segments.append(Segment(start, stop, behind, end))
+                    segments.append((start, stop, behind, end))
         return segments
 
     @cached_property

@@ -243,10 +243,8 @@ def _check_options(max_length: int | None, truncate: str | None, convention: str
 def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Sequence[str]) -> None:
     """Raise DataError for texts with half a surrogate pair, which no tokenizer can write."""
     for number, row in enumerate(zip(prompts, *answers, strict=True)):
-        prompt = row[0] if isinstance(row[0], str) else "".join(turn["content"] for turn in row[0])
-        for text in (prompt, *row[1:]):
-            if _SURROGATE.search(str(text)):
-                raise DataError(f"text {number} holds half a surrogate pair: {str(text)[:60]!r}; repair its file")
+        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+            raise DataError(f"text {number} holds half a surrogate pair, which is no character; repair its file")
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:
@@ -339,8 +337,7 @@ def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> li
     if truncate is None:
         raise DataError(
             f"{(lengths > max_length).sum()} of {len(texts)} texts are longer than max_length={max_length} tokens; the "
-            f"longest is text {lengths.argmax()} with {lengths.max()}; pass truncate='left', which keeps the answer, "
-            "or 'right'"
+            f"longest is text {lengths.argmax()} with {lengths.max()}; pass truncate='left' (keeps the answer), 'right'"
         )
     return [_cut(text, max_length, truncate) if len(text.ids) > max_length else text for text in texts]
 
@@ -366,11 +363,10 @@ def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_spec
     # Fast tokenizers keep truncation and padding in their Rust part; a call without them switches them off for good.
     core = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
-    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    options |= {"padding": False, "truncation": False}
+    switched_off = "return_attention_mask", "return_token_type_ids", "verbose", "padding", "truncation"
+    options = dict.fromkeys(switched_off, False)
     try:
-        encoding: BatchEncoding = tokenizer(*texts, add_special_tokens=add_special_tokens, **options)
-        return encoding
+        return cast("BatchEncoding", tokenizer(*texts, add_special_tokens=add_special_tokens, **options))
     finally:
         if core is not None and truncation is not None:
             core.enable_truncation(**truncation)
@@ -462,16 +458,13 @@ def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) 
     if template is not None:
         return (template, FORMATS[template]) if template in FORMATS else ("given", template)
     try:
-        jinja = tokenizer.get_chat_template() if tokenizer.chat_template else ""
-    except ValueError:  # several templates, none of them the default
-        jinja = ""
-    if not jinja:
+        return "tokenizer", str(tokenizer.get_chat_template())
+    except ValueError as error:
         raise DataError(
-            f"the tokenizer {tokenizer.name_or_path or type(tokenizer).__name__!r} has no chat template, or several "
-            "and no default; say in which format the model was trained: "
-            f"template={' | '.join(map(repr, FORMATS))}, a Jinja template, or a file that holds one"
-        )
-    return "tokenizer", str(jinja)
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template, or several and no default; say in which "
+            f"format the model was trained: template={' | '.join(map(repr, FORMATS))}, a Jinja template, or a file "
+            "that holds one"
+        ) from error
 
 
 def pinned_date(jinja: str) -> str | None:
