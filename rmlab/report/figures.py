@@ -61,16 +61,15 @@ def save_figure(
     DataError
         For a suffix of another kind of image, before anything is written.
     """
-    path = Path(path)
+    path, root = Path(path), root_figure(figure)
     formats = [formats] if isinstance(formats, str) else list(formats)
-    if path.suffix.lstrip(".") in FORMATS:
-        path, formats = path.with_suffix(""), [path.suffix.lstrip(".")]
+    suffix = path.suffix.lstrip(".")
+    if suffix in FORMATS:
+        path, formats, suffix = path.with_suffix(""), [suffix], ""
     for name in formats:
         if name not in FORMATS:
             raise DataError(f"formats: {name!r}; {nearest(name, FORMATS)}")
-    root = root_figure(figure)
-    suffix = path.suffix.lstrip(".").lower()
-    if suffix in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
+    if suffix.lower() in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
     page = root if width is None else resize(root, width)
     contents: dict[str, str | bytes] = {name: _draw_figure(page, name, width) for name in formats}

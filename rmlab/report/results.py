@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from glob import glob
 from os import PathLike
 from pathlib import Path
@@ -54,9 +55,13 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
             parts.setdefault(str(name), []).append(part)
             models = {model: by_model[model] for model in part["model"].unique() if model in by_model}
             provenance.setdefault(str(name), {}).update(models)
-    texts = {path.stem: _read_texts(path, columns) for path in paths if path.stem in parts}
+    texts: dict[str, pd.DataFrame] = {}
+    for path in paths:
+        if path.stem in parts:
+            with suppress(DataError):  # a file of scores alone has no texts
+                texts[path.stem] = load_pairs(path, columns=columns)
     tables = {name: _join_tables(frames) for name, frames in parts.items()}
-    return Results(tables, paths, provenance, {name: frame for name, frame in texts.items() if frame is not None})
+    return Results(tables, paths, provenance, texts)
 
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
@@ -109,14 +114,6 @@ def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
             return io.read_pairs(path)
         except DataError:
             raise error from None
-
-
-def _read_texts(path: Path, columns: Columns | None) -> pd.DataFrame | None:
-    """The texts of a file of pairs; None for a file without texts."""
-    try:
-        return load_pairs(path, columns=columns)
-    except DataError:
-        return None
 
 
 def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:

@@ -112,28 +112,19 @@ class ShownTable:
     ----------
     cells : DataFrame
         The texts of the cells.
-    is_text : list of bool
-        For each column whether it holds texts, which are set to the left and wrapped, or numbers.
     caption : str
         The sentence above the table; empty for none.
     """
 
     cells: pd.DataFrame
-    is_text: list[bool]
     caption: str = ""
 
     def _repr_html_(self) -> str:
         return f"{_CSS}<p>{escape_html(self.caption)}</p>{table_html(self.cells)}"
 
     def __repr__(self) -> str:
-        rows = [[line(text) for text in texts] for texts in [self.cells.columns, *self.cells.to_numpy()]]
-        pads = [str.ljust if is_text else str.rjust for is_text in self.is_text]
-        widths = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(pad(text, width) for pad, text, width in zip(pads, texts, widths, strict=True)).rstrip()
-            for texts in rows
-        ]
-        return "\n".join([self.caption, *lines] if self.caption else lines)
+        text = self.cells.map(line).rename(columns=line).to_string(index=False)
+        return f"{self.caption}\n{text}" if self.caption else text
 
 
 def show(table: pd.DataFrame) -> ShownTable:
@@ -156,21 +147,17 @@ def show(table: pd.DataFrame) -> ShownTable:
     Examples
     --------
     >>> show(pd.DataFrame({"model": ["long", "short"], "share": [0.123456, float("nan")], "n": [12, 7]}))
-    model  share   n
-    long   0.123  12
-    short          7
+    model share  n
+     long 0.123 12
+    short        7
     """
     if {*table.columns} >= _LEADERBOARD:
         cells = _escape_cells(table, str, "{}")
-        return ShownTable(cells.rename(columns=heading), _find_texts(table, cells), CAPTION)
-    is_numbered = table.index.name is None and is_integer_dtype(table.index.dtype)
-    levels = [] if is_numbered else range(table.index.nlevels)
-    labels = [table.index.get_level_values(level).to_series() for level in levels]
-    columns = [*labels, *(table.iloc[:, place] for place in range(table.shape[1]))]
-    texts = np.array([[_format_value(value) for value in column] for column in columns], dtype=object)
-    headings = ["" if column.name is None else str(column.name) for column in columns]
-    cells = pd.DataFrame(texts.reshape(len(columns), len(table)).T, columns=headings)
-    return ShownTable(cells, [not is_numeric_dtype(column.dtype) for column in columns])
+        return ShownTable(cells.rename(columns=heading), CAPTION)
+    if table.index.name is not None or not is_integer_dtype(table.index.dtype):
+        labels = ["" if name is None else name for name in table.index.names]
+        table = table.reset_index(names=labels, allow_duplicates=True)
+    return ShownTable(table.astype(object).map(_format_value).set_axis(table.columns.map(str), axis=1))
 
 
 def table_html(table: pd.DataFrame) -> str:
