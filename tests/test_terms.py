@@ -27,18 +27,6 @@ def test_each_model_has_one_turn_over_all_texts(tmp_path, stored):
     assert len(scorer.logged) == len(set(scorer.logged)) == 2 * len(frame)
 
 
-def test_provenance_counts_texts_and_says_what_each_model_did(tmp_path):
-    score(responses(5), Difference(), store=tmp_path)
-    about = score(responses(8), Difference(), store=tmp_path).attrs["provenance"]["fake"]
-    assert (about["texts"], about["scored"], about["missing"]) == (48, 18, 0)
-    assert about["terms"] == [
-        {"name": name, "fingerprint": name, "scored": 18, "missing": 0} for name in ("policy", "reference")
-    ]
-    assert sorted((run["fingerprint"], run["scored"]) for run in about["runs"]) == [
-        ("policy", 18), ("policy", 30), ("reference", 18), ("reference", 30),
-    ]  # fmt: skip
-
-
 def test_rerun_forwards_nothing_and_half_a_run_only_the_rest(tmp_path):
     frame = responses(20)
     first = score(frame, Difference(), store=tmp_path)
