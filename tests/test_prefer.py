@@ -7,7 +7,6 @@ import torch
 from fakes import BothOrders, OneOrder, responses, truth
 from pairwise_models import save
 
-from rmlab import tables
 from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer
@@ -17,10 +16,6 @@ from rmlab.store import Store
 from rmlab.tables import DataError
 
 
-class Judge(OneOrder):
-    """A pairwise fake: streamed, remembers what it was asked to forward."""
-
-
 @pytest.fixture(scope="module")
 def pairrm(tmp_path_factory):
     torch.set_num_threads(1)
@@ -28,20 +23,9 @@ def pairrm(tmp_path_factory):
     return save("pairrm", tmp_path_factory.mktemp("models") / "tiny-pairrm")
 
 
-@pytest.fixture
-def judge(monkeypatch):
-    """What `owner/name` becomes for `rmlab prefer`, and the options it was given."""
-    made = {}
-
-    def pairwise(model, **options):
-        made.update(options=options, scorer=Judge(model))
-        return made["scorer"]
-
-    monkeypatch.setattr("rmlab.scorers.pairwise", pairwise)
-    return made
-
-
-def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
+def test_shards_merge_and_the_whole_forwards_nothing(main, monkeypatch, tmp_path):
+    judges = []
+    monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: judges.append(OneOrder(model)) or judges[-1])
     parts = []
     for i in (1, 2):
         words = ["--store", tmp_path / f"s{i}", "--shard", f"{i}/2", "-o", tmp_path / f"part{i}.parquet"]
@@ -50,22 +34,15 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, judge, tmp_path):
         parts.append(tmp_path / f"part{i}.parquet")
     assert main("merge", tmp_path / "s1", tmp_path / "s2", "--into", tmp_path / "all")[0] == 0
     assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / "all")[0] == 0
-    assert judge["scorer"].forwarded == []
-    whole = read_pairs(tmp_path / "all")
+    assert judges[-1].forwarded == []
     order = ["id", "domain", "chosen_slot", "rejected_slot"]
-    pd.testing.assert_frame_equal(
-        read_pairs(parts).sort_values(order, ignore_index=True), whole.sort_values(order, ignore_index=True)
-    )
+    tables = [read_pairs(source).sort_values(order, ignore_index=True) for source in (parts, tmp_path / "all")]
+    pd.testing.assert_frame_equal(*tables)
 
 
 def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path):
-    own, frame = (
-        tmp_path / "own.jsonl",
-        pd.DataFrame(
-            [(f"What is {i}?", f"It is {i}.", f"No idea of {i}, sorry.") for i in "123"],
-            columns=["prompt", "chosen", "rejected"],
-        ),
-    )
+    rows = [(f"What is {i}?", f"It is {i}.", f"No idea of {i}, sorry.") for i in "123"]
+    own, frame = tmp_path / "own.jsonl", pd.DataFrame(rows, columns=["prompt", "chosen", "rejected"])
     frame.to_json(own, orient="records", lines=True)
     words = ["prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o"]
     tables = []
@@ -80,17 +57,6 @@ def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path
     assert about[1]["scored"] == 0
     expected = pairwise(pairrm).prefer(*(frame[column].tolist() for column in ("prompt", "chosen", "rejected")))
     np.testing.assert_allclose(np.sort(first["margin"]), np.sort(expected), atol=1e-5)
-
-
-def test_missing_comparisons_stay_missing(tmp_path):
-    frame = responses(4)
-    blind = set(frame.query("label == 'rejected' and slot == 0")["response"])
-    with pytest.raises(DataError, match="scores are not finite"):
-        prefer(frame, Judge(nan=blind))
-    prefer(frame, Judge(nan=blind), allow_missing=True, store=tmp_path)
-    back = read_pairs(tmp_path)
-    assert back["outcome"].isna().sum() == back["margin"].isna().sum() == 12
-    assert len(back) == 36
 
 
 def by_answers(frame):
@@ -192,14 +158,7 @@ def test_orders_in_different_packs_are_stored_one_by_one(tmp_path):
 def test_a_long_run_begins_with_the_self_check(pairrm):
     """Pairwise models are compared with themselves alone; a batch that mixes texts up stops the run."""
     n = LONG // 2
-    frame = pd.DataFrame(
-        [
-            ("own", "d", str(i), label, 0, f"Say {i}.", f"{label} {truth(label, i):.3f}")
-            for i in range(n)
-            for label in tables.LABELS
-        ],
-        columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"],
-    )
+    frame = responses(n, slots=1)
     model = pairwise(pairrm)
     check = prefer(frame, model).attrs["provenance"]["tiny-pairrm"]["self_check"]
     assert check["texts"] == 6
