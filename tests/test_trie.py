@@ -16,6 +16,10 @@ from rmlab.inference.template import encode
 DECODER, ENCODER, BATCHES = Packing(None), Packing(None, causal=False), Packing("cannot")
 
 
+def law(*strategies):
+    return lambda test: settings(deadline=None)(given(*strategies)(test))
+
+
 @st.composite
 def worlds(draw):
     """Texts with common beginnings of all lengths, in shuffled groups."""
@@ -42,8 +46,7 @@ def trie_by_hand(texts, groups):
     return len({(g, *text[: n + 1]) for text, g in zip(texts, groups, strict=True) for n in range(len(text))})
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 400), st.booleans())
+@law(worlds(), st.integers(1, 400), st.booleans())
 def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, keeps):
     texts, groups = world
     kept = [texts[i] for i in distinct(texts)[0]]
@@ -58,8 +61,7 @@ def test_packs_finish_every_text_once_and_keep_the_budget(world, budget, keeps):
         assert turns == list(range(turns[0], turns[-1] + 1)), "a prompt's packs follow one another"
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 400))
+@law(worlds(), st.integers(1, 400))
 def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
     """Together the packs forward the trie; a pack goes on exactly where the one before it stopped."""
     texts, groups = world
@@ -74,8 +76,7 @@ def test_every_token_is_forwarded_once_however_small_the_packs(world, budget):
     assert packs[-1].keep == 0
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 400), st.integers(1, 400))
+@law(worlds(), st.integers(1, 400), st.integers(1, 400))
 def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
     texts, groups = world
     packs = pack(texts, groups, budget, fill=fill)
@@ -83,8 +84,7 @@ def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
     assert sum(part.tokens for part in packs) == sum(part.tokens for part in pack(texts, groups, budget))
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 400))
+@law(worlds(), st.integers(1, 400))
 def test_every_path_spells_its_text(world, budget):
     """Up to where a text is cut."""
     texts, groups = world
@@ -104,8 +104,7 @@ def test_every_path_spells_its_text(world, budget):
             assert run.offset == len(path) - (run.stop - run.start)
 
 
-@settings(deadline=None)
-@given(worlds())
+@law(worlds())
 def test_a_row_sees_its_path_and_nothing_else(world):
     texts, groups = world
     for part in pack(texts, groups, 9999):
@@ -117,15 +116,14 @@ def test_a_row_sees_its_path_and_nothing_else(world):
         assert (ancestors(layout) == seen).all()
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 200))
+@law(worlds(), st.integers(1, 200))
 def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
     """Each pair of rows once, so that nothing is summed twice."""
     texts, groups = world
     for part in pack(texts, groups, budget):
         layout = lay_out(part, texts)
         times = np.zeros((len(layout.ids), len(layout.ids)), int)
-        for start, stop, _ in layout.runs:
+        for start, stop, *_ in layout.runs:
             times[start:stop, start:stop] += np.tri(stop - start, dtype=int)
         for start, stop, first, end in layout.segments:
             times[first:end, start:stop] += 1
@@ -134,15 +132,13 @@ def test_runs_and_segments_are_all_that_a_row_sees(world, budget):
         assert layout.ids[left].tolist() == texts[part.texts[-1]][: part.keep].tolist() if part.keep else not len(left)
 
 
-@settings(deadline=None)
-@given(worlds())
+@law(worlds())
 def test_the_trie_is_as_small_as_a_trie_by_hand(world):
     texts, groups = world
     assert trie_size(texts, groups) == trie_by_hand(texts, groups)
 
 
-@settings(deadline=None)
-@given(worlds(), st.randoms(use_true_random=False))
+@law(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_the_texts_does_not_matter(world, random):
     texts, groups = world
     order = random.sample(range(len(texts)), len(texts))
@@ -151,8 +147,7 @@ def test_the_order_of_the_texts_does_not_matter(world, random):
     assert (moved.tokens, moved.minimum) == (made.tokens, made.minimum)
 
 
-@settings(deadline=None)
-@given(worlds(), st.integers(1, 300), st.sampled_from([DECODER, ENCODER, BATCHES]))
+@law(worlds(), st.integers(1, 300), st.sampled_from([DECODER, ENCODER, BATCHES]))
 def test_a_plan_covers_every_text(world, budget, packing):
     texts, groups = world
     made = plan(texts, groups, budget=budget, packing=packing)
@@ -163,8 +158,7 @@ def test_a_plan_covers_every_text(world, budget, packing):
     assert made.tokens >= made.minimum
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000), st.sampled_from([0, WASTE, 0.2]))
+@law(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000), st.sampled_from([0, WASTE, 0.2]))
 def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
     parts = pad(lengths, budget, waste)
     assert sorted(np.concatenate([part.texts for part in parts])) == list(range(len(lengths)))

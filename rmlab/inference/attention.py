@@ -83,11 +83,11 @@ class Kept:
 
 @dataclass
 class _Pass:
-    """The forward pass that is running. `tables`: of the layout, by view and device, from `sent` or made on demand."""
+    """The forward pass that is running. `tables`: by view and device, from `uploaded` or made on demand."""
 
     layout: Layout
     kernels: Kernels
-    sent: "Mapping[Hashable, Tensor]"
+    uploaded: "Mapping[Hashable, Tensor]"
     kept: Kept
     tables: "dict[tuple[View, torch.device], flex.Tables[Tensor]]" = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
@@ -158,10 +158,10 @@ def _tables(running: _Pass, view: View, device: "torch.device") -> "flex.Tables[
     # Made once for the pass: all layers of a kind and device look at the same tables.
     if (view, device) not in running.tables:
         # A view that was not known before the pass, as in the first trial of a model.
-        if (view, "ends") not in running.sent:
-            running.sent = {**running.sent, **upload(flex.tables(running.layout, view), device)}
-        sent = flex.tables_of(running.sent, view)
-        running.tables[view, device] = flex.Tables(*(values.to(device, non_blocking=True) for values in sent))
+        if (view, "ends") not in running.uploaded:
+            running.uploaded = {**running.uploaded, **upload(flex.tables(running.layout, view), device)}
+        tables = flex.tables_of(running.uploaded, view)
+        running.tables[view, device] = flex.Tables(*(values.to(device, non_blocking=True) for values in tables))
     return running.tables[view, device]
 
 
@@ -269,7 +269,7 @@ def _attend_segments(
     # Rows that only fill up stay 0: they are read by nobody, but must hold numbers.
     out = query.new_zeros(1, query.shape[2], query.shape[1], query.shape[3]).transpose(1, 2)
     log_sums = query.new_empty(query.shape[:3])  # (1, heads, rows)
-    for start, stop, _ in layout.runs:
+    for start, stop, *_ in layout.runs:
         if stop > start:
             rows, columns = slice(start - layout.kept, stop - layout.kept), slice(start, stop)
             out[:, :, rows], log_sums[:, :, rows] = kernel(

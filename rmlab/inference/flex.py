@@ -106,9 +106,9 @@ def _of_keys(layout: Layout, values: Ints) -> NDArray[np.int32]:
     return np.concatenate([values[layout.kept :], values[: layout.kept], filling], dtype=np.int32, casting="unsafe")
 
 
-def tables_of(sent: "Mapping[Hashable, torch.Tensor]", view: View) -> "Tables[torch.Tensor]":
+def tables_of(uploaded: "Mapping[Hashable, torch.Tensor]", view: View) -> "Tables[torch.Tensor]":
     """The view's tables among what was uploaded."""
-    return Tables(*(sent[view, name] for name in Tables._fields))
+    return Tables(*(uploaded[view, name] for name in Tables._fields))
 
 
 def mask_mod(

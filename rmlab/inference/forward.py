@@ -50,8 +50,8 @@ class Batch(NamedTuple):
         # embedding_bag averages stretches of different lengths in one kernel, without a table filled up to the longest.
         flat = np.concatenate(self.where)
         starts = np.cumsum([0, *(len(positions) for positions in self.where[:-1])])
-        sent = upload({"flat": flat, "starts": starts}, self.rows.device)
-        return torch.nn.functional.embedding_bag(sent["flat"], self.rows, sent["starts"], mode="mean")
+        uploaded = upload({"flat": flat, "starts": starts}, self.rows.device)
+        return torch.nn.functional.embedding_bag(uploaded["flat"], self.rows, uploaded["starts"], mode="mean")
 
 
 def hidden(
@@ -65,7 +65,15 @@ def hidden(
     shows at once. On a GPU a batch is given out while it is still computed: launch what follows before reading it.
     Raises ValueError for an empty sequence or a position outside it.
     """
-    _check(sequences, reads, groups)
+    if not len(sequences) == len(reads) == len(groups):
+        raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
+    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
+        n_tokens = len(ids)
+        if not n_tokens:
+            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
+        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
+            at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
+            raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")
     run = _Run(backbone, sequences, reads, groups, budget or model_budget(backbone))
     # Texts that the model gives the same position scale go together; it is 0 for all texts of most models. The scale of
     # a pass is that of its last position, and a beginning ends too early for the scale of its text.
@@ -171,15 +179,3 @@ def _distinct(cells: Ints) -> tuple[Ints, Ints]:
     # Sorting costs a copy on the device later (`Batch.stacked`), so cells that are all different stay as they came.
     unique, where = np.unique(cells, return_inverse=True)
     return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)
-
-
-def _check(sequences: Texts, reads: Texts, groups: Groups) -> None:
-    if not len(sequences) == len(reads) == len(groups):
-        raise ValueError(f"{len(sequences)} sequences, {len(reads)} reads and {len(groups)} groups; give one per text")
-    for text, (ids, positions) in enumerate(zip(sequences, reads, strict=True)):
-        n_tokens = len(ids)
-        if not n_tokens:
-            raise ValueError(f"sequences[{text}] is empty; a text needs at least one token")
-        if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
-            at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
-            raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")

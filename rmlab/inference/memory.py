@@ -152,8 +152,8 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
     """The arrays on the device by name, in one copy that the host does not wait for.
 
     >>> import torch
-    >>> sent = upload({"ids": np.arange(3), "mask": np.ones((2, 2), np.int32)}, torch.device("cpu"))
-    >>> sent["ids"].tolist(), sent["mask"].dtype
+    >>> uploaded = upload({"ids": np.arange(3), "mask": np.ones((2, 2), np.int32)}, torch.device("cpu"))
+    >>> uploaded["ids"].tolist(), uploaded["mask"].dtype
     ([0, 1, 2], torch.int32)
     """
     import torch
@@ -170,9 +170,9 @@ def upload(arrays: Mapping[Name, NDArray[np.generic]], device: "torch.device") -
     # All arrays in one buffer, of which the tensors on the device are views.
     for start, values in zip(starts, arrays.values(), strict=True):
         np.ndarray(values.shape, values.dtype, memory, start)[...] = values
-    sent = buffer.to(device, non_blocking=pins)
+    uploaded = buffer.to(device, non_blocking=pins)
     return {
-        name: sent[start : start + values.nbytes].view(getattr(torch, values.dtype.name)).view(values.shape)
+        name: uploaded[start : start + values.nbytes].view(getattr(torch, values.dtype.name)).view(values.shape)
         for start, (name, values) in zip(starts, arrays.items(), strict=True)
     }
 

@@ -157,8 +157,8 @@ def plan(
     # Encoders share no rows, so the distinct texts are what they need at least.
     shares = packing.packed and packing.causal
     minimum = trie_size(unique, unique_groups) if shares else sum(map(len, unique))
-    kept = max((part.keep for part in parts), default=0)
-    return Plan(parts, copies, sum(part.tokens for part in parts), minimum, kept)
+    longest = max((part.keep for part in parts), default=0)
+    return Plan(parts, copies, sum(part.tokens for part in parts), minimum, longest)
 
 
 def cut(sequences: Texts, groups: Ints, numbers: Ints, budget: int, fill: int | None, packing: Packing) -> list[Part]:
@@ -232,16 +232,16 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
     """
     if budget < 1:
         raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
-    whole: list[Part] = []  # prompts that fit into a pack
+    small: list[Part] = []  # packs of prompts that fit into one
     prompts: list[list[Part]] = []
     for texts, lengths, shared in _sorted_groups(sequences, groups):
         pieces = list(_cut_trie(texts, lengths, shared, budget, keeps=keeps))
         if len(pieces) == 1:
-            whole += pieces
+            small += pieces
         else:
             # Packs that go on from one another keep their order; pieces that do not begin with the largest.
             prompts.append(pieces if keeps else sorted(pieces, key=lambda piece: -piece.tokens))
-    for pieces in _bins(whole, budget if fill is None else min(fill, budget)):
+    for pieces in _bins(small, budget if fill is None else min(fill, budget)):
         texts, shared = (np.concatenate(arrays) for arrays in zip(*((p.texts, p.shared) for p in pieces), strict=True))
         prompts.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
     # The largest first, so that a budget that is too large shows at once; a prompt's packs stay together.
@@ -315,16 +315,15 @@ def filled(rows: int) -> int:
 
 
 class Run(NamedTuple):
-    """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them."""
+    """The rows start..stop that one text has for itself, and the slices of earlier rows that come before them.
+
+    `offset`: how many tokens of the text come before the run.
+    """
 
     start: int
     stop: int
     before: tuple[tuple[int, int], ...]
-
-    @property
-    def offset(self) -> int:
-        """How many tokens of the text come before the run."""
-        return sum(stop - start for start, stop in self.before)
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -376,7 +375,7 @@ class Layout:
         return slices
 
     def _slices(self, text: int) -> tuple[tuple[int, int], ...]:
-        start, stop, before = self.runs[text]
+        start, stop, before, _ = self.runs[text]
         return *before, (start, stop)
 
     def path(self, text: int) -> Ints:
@@ -417,17 +416,11 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
     positions = np.arange(part.kept + part.tokens)
     # A row's position is its distance from the run's start plus what the text shares.
     positions[part.kept :] -= np.repeat(stops - lengths - part.shared, lengths)
-    return Layout(ids, positions, *_runs(part, stops.tolist()), part.kept, part.keep)
-
-
-def _runs(part: Part, stops: list[int]) -> tuple[list[Run], Ints]:
-    """Each text's run, which ends at its number of `stops`, and where each row's subtree ends."""
-    rows = part.kept + part.tokens
-    ends = np.full(rows, rows, np.intp)  # until a later text leaves the path, a subtree goes to the end
+    ends = np.full(len(ids), len(ids), np.intp)  # until a later text leaves the path, a subtree goes to the end
     runs: list[Run] = []
     path = [(0, part.kept)] if part.kept else []
     start = n_spelled = part.kept  # where the next run begins; how many rows are on the path
-    for stop, shared in zip(stops, part.shared.tolist(), strict=True):
+    for stop, shared in zip(stops.tolist(), part.shared.tolist(), strict=True):
         # From the back: rows that are not shared are on no later text's path, so their subtrees end here.
         while n_spelled > shared:
             first, last = path.pop()
@@ -436,11 +429,11 @@ def _runs(part: Part, stops: list[int]) -> tuple[list[Run], Ints]:
             n_spelled -= last - cut_row
             if cut_row > first:
                 path.append((first, cut_row))
-        runs.append(Run(start, stop, tuple(path)))
+        runs.append(Run(start, stop, tuple(path), shared))
         # A run that goes on where the path ends makes that slice longer: few slices, few copies.
         if path and path[-1][1] == start:
             path[-1] = (path[-1][0], stop)
         elif stop > start:
             path.append((start, stop))
         start, n_spelled = stop, shared + stop - start
-    return runs, ends
+    return Layout(ids, positions, runs, ends, part.kept, part.keep)

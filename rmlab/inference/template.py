@@ -208,12 +208,12 @@ def encode(
         texts = _with_end(tokenizer, _segment_pairs(tokenizer, bare, responses), eos)
     else:
         answers = ({"role": "assistant", "content": response} for response in responses)
-        written = write([[*chat, answer] for chat, answer in zip(chats, answers, strict=True)], header=False)
+        rendered = write([[*chat, answer] for chat, answer in zip(chats, answers, strict=True)], header=False)
         if convention == "reward-bench-dpo":
-            texts = _as_reward_bench_dpo(tokenizer, bare, written)
+            texts = _as_reward_bench_dpo(tokenizer, bare, rendered)
         else:
-            starts = [_boundary(*row) for row in zip(written, headers, bare, responses, strict=True)]
-            texts = _tokenise(tokenizer, written, starts, add_special_tokens=convention is not None)
+            starts = [_boundary(*row) for row in zip(rendered, headers, bare, responses, strict=True)]
+            texts = _tokenise(tokenizer, rendered, starts, add_special_tokens=convention is not None)
             texts = _with_special_tokens(tokenizer, _with_end(tokenizer, texts, eos), convention)
     texts = _fit(texts, max_length, truncate)
     return Encoded(
