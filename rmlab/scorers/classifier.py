@@ -220,7 +220,5 @@ class Classifier(LocalScorer):
         """Position of the first token behind the user's turn, where the published code of gated heads reads."""
         start = prompt_end + 1 - len(self._turn_change)
         if not self._turn_change or ids[start : prompt_end + 1].tolist() != self._turn_change:
-            raise self.checkpoint.error(
-                "its head reads where its own template ends the user's turn; leave template out"
-            )
+            raise self.checkpoint.error("its head reads where its own template ends a turn; leave template out")
         return start

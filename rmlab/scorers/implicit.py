@@ -86,11 +86,10 @@ def implicit_reward(
     ----------
     .. [1] Rafailov et al. (2023), "Direct Preference Optimization", arXiv 2305.18290.
     """
+    with_reference, modes = ("", MODES) if reference is None else (" with a reference", ("sum",))
     mode = mode or ("mean" if reference is None else "sum")
-    if mode not in MODES:
-        raise DataError(f"mode={mode!r}; {nearest(mode, MODES)}")
-    if reference is not None and mode != "sum":
-        raise DataError(f"mode={mode!r} with a reference; allowed: 'sum' (or leave the reference out)")
+    if mode not in modes:
+        raise DataError(f"mode={mode!r}{with_reference}; {nearest(mode, modes)}")
     require_convention(convention)
     if convention is not None and eos is not None:
         raise DataError(f"eos={eos} with convention='reward-bench', which adds an end token of its own; leave one out")
@@ -190,11 +189,6 @@ class LanguageModel(LocalScorer):
     def text_fingerprint(self) -> str:
         """Hash of how the owner makes texts tokens."""
         return self.owner.text_fingerprint
-
-    @property
-    def head_title(self) -> str:
-        """What is summed, for people."""
-        return self.owner.head_title
 
     @property
     def details(self) -> Provenance:

@@ -96,9 +96,9 @@ class LocalModel(Scorer):
         """The transformers model that is forwarded; loads the weights."""
 
     @property
-    @abstractmethod
     def head_title(self) -> str:
         """Which head is read, for people."""
+        return ""
 
     @property
     @abstractmethod
@@ -249,9 +249,8 @@ def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
 def require_convention(convention: str | None) -> None:
     """Raise DataError for a convention that does not exist."""
     if convention not in (None, "reward-bench"):
-        raise DataError(
-            f"convention={convention!r}; allowed: None (each special token once), 'reward-bench' (as its runner)"
-        )
+        allowed = "None (each special token once), 'reward-bench' (as its runner)"
+        raise DataError(f"convention={convention!r}; allowed: {allowed}")
 
 
 def versions() -> dict[str, str]:

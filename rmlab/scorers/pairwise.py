@@ -174,10 +174,7 @@ class Pairwise(LocalModel, PairScorer):
     @property
     def head_title(self) -> str:
         """What is read, for people."""
-        if self.markers:
-            return f"{self.form.name}: head_layer in the checkpoint"
-        pair = self.tokenizer.convert_ids_to_tokens(letters(self.tokenizer, self.name))
-        return f"{self.form.name}: logits of {' and '.join(map(repr, pair))}"
+        return f"{self.form.name}: {'head_layer in the checkpoint' if self.markers else 'logits of A and B'}"
 
     @property
     def backbone(self) -> "PreTrainedModel":

@@ -148,9 +148,7 @@ def find(
 def find_tokenizer(source: str | Path) -> Checkpoint:
     """A folder or hub id with a configuration and a tokenizer; its weights are neither asked for nor downloaded."""
     folder, _ = _find_folder("tokenizer", source, None, _SETTINGS)
-    checkpoint = Checkpoint(str(source), folder, folder, None, {}, 0)
-    refuse_settings(checkpoint.name, checkpoint.settings)
-    return checkpoint
+    return Checkpoint(str(source), folder, folder, None, {}, 0)
 
 
 def _find_folder(

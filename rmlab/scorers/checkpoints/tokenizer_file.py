@@ -37,9 +37,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
     file_tokenizer = class_tokenizer(checkpoint, "PreTrainedTokenizerFast")
     if count_deviations(file_tokenizer, checkpoint):
         name = type(tokenizer).__name__
-        raise checkpoint.error(
-            f"{name} and PreTrainedTokenizerFast do not write the tokens of tokenizer.json; pass base="
-        )
+        raise checkpoint.error(f"neither {name} nor PreTrainedTokenizerFast follows tokenizer.json; pass base=")
     return file_tokenizer
 
 

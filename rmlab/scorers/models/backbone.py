@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,13 +14,7 @@ from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
-    from transformers import (
-        AutoModel,
-        AutoModelForSequenceClassification,
-        PreTrainedConfig,
-        PreTrainedModel,
-        PreTrainedTokenizerBase,
-    )
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -119,7 +112,7 @@ def load(
     options: dict[str, Any] = {"dtype": dtype}
     if device.type == "cuda":
         options["device_map"] = {"": device} if fits(checkpoint, device, dtype) else "auto"
-    if not any(path.suffix == ".safetensors" for path in checkpoint.files.values()):
+    if all(path.suffix != ".safetensors" for path in checkpoint.files.values()):
         # An Auto class wants a folder even where it is given the weights; the class it stands for does not.
         weights = checkpoint.read(key for key in checkpoint.files if key.startswith(prefix))
         auto_class, folder = type(empty), None
@@ -145,7 +138,7 @@ def load(
 def refuse_new_weights(name: str, missing: list[str]) -> None:
     """Raise DataError where weights of the model are not in the checkpoint."""
     if missing:
-        where = f"model={name!r}: {len(missing)} weights are not in the checkpoint ({_shorten(missing)})"
+        where = f"model={name!r}: {len(missing)} weights are not in the checkpoint ({', '.join(missing[:4])})"
         raise DataError(f"{where} and would be random; use a trained reward model, or name its head with head=")
 
 
@@ -158,7 +151,7 @@ def refuse_unused_weights(name: str, stored: Iterable[str], read: Iterable[str])
     read_keys = set(read)
     unused = sorted(key for key in stored if key not in read_keys and not _is_harmless(key, read_keys))
     if unused:
-        where = f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({_shorten(unused)})"
+        where = f"model={name!r}: {len(unused)} weights of the checkpoint are used by nothing ({', '.join(unused[:4])})"
         remedy = "compare num_hidden_layers with the published configuration, or name the head with head="
         raise DataError(f"{where}; {remedy}")
 
@@ -168,10 +161,6 @@ def _is_harmless(key: str, read_keys: set[str]) -> bool:
     is_layer = any(part.isdigit() for part in parts)
     is_pretraining = bool(_LANGUAGE.search(key)) and not is_layer
     return bool(_BUFFERS.search(key)) or is_pretraining or any(".".join(parts[i:]) in read_keys for i in range(1, 5))
-
-
-def _shorten(keys: list[str]) -> str:
-    return ", ".join(keys[:4]) + (" ..." if len(keys) > 4 else "")
 
 
 def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -267,25 +256,20 @@ def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *
     return bool(checkpoint.n_weights * dtype.itemsize <= share * torch.cuda.mem_get_info(device)[0])
 
 
-def empty_model(
-    checkpoint: Checkpoint, auto_class: "type[AutoModel] | type[AutoModelForSequenceClassification]"
-) -> "PreTrainedModel":
+def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
     """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
     import torch
 
-    build: Callable[..., PreTrainedModel] = auto_class.from_config
     remedy = "use the configuration that was published with the weights"
     config = checkpoint.config
     with checkpoint.explain("build a model of its configuration", remedy), torch.device("meta"):
-        return build(config, trust_remote_code=checkpoint.trust_remote_code)
+        model: PreTrainedModel = auto_class.from_config(config, trust_remote_code=checkpoint.trust_remote_code)
+    return model
 
 
 def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:
     """How many weights the model has that transformers makes of the configuration; nothing of it is built in memory."""
     import transformers
 
-    loaders = ["AutoModelForCausalLM"] if implicit else ["AutoModelForSequenceClassification", "AutoModel"]
-    for loader in loaders:
-        with suppress(DataError):
-            return sum(weight.numel() for weight in empty_model(checkpoint, getattr(transformers, loader)).parameters())
-    raise DataError(f"model={checkpoint.name!r}: transformers has no {loaders[-1]} for its configuration")
+    auto_class = transformers.AutoModelForCausalLM if implicit else transformers.AutoModel
+    return sum(weight.numel() for weight in empty_model(checkpoint, auto_class).parameters())

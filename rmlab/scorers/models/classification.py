@@ -47,10 +47,8 @@ def label_weights(
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
         return None
     if weights is None:
-        example = f"weights={{{labels[0]!r}: 1.0}}, and the reward is their weighted sum"
-        raise checkpoint.error(
-            f"it has {len(labels)} labels ({', '.join(labels[:12])}); pass weights=, such as {example}"
-        )
+        names, example = ", ".join(labels[:12]), f"weights={{{labels[0]!r}: 1.0}}"
+        raise checkpoint.error(f"the reward is a weighted sum of its {len(labels)} labels ({names}); pass {example}")
     if not isinstance(weights, Mapping):
         if len(weights) != len(labels):
             raise DataError(f"weights: {len(weights)} values for {len(labels)} labels {labels}; give one for each")

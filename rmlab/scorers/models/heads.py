@@ -45,7 +45,8 @@ class Head:
 
     def keys(self, checkpoint: Iterable[str]) -> list[str]:
         """The weights of this head among the checkpoint's keys; empty where a part is missing."""
-        stored = {part: [key for key in checkpoint if _belongs_to(key, part)] for part in (*self.parts, *self.extra)}
+        parts = (*self.parts, *self.extra)
+        stored = {part: [key for key in checkpoint if f"{key}.".startswith(f"{part}.")] for part in parts}
         return [] if not all(stored[part] for part in self.parts) else sorted(set().union(*stored.values()))
 
 
@@ -93,10 +94,6 @@ def layers(weights: Weights, prefix: str, activation: str) -> Callable[["Tensor"
         return x
 
     return run
-
-
-def _belongs_to(key: str, part: str) -> bool:
-    return key == part or key.startswith(f"{part}.")
 
 
 def _stack(prefix: str, activation: str = "relu") -> Callable[[Weights, Settings], Function]:
@@ -171,9 +168,9 @@ def _distribution(weights: Weights, settings: Settings) -> Function:
 
 def _attribute_means(weights: Weights, _: Settings) -> Function:
     """URM: the first half of the outputs are attribute means; they are mixed by a gate, or averaged without one."""
-    name = next(key.removesuffix(".weight") for key in weights if _belongs_to(key, "score") and key.endswith(".weight"))
+    name = next(key.removesuffix(".weight") for key in weights if key.startswith("score.") and key.endswith(".weight"))
     run = layers(weights, name, "relu")
-    gate = layers(weights, "weights.fc", "selu") if any(_belongs_to(key, "weights.fc") for key in weights) else None
+    gate = layers(weights, "weights.fc", "selu") if any(key.startswith("weights.fc.") for key in weights) else None
 
     def score(states: "Tensor") -> "Tensor":
         outputs = run(states[:, 0])

@@ -24,8 +24,6 @@ class Vocabulary:
 
     def __init__(self, model: "PreTrainedModel", name: str) -> None:
         layer = model.get_output_embeddings()
-        if layer is None:
-            raise DataError(f"model={name!r} is not a language model: it has no output layer over a vocabulary")
         config = model.config.get_text_config()
         self.weight = layer.weight if _widens(layer.weight) else layer.weight.float()
         self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
