@@ -28,14 +28,16 @@ def some(share, bad):
 @pytest.mark.parametrize(
     ("choose", "check", "status"),
     [
-        (some(0.2, None), "answers", "warn"), (some(0.95, None), "answers", "fail"),
+        (some(0.2, None), "answers", "warn"),
+        (some(0.95, None), "answers", "fail"),
         (some(0.2, "hm"), "verdict", "warn"),
-        (some(0.95, "hm"), "verdict", "fail"), (lambda *_: "[[A]]", "position", "fail"),
+        (some(0.95, "hm"), "verdict", "fail"),
+        (lambda *_: "[[A]]", "position", "fail"),
         (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
         (lambda *_: Answer("[[A=B]]", model="another"), "model", "warn"),
         (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
     ],
-)  # fmt: skip
+)
 def test_each_fault_is_named(choose, check, status):
     found = rows(pair_judge(choose))
     assert found.loc[check, "status"] == status

@@ -70,6 +70,10 @@ BAD_DATA = {
     "a folder": "score empty longest",
     "no such folder": "doctor ./nowhere",
     "'longest'": "doctor longest",
+    "gpt-x": "judge mini gpt-x",
+    "url": "judge mini m --url ftp://x",
+    "key": "judge mini m --url http://127.0.0.1:9 --key sk-1234",
+    "fiv": "judge mini m --url http://127.0.0.1:9 --template fiv",
 }
 WRONG_USAGE = {
     "scor": "scor",

@@ -1,15 +1,11 @@
 """`rmlab judge` as the shell sees it: tables, estimates, batches, reports, and no key anywhere."""
 
 import io
-import json
 
 import pandas as pd
 import pytest
-from fakes import Here
 from faulty_server import FaultyServer
 from judge_fakes import completion, longer, responses
-
-from rmlab import toy
 
 KEY = "sk-planted-51aa"
 
@@ -49,17 +45,6 @@ def test_comparisons_and_ratings(main, pairs_file, tmp_path):
     assert pd.read_csv(tmp_path / "p.csv")["outcome"].tolist() == ["win"] * 6
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_a_model_of_its_own_is_asked_on_a_cluster(main, pairs_file, tmp_path, monkeypatch):
-    toy.save_model(tmp_path / "m", task="causal", max_position_embeddings=1024)
-    here, words = Here(), ("judge", pairs_file, tmp_path / "m", "--mode", "logprob", "--device", "cpu", "-q")
-    monkeypatch.setattr("rmlab.scoring.cluster.find_engine", lambda word, cpus: {"ray": here}[word])
-    plain = main(*words)
-    assert plain[0] == 0, plain
-    assert main(*words, "--cluster", "ray") == plain
-    assert here.given
-
-
 def test_estimate_check_and_report(main, pairs_file, tmp_path):
     with FaultyServer(respond) as server:
         words = ("judge", pairs_file, "m", "--url", server.url)
@@ -78,39 +63,6 @@ def test_estimate_check_and_report(main, pairs_file, tmp_path):
         code, out, _ = main(*words, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv")
     assert (code, out) == (0, "")
     assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
-
-
-def test_a_batch_there_and_back(main, pairs_file, tmp_path):
-    words = ("judge", pairs_file, "m", "--url", "http://127.0.0.1:9/v1", "--store", tmp_path / "s", "-q")
-    code, _, err = main(*words, "--requests", tmp_path / "r.jsonl")
-    assert code == 0, err
-    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    responses = ({"status_code": 200, "body": respond("", line["body"], {})} for line in lines)
-    results = [
-        {"custom_id": line["custom_id"], "response": response} for line, response in zip(lines, responses, strict=True)
-    ]
-    (tmp_path / "out.jsonl").write_text("\n".join(map(json.dumps, results)))
-    code, out, err = main(*words, "--results", tmp_path / "out.jsonl")
-    assert code == 0, err
-    assert "read: 12" in err
-    assert table(out)["verdict"].tolist() == ["win"] * 6
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("gpt-x", "gpt-x"),
-        ("m --url ftp://x", "url"),
-        ("m --url http://127.0.0.1:9 --key sk-1234", "key"),
-        ("m --url http://127.0.0.1:9 --template fiv", "fiv"),
-        ("m --url http://127.0.0.1:9 --max-requests 3 -q", "max_requests=3"),
-    ],
-)
-def test_what_cannot_be_asked_is_named(main, pairs_file, words, named):
-    code, _, err = main("judge", pairs_file, *words.split())
-    assert code == 1
-    assert named in err
-    assert "sk-1234" not in err
 
 
 @pytest.mark.parametrize(("options", "n"), [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)])

@@ -136,16 +136,6 @@ def test_a_driver_without_the_workers_device_knows_their_scores(named, tmp_path)
     assert again.given == [None], "who the model is was asked, and nothing else"
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_policies_and_pairwise_models_travel(tmp_path):
-    policy, reference = (toy.save_model(tmp_path / str(i), task="causal", seed=i) for i in range(2))
-    frame, reward = responses(6), rmlab.implicit_reward(policy, reference, device="cpu")
-    judge = rmlab.pairwise(policy, device="cpu", form="letters")
-    for run, scorer, column in ((score, reward, "score"), (prefer, judge, "margin")):
-        spread, plain = (run(frame, scorer, **options)[column] for options in ({"cluster": Here()}, {}))
-        np.testing.assert_allclose(spread, plain, rtol=0, atol=1e-5 * plain.std())
-
-
 def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     folder = toy.save_model(tmp_path / "m", words=toy.tokenizer())
     frame, tokenizer = responses(20), rmlab.classifier(folder, device="cpu").tokenizer

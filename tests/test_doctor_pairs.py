@@ -1,4 +1,4 @@
-"""The doctor on pairwise models: each check made to pass and to fail."""
+"""The doctor on pairwise models: sound ones, against an oracle that swaps the answers by hand, and each fault."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,8 @@ from pairwise_models import MARKS, save
 from rmlab.checks import doctor
 from rmlab.scorers.pairwise import pairwise
 
-COMMON = ["nan", "alone", "dtype", "position", "saturation"]
-CHECKS = {
-    "pairrm": ["head", "memory", "packs", "tokenizer", "template", "truncated", "markers", *COMMON],
-    "steamshp": ["head", "memory", "packs", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
-    "letters": ["head", "memory", "packs", "tokenizer", "template", "truncated", "bos", "read", *COMMON],
-}
-LABELS = ("chosen", "rejected")
+SCORES = ["nan", "alone", "dtype", "position", "saturation"]
+TOKENS = {"pairrm": ["markers"], "steamshp": ["bos", "read"], "letters": ["bos", "read"]}
 
 
 @pytest.fixture(scope="module")
@@ -27,85 +22,69 @@ def responses():
 def models(tmp_path_factory):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    return {kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in CHECKS}
+    return {kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in TOKENS}
 
 
-def found(report, check):
-    return report.set_index("check").loc[check]
-
-
-@pytest.mark.parametrize("kind", CHECKS)
-def test_a_sound_model(models, responses, kind):
-    report = doctor(pairwise(models[kind]), responses)
-    assert report.columns.tolist() == ["check", "status", "found", "remedy"]
-    assert report["check"].tolist() == CHECKS[kind]
+@pytest.mark.parametrize("kind", TOKENS)
+def test_a_sound_model_and_its_position_bias(models, responses, kind):
+    model = pairwise(models[kind])
+    report = doctor(model, responses).set_index("check")
+    checks = ["head", "memory", "packs", "tokenizer", "template", "truncated", *TOKENS[kind], *SCORES]
+    assert report.index.tolist() == checks
     # Random weights prefer a place. The tiny T5's preference is a thousand times its margins, which shows in rounding.
     known = ["position", "alone"] if kind == "steamshp" else ["position"]
-    others = report[~report["check"].isin(known)]
-    assert found(report, "alone")["status"] != "fail"
-    assert others["status"].max() == "pass", others[others["status"] > "pass"].to_dict("records")
-    assert (others["remedy"] == "").all()
-    assert "on 24 comparisons; 0 of 24 comparisons flip" in found(report, "alone")["found"]
-    assert kind in found(report, "head")["found"]
-
-
-@pytest.mark.parametrize("kind", CHECKS)
-def test_position_bias_is_the_share_of_winners_that_change_sides(models, responses, kind):
-    """The oracle swaps the answers by hand, and asks in one order at a time."""
-    model = pairwise(models[kind])
-    row = found(doctor(model, responses), "position")
+    assert set(report.drop(known)["status"]) == {"pass"}
+    assert set(report.drop(known)["remedy"]) == {""}
+    assert report.loc["alone", "status"] != "fail"
+    assert "on 24 comparisons; 0 of 24 comparisons flip" in report.loc["alone", "found"]
     sides = dict(iter(responses.groupby("label")))
-    both = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
-    prompts, first, second = (both[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
+    pairs = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
+    prompts, first, second = (pairs[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
     left, right = (
-        model.forward_alone(model.prepare(prompts, *pair), np.arange(24)) for pair in ((first, second), (second, first))
+        model.forward_alone(model.prepare(prompts, *texts), np.arange(24)) for texts in ((first, second), (second, first))
     )
     changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
-    assert row["found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%}) change their winner")
-    assert f"written first wins {np.mean(np.r_[left, right] > 0):.0%}" in row["found"]
+    assert report.loc["position", "found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%})")
+    assert f"{np.mean(np.r_[left, right] > 0):.0%}" in report.loc["position", "found"].split(";")[1]
 
 
-def test_a_place_that_always_wins_fails(models, responses):
+@pytest.mark.parametrize(
+    ("change", "check", "detail"), [(1e3, "position", "24 of 24"), (np.inf, "nan", "24 of 24"), (0, "alone", "")]
+)
+def test_scores_that_cannot_be_right_fail(models, responses, change, check, detail):
+    """A place that always wins; infinite logits, which an average would hide; a forward pass that mixes texts up."""
     model = pairwise(models["letters"])
-    backbone, head = model.parts
-    model.__dict__["parts"] = backbone, lambda states: head(states) + 1e3
-    report = doctor(model, responses)
-    assert found(report, "position")["status"] == "fail"
-    assert "24 of 24" in found(report, "position")["found"]
-    assert "wins 100%" in found(report, "position")["found"]
+    if change:
+        backbone, head = model.parts
+        model.__dict__["parts"] = backbone, lambda states: head(states) + change
+    else:
+        alone = model.forward_alone
+        model.forward_alone = lambda prepared, wanted: alone(prepared, wanted)[::-1]
+    row = doctor(model, responses).set_index("check").loc[check]
+    assert row["status"] == "fail"
+    assert detail in row["found"]
 
 
 def test_comparisons_that_are_too_long(models, responses):
-    long = responses.assign(
-        response=responses["response"].where(responses["id"] != "5", "Paris is a city. " * 1500 + responses["response"])
-    )
-    row = found(doctor(pairwise(models["pairrm"]), long), "truncated")
-    assert row["status"] == "fail"
-    assert row["found"].startswith("4 of 24 comparisons (16.7%) are longer")
-    assert "truncate='right'" in row["remedy"]
-    cutting = doctor(pairwise(models["pairrm"], truncate="right"), long)
-    assert found(cutting, "truncated")["status"] == "warn"
-    assert "on 20 comparisons" in found(cutting, "alone")["found"]  # the texts that fit are examined all the same
-    row = found(doctor(pairwise(models["steamshp"]), long), "truncated")
-    assert row["status"] == "fail"
-    assert "(512 tokens)" in row["found"]
-    tiny = doctor(pairwise(models["letters"], max_length=8), responses)
-    assert tiny["check"].tolist()[-1] == "truncated"
-    assert "24 of 24" in found(tiny, "truncated")["found"]
+    long = responses["response"].where(responses["id"] != "5", "Paris is a city. " * 1500 + responses["response"])
+    for kind, options, status, detail, remedy in [
+        ("pairrm", {}, "fail", "4 of 24 comparisons (16.7%)", "truncate='right'"),
+        ("pairrm", {"truncate": "right"}, "warn", "4 of 24", ""),
+        ("steamshp", {}, "fail", "(512 tokens)", ""),
+        ("letters", {"max_length": 8}, "fail", "24 of 24", ""),
+    ]:
+        report = doctor(pairwise(models[kind], **options), responses.assign(response=long)).set_index("check")
+        assert report.loc["truncated", "status"] == status
+        assert detail in report.loc["truncated", "found"]
+        assert remedy in report.loc["truncated", "remedy"]
+        if kind == "letters":
+            assert report.index[-1] == "truncated"
+        else:
+            assert "on 20 comparisons" in report.loc["alone", "found"], "the texts that fit are examined all the same"
 
 
 def test_markers_inside_an_answer_are_a_warning(models, responses):
     spoiled = responses.assign(response=responses["response"] + f" {MARKS[1]} again")
-    row = found(doctor(pairwise(models["pairrm"]), spoiled), "markers")
+    row = doctor(pairwise(models["pairrm"]), spoiled).set_index("check").loc["markers"]
     assert row["status"] == "warn"
-    assert "again inside 48 of 48 texts" in row["found"]
-
-
-def test_an_infinite_logit_is_not_averaged_away(models, responses):
-    scorer = pairwise(models["letters"])
-    backbone, head = scorer.parts
-    scorer.__dict__["parts"] = backbone, lambda states: head(states) * 0 + torch.inf
-    assert scorer.average(np.full(1, np.inf), np.full(1, np.inf)) == 0
-    report = doctor(scorer, responses)
-    assert report["check"].tolist()[-1] == "nan"
-    assert found(report, "nan")["found"].startswith("24 of 24 scores are not finite")
+    assert "48 of 48" in row["found"]

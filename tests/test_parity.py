@@ -157,10 +157,10 @@ def test_an_end_token_taken_for_padding_is_named(tmp_path, texts):
 
 def test_another_tokenizer_is_named(world, tmp_path, texts):
     other = toy.tokenizer(["Another text to learn other pieces from, with other words and numbers 1234."] * 3)
-    served = rmlab.classifier(toy.save_model(tmp_path / "model", words=other, vocab_size=len(world.words),
-                                             initializer_range=0.4), device="cpu", name="served")  # fmt: skip
-    scores = [world.one(ids.tolist())[0] for ids in served.prepare(texts["prompt"].tolist(),
-                                                                   texts["response"].tolist()).ids]  # fmt: skip
+    folder = toy.save_model(tmp_path / "m", words=other, vocab_size=len(world.words), initializer_range=0.4)
+    served = rmlab.classifier(folder, device="cpu", name="served")
+    prepared = served.prepare(texts["prompt"].tolist(), texts["response"].tolist())
+    scores = [world.one(ids.tolist())[0] for ids in prepared.ids]
     assert world.cause(world.table(scores)) == "unknown"
     assert world.cause(world.table(scores), tokenizers=[other]) == "tokenizer"
 

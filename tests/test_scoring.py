@@ -54,12 +54,6 @@ def test_columns_that_are_constant_within_a_prompt_go_along(run, tmp_path):
         assert list(pairs(found).columns) == [*tables.PAIRS, "family", "weight"]
 
 
-def test_streaming_scorer_in_any_order_of_its_batches():
-    frame = responses().sample(frac=1, random_state=1)
-    for size in (1, 7, 1000):
-        assert score(frame, Streaming(size=size, seed=size))["score"].tolist() == expected(frame)
-
-
 def test_identical_texts_are_scored_once():
     frame = responses(4).assign(response="same")
     scorer = Streaming()

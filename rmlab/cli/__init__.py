@@ -1,6 +1,8 @@
 """The command line: results on stdout or in a file, everything else on stderr."""
 
+import io
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, cast
 
@@ -13,6 +15,7 @@ from rmlab.cli.pages import explore_scores, run_demo, write_html_report
 from rmlab.cli.scoring import check_model, merge_stores, plan, prefer_benchmark, score_benchmark
 from rmlab.records import __version__
 from rmlab.tables import DataError
+from rmlab.text import line
 
 __all__ = ["app", "main"]
 
@@ -38,17 +41,19 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except _UsageError as error:
-        terminal.say_usage(error)
+        usage = io.StringIO()
+        error.show(file=usage)
+        terminal.say(usage.getvalue().rstrip("\n"), err=True)
         code = error.exit_code
     except typer.Abort:
         terminal.say("rmlab: interrupted", err=True)
         code = 130
     except (DataError, OSError, ImportError) as error:
-        terminal.say_error(error)
+        terminal.say(f"rmlab: error: {line(error)}", err=True)
         code = 1
     except Exception as error:
         # A bug: the traceback helps, but the data that it quotes must not act on the terminal.
-        terminal.say_traceback(error)
+        terminal.say("".join(traceback.format_exception(error)), err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

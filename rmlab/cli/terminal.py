@@ -1,9 +1,7 @@
 """The one way out to the terminal, on which nothing from data can act."""
 
-import io
 import logging
 import sys
-import traceback
 import warnings
 
 import pandas as pd
@@ -26,23 +24,6 @@ def say_aligned(table: pd.DataFrame, decimals: int = 3) -> None:
     """Write a table for people: aligned columns, rounded numbers."""
     cells = table.map(lambda value: f"{value:.{decimals}f}" if isinstance(value, float) else line(value))
     say(cells.to_string(index=False))
-
-
-def say_error(error: BaseException) -> None:
-    """Write an error on one line."""
-    say(f"rmlab: error: {line(error)}", err=True)
-
-
-def say_usage(error: typer.BadParameter) -> None:
-    """Write what typer says of wrong usage, which repeats the words of the command."""
-    text = io.StringIO()
-    error.show(file=text)
-    say(text.getvalue().rstrip("\n"), err=True)
-
-
-def say_traceback(error: Exception) -> None:
-    """Write an error that nobody foresaw."""
-    say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
 
 
 def take_over_warnings() -> None:

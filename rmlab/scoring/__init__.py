@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -230,7 +229,7 @@ def _open_models(
         scorer: object = item
         if isinstance(item, str | Path):
             item_options = {**options, "name": title} if title is not None else options
-            scorer = _open_model(item, item_options, pairwise=pairwise, on_cluster=run.engine is not None)
+            scorer = _open_model(item, item_options, pairwise=pairwise)
         if not isinstance(scorer, Judge) or pairwise != (scorer.takes == "pair"):
             scorer = as_pair_scorer(scorer, run.batch) if pairwise else as_scorer(scorer, run.batch)
         if scorer.name in models:
@@ -248,7 +247,7 @@ def _open_models(
     return models
 
 
-def _open_model(item: str | Path, options: Mapping[str, object], *, pairwise: bool, on_cluster: bool) -> object:
+def _open_model(item: str | Path, options: Mapping[str, object], *, pairwise: bool) -> object:
     """The baseline of that name, or the model that `rmlab.classifier` or `rmlab.pairwise` makes."""
     model = str(item)
     if model in baselines.ALL:
@@ -261,9 +260,4 @@ def _open_model(item: str | Path, options: Mapping[str, object], *, pairwise: bo
             "folder, or a scorer"
         )
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
-    if not on_cluster:
-        return make(item, **options)
-    # The options for the device are for the workers: this machine may have none.
-    scorer = make(item, **{name: value for name, value in options.items() if name not in ("device", "dtype")})
-    scorer.remake = partial(make, item, **options)  # type: ignore[attr-defined]
-    return scorer
+    return make(item, **options)
