@@ -40,9 +40,8 @@ def test_a_sound_model_and_its_position_bias(models, responses, kind):
     sides = dict(iter(responses.groupby("label")))
     pairs = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
     prompts, first, second = (pairs[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
-    left, right = (
-        model.forward_alone(model.prepare(prompts, *texts), np.arange(24)) for texts in ((first, second), (second, first))
-    )
+    orders = ((first, second), (second, first))
+    left, right = (model.forward_alone(model.prepare(prompts, *texts), np.arange(24)) for texts in orders)
     changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
     assert report.loc["position", "found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%})")
     assert f"{np.mean(np.r_[left, right] > 0):.0%}" in report.loc["position", "found"].split(";")[1]
