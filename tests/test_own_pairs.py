@@ -263,8 +263,9 @@ def test_bad_arguments(tmp_path):
         load_pairs(frame, columns={"chosen": "choosen"})
     with pytest.raises(DataError, match=r"columns: .*'choosen'; .*'chosen'"):
         load_pairs(frame, columns={"choosen": "chosen"})
-    with pytest.raises(DataError, match="no column for a and b"):
-        load_pairs(frame, columns={"winner": "chosen"})
+    for name, missing in (("winner", "a and b"), ("score", "label")):
+        with pytest.raises(DataError, match=f"no column for {missing}"):
+            load_pairs(frame, columns={name: "chosen"})
     with pytest.raises(DataError, match="no rows"):
         load_pairs(frame[:0])
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')

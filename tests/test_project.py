@@ -1,4 +1,4 @@
-"""The project's own files: packages agree, imports are light, public names are those of the design."""
+"""The project's own files: packages agree, imports are declared and light, versions are one."""
 
 import ast
 import re
@@ -119,25 +119,3 @@ def test_no_file_tells_anyone_to_install_the_other_project():
     paths = [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
     texts = {path.name: path.read_text("utf-8", "ignore") for path in paths if path != Path(__file__)}
     assert [name for name, text in texts.items() if STRANGER.search(text)] == []
-
-
-HOMES = {
-    "metrics": "best_of best_of_curve ties_score ties_detail ensemble",
-    "stats": "compare_all calibration calibration_error flips item_difficulty margins power plan equivalence "
-    "error_correlation judge_report",
-    "bias": "style_preference style_controlled length_controlled debias debias_change",
-    "papers": "published reproduce audit_leaderboard results",
-    "styles": "features audit restyle restyle_pairs",
-    "widgets": "explore playground token_rewards",
-    "report": "to_markdown to_latex to_csv show",
-    "tables": "check_responses check_scores check_pairs",
-    "io": "join",
-    "toy": "scorer tokenizer save_model serve",
-    "scorers": "from_gguf smollm2",
-}
-
-
-def test_public_names_are_where_the_design_says():
-    for home, names in HOMES.items():
-        for name in names.split():
-            assert getattr(getattr(rmlab, home), name).__doc__, f"rmlab.{home}.{name}"

@@ -132,8 +132,16 @@ def _read_pairs(place: Path, rows: list[Record], columns: Matched) -> tuple[list
     return pairs, {}
 
 
+def _require_columns(place: Path, rows: list[Record], columns: Matched, needed: Sequence[str]) -> None:
+    """Raise DataError where a layout lacks a column that it needs."""
+    if missing := [ours for ours in needed if not columns[ours]]:
+        problem = f"no column for {' and '.join(missing)}; found: {short([*rows[0].row], 400)}"
+        raise DataError(f"{place}: {problem}; pass columns={{{missing[0]!r}: '<column>'}}")
+
+
 def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
     """One row per prompt from one row per response."""
+    _require_columns(place, rows, columns, ["label"])
     group, label = columns["id"] or columns["prompt"], columns["label"][0]
     if not group:
         raise DataError(f"{place}: single responses need a column for their prompt; pass columns={{'id': '<column>'}}")
@@ -142,7 +150,8 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
         side = _LABEL_WORDS.get(str(record.row.get(label)).strip().lower())
         if side is None:
             record.refuse(label, "chosen or rejected, 1 or 0, true or false", "or pass columns={'label': '<column>'}")
-        prompt = prompts.setdefault(str(record.row[group[0]]), {**record.row})
+        shared = {name: value for name, value in record.row.items() if name not in (*LABELS, *SCORES)}
+        prompt = prompts.setdefault(str(record.row[group[0]]), shared)
         for ours, suffix in (("response", ""), ("score", "_score")):
             for column in columns[ours]:
                 answers = prompt.setdefault(side + suffix, [])
@@ -153,9 +162,7 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
 
 def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
     """The rows with a winner as pairs; of the others, the number of ties and of each value that names no side."""
-    if missing := [ours for ours in (*_SIDES, "winner") if not columns[ours]]:
-        problem = f"no column for {' and '.join(missing)}; found: {short([*rows[0].row], 400)}"
-        raise DataError(f"{place}: {problem}; pass columns={{{missing[0]!r}: '<column>'}}")
+    _require_columns(place, rows, columns, [*_SIDES, "winner"])
     winner = columns["winner"][0]
     cells = [_normalise_winner(record.row.get(winner)) for record in rows]
     words = dict.fromkeys(_TIES, "tie")

@@ -210,7 +210,7 @@ def _read_file(
     elif suffix == ".parquet":
         layout = results.find_table_layout(records.read_parquet(path, lambda table: table.column_names))
     rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
-    layout = layout or results.find_layout(path, rows[0])
+    layout = layout or results.find_layout(rows[0])
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":
