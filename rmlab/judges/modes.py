@@ -42,8 +42,8 @@ class Replies(NamedTuple):
     failures: Counter[str]
 
     @property
-    def about(self) -> Provenance:
-        """The counts for the provenance."""
+    def provenance(self) -> Provenance:
+        """All counts, as plain values."""
         details = {"models": dict(self.models), "failures": dict(self.failures.most_common(5))}
         return dict(self.counts) | {name: detail for name, detail in details.items() if detail}
 
@@ -269,7 +269,7 @@ class PairJudge(Judge):
             number = np.where(verdict == UNPARSABLE, 0.0, number)
         columns = dict(zip(("vote_first", "vote_second"), np.sign(votes) if self.letters else votes, strict=True))
         columns["margin"] = number if self.letters else np.full(n, np.nan)
-        return Judged([*number[:, None]], verdict.tolist(), columns, replies.about)
+        return Judged([*number[:, None]], verdict.tolist(), columns, replies.provenance)
 
     def prefer(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Floats:
         """Return 1, 0 or -1 for each comparison (or log-odds), NaN where nothing can be read.
@@ -312,7 +312,7 @@ class AnswerJudge(Judge):
         verdict = _verdicts(ratings, number[replies.has_failed], "rated")
         if self.published:
             ratings = np.where(verdict == UNPARSABLE, -1.0, ratings)
-        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.about)
+        return Judged([*ratings[:, None]], verdict.tolist(), {}, replies.provenance)
 
     def __call__(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Floats:
         """Return the rating of each response, NaN where nothing can be read."""
@@ -363,7 +363,7 @@ class ListJudge(Judge):
         failed_items = np.array([question.item for question in questions], np.intp)[replies.has_failed]
         verdict = _verdicts(n_votes, failed_items, "ranked")
         n_votes[(verdict == UNPARSABLE) & self.published] = 1
-        return Judged([v / n for v, n in zip(votes, n_votes, strict=True)], verdict.tolist(), {}, replies.about)
+        return Judged([v / n for v, n in zip(votes, n_votes, strict=True)], verdict.tolist(), {}, replies.provenance)
 
 
 def _verdicts(numbers: Floats, failed_items: NDArray[np.intp], word: str) -> "NDArray[np.object_]":
