@@ -1,7 +1,7 @@
 """Heatmaps: the style-substance matrix, and who differs from whom."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
-
-    Colour = tuple[float, float, float]
 
 COLOURS = "RdBu"  # red below chance, white at chance, blue above; safe for the common colour blindnesses
 _CELL = ["chosen_style", "rejected_style"]
@@ -186,7 +184,6 @@ def _draw_heatmap(ax: "Axes", cells: pd.DataFrame, chance: float, *, colorbar: b
         bar.outline.set_visible(False)
     ax.set_xticks(_MIDDLE, STYLES)
     ax.set_yticks(_MIDDLE, STYLES)
-    _hatch_cells(ax, (cells["n_ties"] / cells["n_pairs"]).to_numpy(float).reshape(3, 3))
 
 
 def _draw_squares(ax: "Axes", numbers: np.ndarray, *, linewidth: float, **options: Any) -> "QuadMesh":
@@ -206,7 +203,8 @@ def _write_shares(ax: "Axes", cells: pd.DataFrame, *, levels: bool, intervals: b
         lines += [f"{low:.2f}–{high:.2f}"] if intervals and not np.isnan(low) else []
         lines += [f"{n_ties:,.0f} {'tie' if n_ties == 1 else 'ties'}"] if ties and n_ties > 0 else []
         texts.append("" if np.isnan(share) else "\n".join(lines))
-    _write_cells(ax, np.array(texts, dtype=object).reshape(3, 3), size=size)
+    hatched = (cells["n_ties"] / cells["n_pairs"]).to_numpy(float)
+    _fill_cells(ax, np.array(texts, dtype=object).reshape(3, 3), hatched.reshape(3, 3), size=size)
 
 
 def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
@@ -289,10 +287,10 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     draw = partial(_draw_squares, ax, linewidth=0 if is_large else 0.5)
     mesh = draw(clear, cmap=ListedColormap(strong), vmin=-largest, vmax=largest)
     draw(np.where(is_above & np.isnan(clear), 0.0, np.nan), cmap=ListedColormap([PALE]))
+    texts = np.full(clear.shape, "", dtype=object)
     if n_models <= _WITH_NUMBERS:
-        texts = [["" if np.isnan(x) else f"{x:.3f}".replace("0.", ".", 1) for x in row] for row in clear]
-        _write_cells(ax, np.array(texts), size="small")
-    _hatch_cells(ax, (clear < 0).astype(float))
+        texts[~np.isnan(clear)] = [f"{gap:.3f}".replace("0.", ".", 1) for gap in clear[~np.isnan(clear)]]
+    _fill_cells(ax, texts, (clear < 0).astype(float), size="small")
     if not np.isnan(clear).all():
         bar = ax.figure.colorbar(mesh, ax=ax, location="top", shrink=0.7, aspect=25)
         bar.set_label("difference in score: row minus column", loc="right")
@@ -358,40 +356,26 @@ def _number_models(ax: "Axes", names: list[str]) -> None:
     ax.tick_params(length=0)
 
 
-def _write_cells(ax: "Axes", texts: np.ndarray, *, size: str = "medium") -> None:
-    """Write a text in the middle of every cell of the heatmap on `ax`, in the ink that its colour asks for."""
-    from matplotlib.patheffects import withStroke
+def _fill_cells(ax: "Axes", texts: np.ndarray, hatched: np.ndarray, *, size: str) -> None:
+    """Hatch a share of every cell of the heatmap on `ax`, from its bottom up, and write a text in its middle.
 
-    for (row, column), background in _cell_colours(ax, texts.shape):
-        if texts[row, column]:
-            text = ax.text(column + 0.5, row + 0.5, texts[row, column], ha="center", va="center", fontsize=size)
-            # The outline keeps hatching away from the strokes of the digits.
-            outline = withStroke(linewidth=2.5, foreground=background)
-            text.set(color=_ink(background), gid="cell", path_effects=[outline])
-
-
-def _hatch_cells(ax: "Axes", shares: np.ndarray) -> None:
-    """Hatch a share of every cell of the heatmap on `ax`, from its bottom up."""
+    The ink is the one that the colour of the cell asks for.
+    """
     from matplotlib.patches import Rectangle
-
-    for (row, column), background in _cell_colours(ax, shares.shape):
-        if (share := shares[row, column]) > 0:
-            patch = Rectangle((column, row + 1 - share), 1, share, fill=False, hatch="////", linewidth=0)
-            patch.set(edgecolor=_ink(background), alpha=0.55)
-            ax.add_patch(patch)
-
-
-def _cell_colours(ax: "Axes", shape: tuple[int, ...]) -> "Iterator[tuple[tuple[int, ...], Colour]]":
-    """The cells of the heatmap on `ax`, row and column, and their colours."""
-    mesh = ax.collections[0]
-    mesh.update_scalarmappable()
-    colours = np.asarray(mesh.get_facecolor()).reshape(*shape, 4)
-    for cell in np.ndindex(shape):
-        red, green, blue = colours[cell][:3].tolist()
-        yield cell, (red, green, blue)
-
-
-def _ink(background: "Colour") -> str:
+    from matplotlib.patheffects import withStroke
     from seaborn.utils import relative_luminance
 
-    return "black" if relative_luminance(background) > _EQUAL_CONTRAST else "white"
+    mesh = ax.collections[0]
+    mesh.update_scalarmappable()
+    colours = np.asarray(mesh.get_facecolor()).reshape(*texts.shape, 4)
+    for (row, column), share in np.ndenumerate(hatched):
+        red, green, blue, _ = colours[row, column].tolist()
+        ink = "black" if relative_luminance((red, green, blue)) > _EQUAL_CONTRAST else "white"
+        if share > 0:
+            patch = Rectangle((column, row + 1 - share), 1, share, fill=False, hatch="////", linewidth=0)
+            ax.add_patch(patch).set(edgecolor=ink, alpha=0.55)
+        if texts[row, column]:
+            text = ax.text(column + 0.5, row + 0.5, str(texts[row, column]), ha="center", va="center", fontsize=size)
+            # The outline keeps hatching away from the strokes of the digits.
+            outline = withStroke(linewidth=2.5, foreground=(red, green, blue))
+            text.set(color=ink, gid="cell", path_effects=[outline])
