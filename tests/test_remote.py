@@ -435,9 +435,10 @@ def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, l
     np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
 
 
-def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch):
-    monkeypatch.setattr(scorer, "LOOK_REQUESTS", 10)
-    monkeypatch.setattr(scorer, "LOOK_SECONDS", 0.0)
+@pytest.mark.parametrize("limits", [(10, 0.0, 2000), (10, 1e9, 10)], ids=["seconds", "requests"])
+def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch, limits):
+    for name, limit in zip(("LOOK_REQUESTS", "LOOK_SECONDS", "MOST_REQUESTS"), limits, strict=True):
+        monkeypatch.setattr(scorer, name, limit)
     frame = pd.DataFrame({"prompt": [f"q {i}" for i in range(200)], "response": [f"a {i}" for i in range(200)]})
     with FaultyServer(Changing(Vllm(number, words), constant, after=70)) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)

@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 NEAR = 0.1
 """Standard deviations within which two scores count as the same: servers compute in half precision."""
 
-# A server is looked at again after so many requests and seconds.
-LOOK_REQUESTS, LOOK_SECONDS = 100, 10.0
+# A server is looked at again after so many requests and seconds, and at the latest after so many requests.
+LOOK_REQUESTS, LOOK_SECONDS, MOST_REQUESTS = 100, 10.0, 2000
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -104,7 +104,8 @@ class Remote(Scorer):
                 stop = answer.reason
             else:
                 refused[int(part[0])] = answer.reason
-            if len(unconfirmed) >= LOOK_REQUESTS and time.monotonic() - last_look >= LOOK_SECONDS:
+            is_late = time.monotonic() - last_look >= LOOK_SECONDS
+            if len(unconfirmed) >= (LOOK_REQUESTS if is_late else MOST_REQUESTS):
                 self.require_unchanged()
                 yield from unconfirmed
                 unconfirmed, last_look = [], time.monotonic()
