@@ -178,9 +178,8 @@ class Store:
 
     def fingerprints(self) -> list[str]:
         """Fingerprints with records, sorted."""
-        folders = [
-            name for name, entry in self.list_files("").items() if entry["type"] != "file" or entry.get("islink")
-        ]
+        entries = self.list_files("")
+        folders = [name for name in entries if entries[name]["type"] != "file" or entries[name].get("islink")]
         return [name for name in folders if _FINGERPRINT.fullmatch(name) and self._list_records(name)]
 
     def tables(self) -> list[str]:
@@ -258,9 +257,7 @@ class Store:
 
     def _require_file(self, name: str, entry: Mapping[str, object]) -> None:
         if entry["type"] != "file" or entry.get("islink"):
-            kind = (
-                "link" if entry.get("islink") else {"directory": "folder"}.get(str(entry["type"]), "pipe or a device")
-            )
+            kind = "link" if entry.get("islink") else "pipe, a device or a folder"
             raise DataError(f"store: {self}/{name} is a {kind}. A store holds plain files only; delete it.")
 
     def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:

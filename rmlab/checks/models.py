@@ -107,8 +107,6 @@ def _check_tokens(scorer: LocalScorer | Pairwise, ids: list[np.ndarray], reads: 
         if finding.status == "fail" and scorer.encode_options["convention"] is not None:
             remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
             yield finding._replace(status="warn", remedy=remedy)
-        elif finding.check == "read" and finding.remedy and isinstance(scorer, Pairwise):
-            yield finding._replace(remedy="look at the tokenizer and its template")
         else:
             yield finding
     if not isinstance(scorer, Pairwise):
