@@ -30,9 +30,9 @@ RESPONSES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory, one_thread):
-    return toy.save_model(tmp_path_factory.mktemp("models") / "llama")
+@pytest.fixture
+def llama(zoo):
+    return zoo("llama", name="llama")
 
 
 @pytest.fixture
@@ -44,12 +44,6 @@ def copy(llama, tmp_path):
 def configure(folder, **settings):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | settings))
-
-
-def change_weights(folder, change):
-    weights = load_file(folder / "model.safetensors")
-    change(weights)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def own_logits(folder, scorer):
@@ -66,8 +60,8 @@ def own_logits(folder, scorer):
     ("architecture", "config"),
     [(name, {}) for name in toy.models.ARCHITECTURES] + [("modernbert", {"classifier_pooling": "mean"})],
 )
-def test_scores_are_the_raw_logits_of_transformers(tmp_path, architecture, config):
-    folder = toy.save_model(tmp_path / "m", architecture, **config)
+def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
+    folder = zoo(architecture, **config)
     scorer = classifier(folder)
     scores = scorer(PROMPTS, RESPONSES)
     np.testing.assert_allclose(scores, own_logits(folder, scorer)[:, 0], atol=1e-5 * scores.std() + 1e-6)
@@ -142,26 +136,15 @@ def test_several_labels_need_weights(tmp_path, llama):
     np.testing.assert_allclose(classifier(folder, weights=[0.65, 0, -0.4])(PROMPTS, RESPONSES), scores)
 
 
-def test_streaming_part_of_the_texts(llama):
-    scorer = classifier(llama, budget=64)
-    prepared = scorer.prepare(PROMPTS, RESPONSES)
-    whole = scorer(PROMPTS, RESPONSES)
-    streamed = list(scorer.forward(prepared, np.array([4, 1, 2])))
-    assert sorted(np.concatenate([texts for texts, _ in streamed])) == [1, 2, 4]
-    for texts, scores in streamed:
-        np.testing.assert_allclose(scores, whole[texts], atol=1e-5)
-    assert list(scorer.forward(prepared, np.array([], np.intp))) == []
-
-
-def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, tmp_path):
+def test_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else(llama, zoo):
     first = classifier(llama).fingerprint
     assert classifier(llama, budget=99, name="other").fingerprint == first
     assert classifier(llama, dtype="bfloat16").fingerprint != first
     assert classifier(llama, dtype=torch.bfloat16).fingerprint == classifier(llama, dtype="bfloat16").fingerprint
     assert classifier(llama, template="tulu").fingerprint != first
     assert classifier(llama, max_length=64, truncate="left").fingerprint != first
-    assert classifier(toy.save_model(tmp_path / "a", seed=1)).fingerprint != first
-    assert classifier(toy.save_model(tmp_path / "b", seed=0)).fingerprint == first
+    assert classifier(zoo(seed=1)).fingerprint != first
+    assert classifier(zoo(seed=0)).fingerprint == first
 
 
 def test_a_folder_is_called_by_its_own_name_from_inside_too(tmp_path, monkeypatch):
@@ -186,7 +169,7 @@ def test_an_adapter_alone_is_refused(copy):
 
 def test_provenance_is_plain_and_complete(llama):
     scorer = classifier(llama, max_length=24, truncate="left")
-    assert scorer.fingerprint
+    assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
     assert "parts" not in scorer.__dict__, "nothing is loaded before the first score"
     scorer(PROMPTS, RESPONSES)
     provenance = json.loads(json.dumps(scorer.provenance()))
@@ -199,15 +182,15 @@ def test_provenance_is_plain_and_complete(llama):
 @pytest.mark.parametrize(
     ("architecture", "packs"), [("llama", "shared beginnings"), ("bert", "whole texts"), ("deberta-v2", "none: ")]
 )
-def test_provenance_says_how_texts_are_packed(tmp_path, architecture, packs):
-    scorer = classifier(toy.save_model(tmp_path / "m", architecture), template="raw")
-    assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
+def test_provenance_says_how_texts_are_packed(zoo, architecture, packs):
+    scorer = classifier(zoo(architecture), template="raw")
     scorer(PROMPTS, RESPONSES)
     assert packs in scorer.provenance()["packs"]
 
 
 def test_nan_names_the_texts_or_counts_as_missing(copy):
-    change_weights(copy, lambda weights: weights["score.weight"].fill_(torch.nan))
+    weights = load_file(copy / "model.safetensors")
+    save_file(weights | {"score.weight": weights["score.weight"] * torch.nan}, copy / "model.safetensors")
     with pytest.raises(DataError, match=r"5 of 5 scores .* NaN .*text 0: 'Paris, a city"):
         classifier(copy)(PROMPTS, RESPONSES)
     scores = rmlab.score(rmlab.load("mini").head(6), copy, allow_missing=True)
@@ -215,49 +198,42 @@ def test_nan_names_the_texts_or_counts_as_missing(copy):
     assert scores.attrs["provenance"]["copy"]["missing"] == 6
 
 
-def test_a_missing_weight_is_an_error_not_a_score(tmp_path, copy):
-    folder = toy.save_model(tmp_path / "causal", task="causal", num_labels=1)
+def test_a_missing_weight_is_an_error_not_a_score(zoo, copy):
     with pytest.raises(DataError, match=r"score\.weight"):
-        classifier(folder)
-    change_weights(copy, lambda weights: weights.pop("model.layers.1.mlp.up_proj.weight"))
+        classifier(zoo(task="causal", num_labels=1))
+    weights = load_file(copy / "model.safetensors")
+    weights.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(weights, copy / "model.safetensors")
     with pytest.raises(DataError, match=r"layers\.1\.mlp\.up_proj"):
         classifier(copy)(PROMPTS, RESPONSES)
 
 
-def test_folders_without_what_is_needed(tmp_path, copy, llama):
+def test_folders_without_what_is_needed(tmp_path, copy):
     (tmp_path / "empty").mkdir()
     for folder, named in ((tmp_path / "nowhere", "nowhere"), (tmp_path / "empty", r"config\.json")):
         with pytest.raises(DataError, match=named):
             classifier(folder)
-    weights, index = copy / "model.safetensors", copy / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {"score.weight": "model-00002.safetensors", "x": "y"}}))
+    index = {"metadata": {}, "weight_map": {"score.weight": "model-00002.safetensors", "x": "y"}}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(DataError, match=r"index\.json.*'y'"):
         classifier(copy)
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(DataError, match="safetensors"):
-        classifier(copy)
-    weights.unlink()
-    with pytest.raises(DataError, match="weights"):
-        classifier(copy)
-    index.unlink()
-    shutil.copy(llama / "model.safetensors", weights)
+    (copy / "model.safetensors.index.json").unlink()
     configure(copy, id2label={"0": "a", "1": "b"}, label2id={"a": 0, "b": 1})
     with pytest.raises(DataError, match="cannot load it"):
         classifier(copy, weights=[1, 1])(PROMPTS, RESPONSES)
-
-
-def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "model.safetensors").write_bytes((llama / "model.safetensors").read_bytes())
-    scores = classifier(tmp_path / "weights", base=llama)(PROMPTS, RESPONSES)
-    np.testing.assert_allclose(scores, classifier(llama)(PROMPTS, RESPONSES))
-
-
-def test_no_tokenizer(copy):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (copy / name).unlink()
     with pytest.raises(DataError, match="tokenizer"):
-        classifier(copy)(PROMPTS, RESPONSES)
+        classifier(copy, weights=[1, 1])(PROMPTS, RESPONSES)
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="weights"):
+        classifier(copy)
+
+
+def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
+    shutil.copy(llama / "model.safetensors", tmp_path)
+    scores = classifier(tmp_path, base=llama)(PROMPTS, RESPONSES)
+    np.testing.assert_allclose(scores, classifier(llama)(PROMPTS, RESPONSES))
 
 
 def test_hub_troubles_name_the_model(monkeypatch):
@@ -312,19 +288,19 @@ def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch)
     assert (options["device_map"], options["use_safetensors"], options["trust_remote_code"]) == ("auto", True, False)
 
 
-def test_a_text_longer_than_the_window(tmp_path):
-    folder = toy.save_model(tmp_path / "m", max_position_embeddings=40)
+def test_a_text_longer_than_the_window(zoo):
+    folder = zoo(max_position_embeddings=40)
     with pytest.raises(DataError, match="longer than max_length=40"):
         classifier(folder)(["What?"], ["Paris " * 60])
     with pytest.raises(DataError, match="are empty"):
         classifier(folder)(["What?"], [" "])
 
 
-def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(tmp_path):
+def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo):
     """Two beginning tokens, the first one masked: learned positions begin at 1 all the same."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    folder = toy.save_model(tmp_path / "m", "gpt2")
+    folder = zoo("gpt2")
     words = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     prompts, responses = ["What is it?", "Why?", "Two and two?"], ["Paris, a city on the river.", "No.", "Add them."]
