@@ -33,12 +33,13 @@ def rendered(tokens):
     return found
 
 
-def states(folder, texts, **options):
+def states(folder, texts, architecture="llama", words=None, **options):
     """Last hidden states of the tokenizer's own call on each text, alone."""
     from transformers import AutoModel, AutoTokenizer
 
-    tokens = AutoTokenizer.from_pretrained(folder)
-    backbone = AutoModel.from_pretrained(toy.save_model(folder.parent / "bare", task="backbone", seed=3)).eval()
+    tokens = words or AutoTokenizer.from_pretrained(folder)
+    bare = toy.save_model(folder.parent / "bare", architecture, task="backbone", seed=3, words=words)
+    backbone = AutoModel.from_pretrained(bare).eval()
     with torch.no_grad():
         return torch.stack(
             [backbone(torch.tensor([tokens(text, **options)["input_ids"]])).last_hidden_state[0, -1] for text in texts]
@@ -228,53 +229,47 @@ OASST = {
     "with a bias": {"bias": True},
     "without a prefix": {"prefix": ""},
     "with its masks and rotary frequencies": {"buffers": True},
-    "under GPT-NeoX's own model type": {"model_type": "gpt_neox"},
+    "under GPT-NeoX's own model type": {"kind": "gpt_neox"},
 }
 """Layouts in which OASST's Pythia models are published, or saved again."""
 
 
+def publish_oasst(folder, *, dtype=torch.float32, bias=False, prefix="gpt_neox.", buffers=False, kind=None):
+    """A GPT-NeoX under a model type of its own, with one linear layer on the last token; and that layer."""
+    head, words = torch.nn.Linear(32, 1, bias=bias), toy.tokenizer(chat_template=None)
+    weights = named(head, "out_proj.")
+    if buffers:
+        weights[f"{prefix}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
+        weights[f"{prefix}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
+    settings = {
+        "model_type": kind or "gpt_neox_reward_model",
+        "architectures": ["GPTNeoXRewardModel"],
+        "pooling": "last",
+    }
+    publish(folder, weights, architecture="gpt_neox", prefix=prefix, settings=settings, words=words)
+    path = folder / "model.safetensors"
+    save_file({key: tensor.to(dtype) for key, tensor in load_file(path).items()}, path)
+    return folder, head
+
+
 @pytest.mark.parametrize("layout", OASST)
 def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
-    asked = {"dtype": torch.float32, "bias": False, "prefix": "gpt_neox.", "buffers": False} | OASST[layout]
-    folder = toy.save_model(tmp_path / "m", "gpt_neox", task="backbone", words=toy.tokenizer(chat_template=None))
-    head = torch.nn.Linear(32, 1, bias=asked["bias"])
-    weights = {asked["prefix"] + key: tensor for key, tensor in load_file(folder / "model.safetensors").items()}
-    if asked["buffers"]:
-        weights[f"{asked['prefix']}layers.0.attention.bias"] = torch.ones(1, 1, 8, 8)
-        weights[f"{asked['prefix']}layers.1.attention.rotary_emb.inv_freq"] = torch.ones(4)
-    weights |= named(head, "out_proj.")
-    save_file({key: tensor.to(asked["dtype"]) for key, tensor in weights.items()}, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text()) | {"pooling": "last"}
-    config["model_type"] = asked.get("model_type", "gpt_neox_reward_model")
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["GPTNeoXRewardModel"]}))
-    scorer = classifier(folder, template="oasst")
+    scorer = classifier(publish_oasst(tmp_path / "m", **OASST[layout])[0], template="oasst")
     assert np.isfinite(scorer(PROMPTS, RESPONSES)).all()
     assert scorer.head.name == "projection"
 
 
 def test_oasst_pythia(tmp_path):
-    """A GPT-NeoX under a model type of its own, with one linear layer on the last token."""
-    folder = toy.save_model(tmp_path / "m", "gpt_neox", task="backbone", words=toy.tokenizer(chat_template=None))
-    head = torch.nn.Linear(32, 1)
-    weights = {f"gpt_neox.{key}": tensor for key, tensor in load_file(folder / "model.safetensors").items()}
-    save_file(weights | named(head, "out_proj."), folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "gpt_neox_reward_model", "architectures": ["GPTNeoXRewardModel"], "pooling": "last"}
-    (folder / "config.json").write_text(json.dumps(config))
+    folder, head = publish_oasst(tmp_path / "m", bias=True)
     scorer = classifier(folder, template="oasst")
-    found = scorer(PROMPTS, RESPONSES)
-    from transformers import AutoModel
-
-    bare = toy.save_model(tmp_path / "bare", "gpt_neox", task="backbone", words=scorer.tokenizer)
-    backbone, words = AutoModel.from_pretrained(bare).eval(), scorer.tokenizer
     texts = [
         "<|prompter|>What is the capital of France?<|endoftext|><|assistant|>" + RESPONSES[0] + "<|endoftext|>",
         "<|prompter|>Two and two?<|endoftext|><|assistant|>Four.<|endoftext|>",
     ]
     with torch.no_grad():
-        expected = [head(backbone(torch.tensor([words(text)["input_ids"]])).last_hidden_state[0, -1]) for text in texts]
-    same(found, torch.stack(expected))
+        same(scorer(PROMPTS, RESPONSES), head(states(folder, texts, "gpt_neox", scorer.tokenizer)))
     assert scorer.head.name == "projection"
+    config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
-    with pytest.raises(DataError, match="pooling='mean' is not known"):
+    with pytest.raises(DataError, match="pooling='mean'"):
         classifier(folder, template="oasst")(PROMPTS, RESPONSES)

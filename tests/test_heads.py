@@ -27,12 +27,8 @@ RESPONSES = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _seeded():
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def publish(folder, head, *, architecture="llama", prefix="model.", settings=None, pickled=(), shards=1, words=None):

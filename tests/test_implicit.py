@@ -29,13 +29,9 @@ RESPONSES = [
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(zoo):
     """Folders of a policy and a reference of the same architecture."""
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("models")
-    return tuple(
-        str(toy.save_model(root / name, task="causal", seed=i)) for i, name in enumerate(["policy", "reference"])
-    )
+    return tuple(str(zoo(task="causal", name=name, seed=i)) for i, name in enumerate(["policy", "reference"]))
 
 
 def log_probs(folder, prepared):

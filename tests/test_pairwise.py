@@ -29,7 +29,6 @@ KINDS = ["pairrm", "steamshp", "letters"]
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    torch.set_num_threads(1)
     torch.manual_seed(0)
 
 

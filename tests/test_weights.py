@@ -1,6 +1,7 @@
 """Every weight is used and every weight is there; damaged folders are refused in a sentence, published ones are not."""
 
 import json
+import shutil
 import struct
 
 import numpy as np
@@ -31,10 +32,9 @@ def configure(folder, **settings):
     return folder
 
 
-def add(folder, **weights):
+def add(folder, weights):
     path = folder / "model.safetensors"
-    kept = load_file(path)
-    save_file({**kept, **{key.replace("__", "."): tensor for key, tensor in weights.items()}}, path)
+    save_file(load_file(path) | weights, path)
     return folder
 
 
@@ -85,7 +85,7 @@ def test_a_pairwise_model_of_which_half_is_used_is_refused(tmp_path, kind):
 
 def test_a_head_s_bias_is_never_dropped(tmp_path):
     """transformers would drop score.bias; of the heads that rmlab knows, the bias is part or the model is refused."""
-    assert "score.bias" in refused(add(toy.save_model(tmp_path / "labels"), score__bias=torch.ones(1)))
+    assert "score.bias" in refused(add(toy.save_model(tmp_path / "labels"), {"score.bias": torch.ones(1)}))
     layer = torch.nn.Linear(32, 1)
     for name in ("v_head", "regression_head", "score_head"):
         folder = publish(tmp_path / name, named(layer, f"{name}."))
@@ -118,58 +118,57 @@ def test_process_reward_models_are_refused_by_their_name_at_once(tmp_path, name,
         implicit_reward(policy, folder)
 
 
-def published(tmp_path):
-    """Folders with what published checkpoints carry along beside the weights that are read."""
+EMBEDDING = {"lm_head.weight": (500, 32)}
+ROTARY = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": (4,) for i in range(2)}
+# What published checkpoints carry along beside the weights that are read: the shapes of further weights.
+CARRIED = {
+    "Beaver's age: rotary buffers and a language model's head": ("llama", ROTARY | EMBEDDING),
+    "Pythia: masks as buffers": (
+        "gpt_neox",
+        {"gpt_neox.layers.0.attention.bias": (1, 1, 8, 8), "gpt_neox.layers.0.attention.masked_bias": (1,)}
+        | {"gpt_neox.layers.1.attention.rotary_emb.inv_freq": (4,), "embed_out.weight": (500, 32)},
+    ),
+    "BERT: position ids and the heads of pretraining": (
+        "bert",
+        {"bert.embeddings.position_ids": (1, 9), "cls.predictions.bias": (9,), "cls.seq_relationship.bias": (2,)},
+    ),
+    "DeBERTa v3: positions and the heads of pretraining": (
+        "deberta-v2",
+        {"deberta.embeddings.position_embeddings.weight": (9, 32), "mask_predictions.dense.bias": (9,)}
+        | {"lm_predictions.lm_head.bias": (9,)},
+    ),
+    "ModernBERT: the bias of pretraining": ("modernbert", {"decoder.bias": (9,)}),
+    "GPT-2: masks as buffers": (
+        "gpt2",
+        {"transformer.h.0.attn.bias": (1, 1, 8, 8), "transformer.h.1.attn.masked_bias": (1,)} | EMBEDDING,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_published_checkpoints_carry_along_is_let_be(tmp_path, name):
+    architecture, shapes = CARRIED[name]
+    settings = {"position_biased_input": False} if architecture == "deberta-v2" else {}
+    folder = toy.save_model(tmp_path / "m", architecture, **settings)
+    carried = {key: torch.ones(shape) for key, shape in shapes.items()}
+    assert np.isfinite(classifier(add(folder, carried))(PROMPTS, RESPONSES)).all()
+
+
+def test_what_published_heads_carry_along_is_let_be(tmp_path):
     linear = torch.nn.Linear(32, 1, bias=False)
     grm = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
     embedding = torch.zeros(500, 32)
     starling = publish(tmp_path / "starling", named(linear, "v_head."), prefix="transformer.")
     backbone = {key: tensor for key, tensor in load_file(starling / "model.safetensors").items() if "v_head" not in key}
     copies = {key.replace("transformer.", "model.model."): tensor.clone() for key, tensor in backbone.items()}
-    yield "Starling: the backbone twice", add(starling, **copies, model__lm_head__weight=embedding)
-    old = add(
-        toy.save_model(tmp_path / "old"), model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(4),
-        model__layers__1__self_attn__rotary_emb__inv_freq=torch.ones(4), lm_head__weight=embedding,
-    )  # fmt: skip
-    yield "Beaver's age: rotary buffers and a language model's head", old
-    grm_folder = add(publish(tmp_path / "grm", named(grm, "v_head.summary.")), lm_head__weight=embedding)
-    yield "GRM: a language model's head", grm_folder
-    neox = add(
-        toy.save_model(tmp_path / "neox", "gpt_neox"), gpt_neox__layers__0__attention__bias=torch.ones(1, 1, 8, 8),
-        gpt_neox__layers__0__attention__masked_bias=torch.ones(1),
-        gpt_neox__layers__1__attention__rotary_emb__inv_freq=torch.ones(4),
-        embed_out__weight=embedding,
-    )  # fmt: skip
-    yield "Pythia: masks as buffers", neox
-    bert = add(
-        toy.save_model(tmp_path / "bert", "bert"), bert__embeddings__position_ids=torch.arange(9)[None],
-        cls__predictions__bias=torch.zeros(9), cls__seq_relationship__bias=torch.zeros(2),
-    )  # fmt: skip
-    yield "BERT: position ids and the heads of pretraining", bert
-    settings = {"position_biased_input": False}
-    deberta = add(
-        toy.save_model(tmp_path / "deberta", "deberta-v2", **settings), lm_predictions__lm_head__bias=torch.zeros(9),
-        deberta__embeddings__position_embeddings__weight=torch.ones(9, 32), mask_predictions__dense__bias=torch.ones(9),
-    )  # fmt: skip
-    yield "DeBERTa v3: positions and the heads of pretraining", deberta
-    modern = add(toy.save_model(tmp_path / "modern", "modernbert"), decoder__bias=torch.ones(9))
-    yield "ModernBERT: the bias of pretraining", modern
-    gpt2 = add(
-        toy.save_model(tmp_path / "gpt2", "gpt2"), transformer__h__0__attn__bias=torch.ones(1, 1, 8, 8),
-        transformer__h__1__attn__masked_bias=torch.ones(1), lm_head__weight=embedding,
-    )  # fmt: skip
-    yield "GPT-2: masks as buffers", gpt2
-
-
-def test_what_published_checkpoints_carry_along_is_let_be(tmp_path):
-    for name, folder in published(tmp_path):
-        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), name
+    folders = [add(starling, copies | {"model.lm_head.weight": embedding})]  # the backbone twice
+    folders.append(add(publish(tmp_path / "grm", named(grm, "v_head.summary.")), {"lm_head.weight": embedding}))
+    for folder in folders:
+        assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all(), folder.name
     folder, _, _ = save_pairrm(tmp_path / "pairrm")
     assert np.isfinite(pairwise(folder).prefer(PROMPTS, RESPONSES, ["No.", "Five."])).all()
-    folder = toy.save_model(tmp_path / "dpo", task="causal")
-    assert np.isfinite(
-        implicit_reward(add(folder, model__rotary_emb__inv_freq=torch.ones(4)))(PROMPTS, RESPONSES)
-    ).all()
+    policy = add(toy.save_model(tmp_path / "dpo", task="causal"), {"model.rotary_emb.inv_freq": torch.ones(4)})
+    assert np.isfinite(implicit_reward(policy)(PROMPTS, RESPONSES)).all()
 
 
 def header(text):
@@ -210,24 +209,33 @@ def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
         assert message in refused(folder)
 
 
-SETTINGS = [
-    {"hidden_size": "wide"}, {"hidden_size": -4}, {"num_attention_heads": 0}, {"num_attention_heads": 10**9},
-    {"num_attention_heads": 5}, {"vocab_size": 3}, {"vocab_size": None}, {"hidden_act": "nothing"},
-    {"rope_parameters": {"rope_type": "unheard"}}, {"num_labels": 0}, {"id2label": {}},
-    {"num_key_value_heads": 3}, {"intermediate_size": 7}, {"torch_dtype": "float8_nothing"},
-    {"num_hidden_layers": "two"}, {"num_hidden_layers": 2.5}, {"num_hidden_layers": None}, {"model_type": 7},
-    {"model_type": "bert"}, {"max_position_embeddings": "long"}, {"architectures": "LlamaModel"},
-    {"architectures": [None]}, {"architectures": 3}, {"auto_map": []}, {"auto_map": "x"},
-]  # fmt: skip
+NONSENSE = {
+    "hidden_size": ["wide", -4],
+    "num_attention_heads": [0, 10**9, 5],
+    "vocab_size": [3, None],
+    "num_hidden_layers": ["two", 2.5, None],
+    "num_labels": [0],
+    "id2label": [{}],
+    "model_type": [7, "bert"],
+    "architectures": ["LlamaModel", [None], 3],
+    "auto_map": [[], "x"],
+    "rope_parameters": [{"rope_type": "unheard"}],
+    "hidden_act": ["nothing"],
+    "num_key_value_heads": [3],
+    "intermediate_size": [7],
+    "torch_dtype": ["float8_nothing"],
+    "max_position_embeddings": ["long"],
+}
+SETTINGS = [{key: value} for key, values in NONSENSE.items() for value in values]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, settings):
+def test_nonsense_in_a_configuration_is_refused_or_changes_nothing(tmp_path, zoo, settings):
     """No error but DataError, and no score but that of the model as it was saved."""
-    folder = toy.save_model(tmp_path / "m")
-    whole = classifier(folder)(PROMPTS, RESPONSES)
+    whole = classifier(zoo())(PROMPTS, RESPONSES)
+    folder = configure(shutil.copytree(zoo(), tmp_path / "m"), **settings)
     try:
-        found = classifier(configure(folder, **settings))(PROMPTS, RESPONSES)
+        found = classifier(folder)(PROMPTS, RESPONSES)
     except DataError:
         return
     np.testing.assert_allclose(found, whole, atol=1e-5)
@@ -259,10 +267,10 @@ def test_published_sizes_are_not_turned_away(name):
 
 
 PUBLISHED_CLASSES = [
-    "LlamaForRewardModelWithGating", "INFORMForSequenceClassification", "InternLM2ForRewardModel",
-    "Qwen2ForRewardModel", "LlamaForScore", "GPTNeoXRewardModel", "DebertaV2ForSequenceClassification",
-    "LlamaForCausalLM",
-]  # fmt: skip
+    *(f"{name}ForRewardModel" for name in ("InternLM2", "Qwen2")),
+    *(f"{name}ForSequenceClassification" for name in ("INFORM", "DebertaV2")),
+    *("LlamaForRewardModelWithGating", "LlamaForScore", "GPTNeoXRewardModel", "LlamaForCausalLM"),
+]
 
 
 @pytest.mark.parametrize("name", PUBLISHED_CLASSES)
