@@ -106,6 +106,30 @@ def test_a_models_numbers_are_its_own(benchmark, make_scores):
         pd.testing.assert_frame_equal(shared.loc[alone.index], alone)
 
 
+@pytest.mark.parametrize("name", ["summary", "accuracy", "compare", "rank", "style_gap"])
+def test_common_items_are_those_left_after_dropping_the_others(name, make_scores):
+    function, pairs = COLUMNS[name][0], metrics.pairs(make_scores({**SIZES, "chat": 8}, models=("a", "b", "c")))
+    is_lost = (pairs["domain"] == "chat") & pairs["id"].isin(["chat/1", "chat/6"])
+    expected = function(pairs[~is_lost])
+    options = {"by": ["model", "domain"]} if name == "accuracy" else {"a": "a", "b": "b", "by": "domain"}
+    options = options if name in {"accuracy", "compare"} else {}
+    partial = pairs[~(is_lost & (pairs["model"] == "b"))]
+    public = stats.rank if name == "rank" else getattr(rmlab, name)
+    pd.testing.assert_frame_equal(public(partial, common=True, **options), expected)
+
+
+def test_options_of_the_benchmark_reach_every_table(make_scores):
+    scores = make_scores(SIZES)
+    split = rmlab.summary(scores, safety="split").set_index("model")["overall"]
+    assert (split != rmlab.summary(scores).set_index("model")["overall"]).all()
+    gap = split["a"] - split["b"]
+    equivalence = stats.equivalence(scores, "a", "b", margin=0.1, safety="split")
+    compared = [rmlab.compare(scores, "a", "b", safety="split"), stats.compare_all(scores, safety="split"), equivalence]
+    for table in (*compared, stats.power(scores, "a", "b", safety="split")):
+        assert table["difference"].item() == pytest.approx(gap, abs=1e-15)
+    assert rmlab.rank(scores, safety="split").set_index("model")["value"].to_dict() == split.to_dict()
+
+
 def test_one_step_in_each_of_several_domains_counts_the_steps():
     """Four equal steps in four domains: three degrees of freedom, as few as in one domain."""
     rows = [(m, "own", f"d{d}", str(i), m == "b" and not i) for m in "ab" for d in range(4) for i in range(50)]

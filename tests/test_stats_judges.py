@@ -125,6 +125,8 @@ def test_probes_that_cannot_be_asked_say_why():
     judge = pair_judge(lambda *_: "[[A=B]]")
     once = judge_report(examine(judge, pairs, samples=1, progress=False)).set_index("probe")
     assert (once.loc[["samples", "cycles"], "reason"] != "").all()
+    assert (once.loc[["samples", "cycles"], "n_prompts"] == 0).all()
+    assert (once.loc[["samples", "cycles"], "missing"] == N).all()
     assert once.loc[["samples", "cycles"], ["effect", "p", "p_holm"]].isna().all(axis=None)
     code = pairs.assign(response=[f"```\n{worth(text)}\n```" for text in pairs["response"]])
     fenced = judge_report(examine(judge, code, progress=False)).set_index("probe")
