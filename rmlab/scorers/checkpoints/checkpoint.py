@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from math import prod
+from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,7 @@ class Checkpoint:
     @property
     def title(self) -> str:
         """The model's name in tables: the model id, or the name of the folder, also of one given as "."."""
-        if self.revision is not None:
-            return self.name
-        folder = Path(self.name)
-        return folder.name if folder.name not in ("", "..") else folder.resolve().name
+        return self.name if self.revision is not None else Path(abspath(self.name)).name
 
     @cached_property
     def config(self) -> "PreTrainedConfig":

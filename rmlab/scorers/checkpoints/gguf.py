@@ -63,6 +63,8 @@ def from_gguf(file: str | Path, folder: str | Path | None = None) -> Path:
     file = Path(file)
     if not file.is_file():
         raise DataError(f"file: {file} is not there; give the path of a .gguf file")
+    if find_spec("gguf") is None:
+        raise ImportError("GGUF files need the package gguf; run: pip install --no-deps gguf==0.19.0")
     if folder is None:
         from platformdirs import user_cache_path
 
