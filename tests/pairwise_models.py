@@ -19,7 +19,7 @@ def save_pairrm(folder):
     weights = {f"pretrained_model.{key}": t for key, t in load_file(folder / "model.safetensors").items()}
     head = nn.Sequential(
         nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
-    ).eval()  # fmt: skip
+    ).eval()
     save_file(weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()}, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     ids = words.convert_tokens_to_ids(MARKS)
@@ -35,11 +35,18 @@ def save_steamshp(folder, *, tied=False, size=1.0):
 
     words = toy.tokenizer(chat_template=None)
     config = T5Config(
-        vocab_size=len(words), d_model=HIDDEN, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+        vocab_size=len(words),
+        d_model=HIDDEN,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
         feed_forward_proj="gated-gelu",
-        tie_word_embeddings=tied, decoder_start_token_id=words.pad_token_id, pad_token_id=words.pad_token_id,
+        tie_word_embeddings=tied,
+        decoder_start_token_id=words.pad_token_id,
+        pad_token_id=words.pad_token_id,
         initializer_factor=size,
-    )  # fmt: skip
+    )
     T5ForConditionalGeneration(config).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder, words

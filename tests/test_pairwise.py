@@ -114,10 +114,12 @@ def test_letters_give_the_log_odds_of_the_mean_probability(tmp_path, architectur
 
     folder = toy.save_model(tmp_path / "m", architecture, task="causal")
     words, model = toy.tokenizer(), AutoModelForCausalLM.from_pretrained(folder).eval()
-    plain = toy.tokenizer(chat_template=(
-        "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> user\n {{ message['content'] }}"
-        "{% else %}\n\n<turn> assistant\n {{ message['content'] }}{% endif %}{% endfor %}\n\n\n"
-    ))  # fmt: skip
+    plain = toy.tokenizer(
+        chat_template=(
+            "\n{% for message in messages %}{% if loop.index0 % 2 == 0 %}\n\n<turn> user\n {{ message['content'] }}"
+            "{% else %}\n\n<turn> assistant\n {{ message['content'] }}{% endif %}{% endfor %}\n\n\n"
+        )
+    )
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
     expected = []
     for prompt, a, b in zip(PROMPTS, FIRST, SECOND, strict=True):
@@ -151,9 +153,12 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
         for x, y in ((a, b), (b, a)):
             text = f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which response is better? RESPONSE"
             out = model.generate(
-                torch.tensor([words.encode(text)]), max_new_tokens=1, output_scores=True, return_dict_in_generate=True,
+                torch.tensor([words.encode(text)]),
+                max_new_tokens=1,
+                output_scores=True,
+                return_dict_in_generate=True,
                 do_sample=False,
-            )  # fmt: skip
+            )
             odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
     steam = pairwise(tmp_path / "m", budget=200)
@@ -221,7 +226,7 @@ def test_a_text_is_a_comparison_in_one_order(tmp_path, kind):
     model, every = pairwise(save(kind, tmp_path / "m")), np.arange(3)
     there, back = (
         model.forward_alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(model.prefer(PROMPTS, FIRST, SECOND), model.average(there, back), atol=1e-5)
     assert np.abs(there + back).max() > 1e-4  # a random model does mind the place
     both = model.prepare(PROMPTS * 2, FIRST + SECOND, SECOND + FIRST)
