@@ -68,6 +68,12 @@ SCORED = {
     "label 1/0": ANSWERS | {"label": [1, 0] * 3},
     "label true/false": ANSWERS | {"label": [True, False] * 3},
     "label chosen/rejected": ANSWERS | {"label": ["chosen", "rejected"] * 3},
+    "lists": {
+        "prompt": PROMPTS,
+        "responses": list(map(list, zip(WRONG, RIGHT, strict=True))),
+        "labels": [[0, 1]] * 3,
+        "scores": list(map(list, zip(REJECTED, CHOSEN, strict=True))),
+    },
 }
 
 

@@ -223,3 +223,10 @@ def test_bad_arguments(tmp_path):
         read_scores(tmp_path / "x.json", format="rmbench")
     with pytest.raises(DataError, match=r"x.json: .*score"):
         rmlab.read_pairs(tmp_path / "x.json")
+
+
+def test_a_response_matrix_with_one_row_per_item(tmp_path):
+    table = read_pairs(write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n"))
+    outcomes = table.set_index(["model", "id"])["outcome"]
+    assert outcomes.loc["first"].tolist() == ["win", "loss", "win"]
+    assert outcomes.loc["second"].tolist() == ["loss", "tie", "win"]

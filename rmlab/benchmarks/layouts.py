@@ -38,6 +38,11 @@ _ANSWER = {
     "response": ("response", "answer", "completion", "output"),
     "score": ("score", "reward"),
 }
+_LISTS = {
+    "responses": ("responses", "answers", "completions"),
+    "labels": ("labels",),
+    "scores": ("scores", "rewards"),
+}
 _TIES = ("tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "both", "draw", "equal", "same", "a=b", "b=a")
 _LABEL_WORDS = dict.fromkeys(("chosen", "1", "1.0", "true"), "chosen") | dict.fromkeys(
     ("rejected", "0", "0.0", "false"), "rejected"
@@ -54,7 +59,7 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
     place
         The file, for messages.
     rows
-        A pair a row; two answers and a `winner`; or a response and its label.
+        A pair a row; two answers and a `winner`; a response and its label; or lists of responses and labels.
     mapping
         Our names to columns of the file, where these are not the usual ones.
 
@@ -63,7 +68,7 @@ def read_layout(place: Path, rows: list[Record], mapping: Columns) -> tuple[list
     The rows, our names to the columns that hold them, and what was left out for want of a winner.
     """
     names = list(dict.fromkeys(name for record in rows for name in record.row))
-    allowed = [*dict.fromkeys([*_SHARED, *_PAIR, *_WINNER, *_ANSWER])]
+    allowed = [*dict.fromkeys([*_SHARED, *_PAIR, *_WINNER, *_ANSWER, *_LISTS])]
     mapped: Matched = {}
     for ours, theirs in mapping.items():
         if ours not in allowed:
@@ -91,6 +96,7 @@ def _find_layout(mapped: Matched, names: Sequence[str]) -> tuple[_Spellings, _Co
         ({*_SIDES, "winner"}, _WINNER, _choose_sides),
         ({"label", "response"}, _ANSWER, _group_answers),
         ({"label", "score"}, _ANSWER, _group_answers),
+        ({"responses", "labels"}, _LISTS, _split_lists),
     ]
     for needed, layout, convert in layouts:
         if needed & mapped.keys():
@@ -126,7 +132,7 @@ def _read_pairs(place: Path, rows: list[Record], columns: Matched) -> tuple[list
         if isinstance(scores, dict) and {*LABELS} <= scores.keys():
             row |= {name: scores[label] for name, label in zip(SCORES, LABELS, strict=True)}
         elif isinstance(scores, list) and "chosen_score" not in row:
-            n_chosen = len(answers) if isinstance(answers := row.get("chosen"), list) else 1
+            n_chosen = len(_as_list(row["chosen"])) if "chosen" in row else 1
             row |= {"chosen_score": scores[:n_chosen], "rejected_score": scores[n_chosen:]}
         pairs.append(replace(record, row=record.row | row))
     return pairs, {}
@@ -158,6 +164,27 @@ def _group_answers(place: Path, rows: list[Record], columns: Matched) -> tuple[l
                 assert isinstance(answers, list)
                 answers.append(record.row[column])
     return [Record(place, number, row) for number, row in enumerate(prompts.values())], {}
+
+
+def _split_lists(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:
+    """Lists of responses, and of scores, by the label of each."""
+    pairs = []
+    for record in rows:
+        labels = [_LABEL_WORDS.get(str(label).lower()) for label in _as_list(record.row[columns["labels"][0]])]
+        row: Row = {}
+        for ours, suffix in (("responses", ""), ("scores", "_score")):
+            for column in columns[ours]:
+                values = _as_list(record.row[column])
+                if None in labels or len(values) != len(labels):
+                    record.refuse(columns["labels"][0], f"1 or 0 for each of the {len(values)} {ours}")
+                for label in LABELS:
+                    row[label + suffix] = [value for value, side in zip(values, labels, strict=True) if side == label]
+        pairs.append(replace(record, row=record.row | row))
+    return pairs, {}
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[list[Record], dict[str, object]]:

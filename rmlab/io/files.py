@@ -43,7 +43,7 @@ def read_scores(
         A response matrix holds outcomes and no scores: `read_pairs` reads it. Any other file is read as pairs of one's
         own, under the ids that `load_pairs` gives it, if its columns have usual names: `chosen_score` and
         `rejected_score` (also score_chosen, chosen_reward, reward_chosen, or an object or list `scores`); `score_a`,
-        `score_b` and `winner`; `score` and `label` of one response a row.
+        `score_b` and `winner`; `score` and `label` of one response a row; lists `scores` and `labels`.
     columns
         Our names to those of a file of another project, with a dot into nested objects
         ({"score": "output.reward"}); lists around one number are taken off. One row is one of
@@ -211,6 +211,8 @@ def _read_file(
         layout = results.find_table_layout(records.read_parquet(path, lambda table: table.column_names))
     rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
     layout = layout or results.find_layout(rows[0])
+    if layout == "own" and suffix in records.CSV and results.is_turned_matrix(rows):
+        layout = "response-matrix"
     if layout == "response-matrix":
         return results.read_matrix(path, benchmark, subsets)
     if layout == "own":

@@ -27,6 +27,16 @@ def find_table_layout(header: Sequence[str]) -> str:
     return "response-matrix" if header[0] == "model" else "own"
 
 
+def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
+    """Whether a table has one row per item, and the outcomes of one model in each further column."""
+    cells = [value for row in rows for value in [*row.values()][1:]]
+    return (
+        next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
+        and bool(cells)
+        and all(str(value) in _OUTCOMES or value is None for value in cells)
+    )
+
+
 def find_layout(row: records.Row) -> str:
     """The format of a JSON file of results, from the fields of its first object."""
     if find_table_layout([*row]) == "rmlab":
@@ -76,6 +86,9 @@ def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame
 def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -> pd.DataFrame:
     """Comparisons of a response matrix, not checked yet: model by model, items in the order of the file."""
     header, lines = records.read_table(path)
+    if is_turned_matrix([dict(zip(header, line, strict=True)) for line in lines]):
+        columns = [*zip(header, *lines, strict=True)]
+        header, lines = ["model", *columns[0][1:]], [list(column) for column in columns[1:]]
     if header[0] != "model" or len(header) < 2:
         raise DataError(f"{path}: the first column must be 'model', the others items; found: {short(header)}")
     domain = {item: subset_of_item(item) if subsets is None else subsets.get(item) for item in header[1:]}
