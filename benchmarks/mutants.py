@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("results") / "mutants.csv"
 EQUIVALENT = pd.read_csv(Path(__file__).with_name("equivalent_mutants.csv"))
 STATUS = {None: "not run", 0: "survived", 1: "killed", 3: "killed", 5: "no tests", 33: "no tests"}
-Spans = set[int]
+TIMEOUT = (-24, 24, 36, 152)  # an endless loop is noticed too
 
 
 def exit_codes() -> dict[str, int | None]:
@@ -62,7 +62,7 @@ def changed_lines(mutant: str) -> tuple[str, str]:
     return "\n".join(sides["-"]), "\n".join(sides["+"])
 
 
-def message_lines(function: ast.AST) -> Spans:
+def message_lines(function: ast.AST) -> set[int]:
     """Lines of a function that only make the words of a message: a raise, a warning, and variables used only there."""
     nodes = list(ast.walk(function))
     messages = [node for node in nodes if isinstance(node, ast.Raise)]
@@ -118,7 +118,7 @@ def why_equivalent(mutant: str, removed: str, added: str) -> str:
 def tabulate(sample: list[str]) -> pd.DataFrame:
     codes, rows = exit_codes(), []
     for mutant in sample:
-        status = STATUS.get(codes[mutant], "killed" if codes[mutant] in (-24, 24, 36) else f"exit {codes[mutant]}")
+        status = STATUS.get(codes[mutant], "killed" if codes[mutant] in TIMEOUT else f"exit {codes[mutant]}")
         removed, added = changed_lines(mutant) if status != "killed" else ("", "")
         reason = why_equivalent(mutant, removed, added) if removed or added else ""
         if not reason and removed and is_message(mutant, removed, added):
