@@ -41,7 +41,7 @@ def find_layout(row: records.Row) -> str:
     """The format of a JSON file of results, from the fields of its first object."""
     if find_table_layout([*row]) == "rmlab":
         return "rmlab"
-    has_texts = {"chosen", "scores"} <= row.keys() and "num_correct" not in row
+    has_texts = bool({"chosen", "responses"} & row.keys()) and "scores" in row and "num_correct" not in row
     if has_texts or isinstance(row.get("scores"), dict) or isinstance(row.get("score_chosen"), int | float):
         return "own"
     for benchmark in benchmarks_by_name().values():
