@@ -1,5 +1,7 @@
 """Columns that others read, and numbers of a model that do not depend on the company it is in."""
 
+import types
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,6 +140,19 @@ def test_one_step_in_each_of_several_domains_counts_the_steps():
     pairs = tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome))
     row = rmlab.compare(pairs, "a", "b", average="domains").iloc[0]
     assert row["p"] == pytest.approx(2 * t.sf(row["difference"] / row["se"], 3))
+
+
+def test_public_names_exist_and_are_at_most_120():
+    """Of the package and of the modules one dot deeper; a name that is in both counts once."""
+    homes = "metrics stats bias styles plots scorers papers widgets report io tables toy".split()
+    public = {}
+    for module in (rmlab, *(getattr(rmlab, home) for home in homes)):
+        assert len(module.__all__) == len(set(module.__all__))
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not isinstance(value, types.ModuleType):
+                public[id(value) if callable(value) else f"{module.__name__}.{name}"] = name
+    assert len(public) <= 120, sorted(public.values())
 
 
 def test_rows_without_columns_are_one_group():

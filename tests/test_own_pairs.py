@@ -274,6 +274,8 @@ def test_bad_arguments(tmp_path):
             load_pairs(frame, columns={name: "chosen"})
     with pytest.raises(DataError, match="no rows"):
         load_pairs(frame[:0])
+    with pytest.raises(DataError, match=r"name: .*\\ud83d"):  # a UnicodeEncodeError before
+        load_pairs(frame, name="cut \ud83d", columns={"id": None})
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
     for place, message in ((tmp_path / "cut.csv", "cut.csv: line 2"), (tmp_path / "nothing.csv", "no such file")):
         with pytest.raises(DataError, match=message):

@@ -81,6 +81,7 @@ def load_pairs(
     """
     place = Path("frame") if isinstance(source, pd.DataFrame) else Path(source).expanduser()
     benchmark = place.stem if name is None else name
+    tables.require_text("name", benchmark)
     mapping = {**(columns or {})} | ({} if winner is None else {"winner": winner})
     records_read = _read_rows(source, place, split, revision)
     names = list(dict.fromkeys(name for record in records_read for name in record.row))
