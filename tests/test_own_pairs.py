@@ -1,6 +1,5 @@
 """Preference pairs of one's own: each layout goes from the file to numbers, or ends with the option to type."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -116,15 +115,14 @@ def texts(responses):
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]
-    responses = load_pairs(
-        pd.DataFrame({"chosen": [[*start, assistant("yes")]], "rejected": [[*start, assistant("no")]]})
-    )
-    assert responses["prompt"].tolist() == [start, start]
-    assert texts(responses) == expected
     transcript = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Is it?\n\nAssistant: "
-    responses = load_pairs(pd.DataFrame({"chosen": [transcript + "yes"], "rejected": [transcript + "no"]}))
-    assert responses["prompt"].tolist() == [start[1:], start[1:]]
-    assert texts(responses) == expected
+    for prompt, chosen, rejected in (
+        (start, [*start, assistant("yes")], [*start, assistant("no")]),
+        (start[1:], transcript + "yes", transcript + "no"),
+    ):
+        responses = load_pairs(pd.DataFrame({"chosen": [chosen], "rejected": [rejected]}))
+        assert responses["prompt"].tolist() == [prompt, prompt]
+        assert texts(responses) == expected
 
 
 def test_several_answers():
@@ -206,30 +204,25 @@ def test_ties_and_empty_winners_keep_the_ids_of_the_others(tmp_path):
         assert table["id"].unique().tolist() == ["1", "2"]
 
 
-BAD = {
-    "no rejected": ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
-    "no prompt": ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
-    "empty chosen": ({"prompt": "1?", "chosen": "", "rejected": "b"}, "row 0: 'chosen'"),
-    "empty list": ({"prompt": "1?", "chosen": [], "rejected": ["b"]}, r"'chosen' .* \[\]"),
-    "two prompts": ({"chosen": [user("1?"), assistant("a")], "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
-    "ends with the user": (
-        {"chosen": [user("1?"), assistant("a")], "rejected": [assistant("a"), user("1?")]},
-        "'rejected'",
-    ),
-    "mixed": ({"chosen": [user("1?"), assistant("a")], "rejected": "b"}, "'rejected'"),
-    "half a prompt": ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
-    "list of subsets": (
-        {"prompt": "1?", "chosen": "a", "rejected": "b", "subset": ["x"]},
-        r"row 0: 'subset' .*\['x'\]",
-    ),
-    "list of domains": (
-        {"prompt": "1?", "chosen": "a", "rejected": "b", "domain": ["x"]},
-        r"row 0: 'domain' .*\['x'\]",
-    ),
-}
+PAIR_ROW = {"prompt": "1?", "chosen": "a", "rejected": "b"}
+TALK = [user("1?"), assistant("a")]
 
 
-@pytest.mark.parametrize(("row", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
+        ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
+        (PAIR_ROW | {"chosen": ""}, "row 0: 'chosen'"),
+        (PAIR_ROW | {"chosen": []}, r"'chosen' .* \[\]"),
+        ({"chosen": TALK, "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
+        ({"chosen": TALK, "rejected": TALK[::-1]}, "'rejected'"),
+        ({"chosen": TALK, "rejected": "b"}, "'rejected'"),
+        ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
+        (PAIR_ROW | {"subset": ["x"]}, r"row 0: 'subset' .*\['x'\]"),
+        (PAIR_ROW | {"domain": ["x"]}, r"row 0: 'domain' .*\['x'\]"),
+    ],
+)
 def test_bad_rows_are_refused(row, message):
     with pytest.raises(DataError, match=message):
         load_pairs(pd.DataFrame([row]))
@@ -237,10 +230,6 @@ def test_bad_rows_are_refused(row, message):
 
 MISTAKES = {
     "no scores": (PAIR, "rmlab score"),
-    "winner without scores": (
-        {name: SIDES[name] for name in ("prompt", "response_a", "response_b")} | {"winner": ["a", "b", "a"]},
-        "rmlab score",
-    ),
     "two spellings": (SCORED["chosen_score"] | {"reward_chosen": CHOSEN}, "--column chosen_score="),
     "unusual names": ({"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}, "--column chosen_score="),
     "a word for a score": (PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED}, "high"),
@@ -280,16 +269,3 @@ def test_bad_arguments(tmp_path):
     for place, message in ((tmp_path / "cut.csv", "cut.csv: line 2"), (tmp_path / "nothing.csv", "no such file")):
         with pytest.raises(DataError, match=message):
             load_pairs(place)
-
-
-def test_from_a_file_to_a_report_and_an_explorer_in_one_command(tmp_path, main):
-    rng = np.random.default_rng(0)
-    prompts = [f"What is {n} plus {n}?" for n in range(60)]
-    rows = {"prompt": prompts, "chosen": [f"{2 * n}" for n in range(60)], "rejected": ["One, as everybody knows."] * 60}
-    path = write(rows | {"good": rng.normal(size=60), "bad": rng.normal(2, 1, 60)}, tmp_path / "mine.csv")
-    columns = ["--column", "chosen_score=good", "--column", "rejected_score=bad"]
-    for command, text in (("report", "shorter than the rejected one"), ("explore", "What is 7 plus 7?")):
-        page = tmp_path / f"{command}.html"
-        code, _, err = main(command, path, "-o", page, *columns, *(["--no-open"] if command == "explore" else []))
-        assert code == 0, err
-        assert text in page.read_text(encoding="utf-8")

@@ -104,18 +104,3 @@ def run_python(code: str) -> str:
 def test_import_is_light_and_changes_nothing_in_pandas_matplotlib_and_ipython():
     assert run_python(f"import rmlab, sys; print([m for m in {LAZY!r} if m in sys.modules])").strip() == "[]"
     run_python(STATE)
-
-
-# `rmlab` on the package index is another project: the distribution is called reward-model-lab.
-STRANGER = re.compile(
-    r"(\b(pip3?|uv|poetry|conda|mamba|pixi)\b[^\n`&;|]*\s(install|add)|\buvx|\bpipx (run|install))"
-    r"\b[^\n`&;|]*[ '\"]rmlab(?![\w./-])|\brmlab\[[\w{,]"
-)
-
-
-def test_no_file_tells_anyone_to_install_the_other_project():
-    assert all(map(STRANGER.search, ("pip install rmlab", "uv add -q 'rmlab[lab]'", "conda install -c x rmlab")))
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    paths = [ROOT / name for name in names.split("\0") if name and (ROOT / name).is_file()]
-    texts = {path.name: path.read_text("utf-8", "ignore") for path in paths if path != Path(__file__)}
-    assert [name for name, text in texts.items() if STRANGER.search(text)] == []

@@ -1,6 +1,5 @@
 """Style features, plain prose and the audit: counts by hand, laws on odd text, the known defects of the real files."""
 
-import json
 import re
 
 import numpy as np
@@ -9,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rmlab
 from rmlab import tables
 from rmlab.styles import FEATURES, audit, features, restyle
 from rmlab.styles.counts import MARKS, features_of
 from rmlab.styles.prose import plain
 
-STYLES = ("concise", "plain", "markdown")
-FILES = ("chat", "code", "safety-refuse", "safety-response")
 PIECES = re.split(
     "¦",
     "*¦**¦_¦__¦`¦``¦```¦~~~¦\n¦\n\n¦    ¦\t¦- ¦+ ¦1. ¦2) ¦# ¦## ¦"
@@ -48,22 +46,11 @@ def responses(rows, **more):
     return frame.assign(**{"benchmark": "b", "domain": "chat", "slot": slot, "prompt": "p" + frame["id"], **more})
 
 
-def real_responses(folder):
-    files = [(name, f"{name}_filtered.json") for name in FILES] + [("math", "math_concise_only.json")]
-    rows = [
-        ("rm-bench", name.split("-")[0], str(row["id"]), label, slot, name, style, row["prompt"], text)
-        for name, file in files
-        for row in json.loads((folder / "rm-bench" / file).read_text("utf-8"))
-        for label in ("chosen", "rejected")
-        for slot, (style, text) in enumerate(zip(STYLES, row[label], strict=False))
-    ]
-    columns = ["benchmark", "domain", "id", "label", "slot", "subset", "style", "prompt", "response"]
-    return tables.check_responses(pd.DataFrame(rows, columns=columns))
-
-
 @pytest.fixture(scope="module")
 def real(shared_data):
-    return real_responses(shared_data)
+    folder = shared_data / "rm-bench"
+    math = rmlab.load_pairs(folder / "math_concise_only.json")
+    return pd.concat([rmlab.load("rm-bench", path=folder), math], ignore_index=True)[tables.RESPONSES]
 
 
 def marked(**counts):
@@ -232,13 +219,7 @@ def test_audit_names_each_defect_and_its_place():
     frame.loc[frame["id"] == "3", "prompt"] = "p2"
     found = audit(frame).set_index("check")
     first = found.loc["same_text_across_styles"]
-    assert (first["label"], first["style"], first["other"], first["n"], first["ids"]) == (
-        "chosen",
-        "plain",
-        "markdown",
-        1,
-        ["0"],
-    )
+    assert first[["label", "style", "other", "n", "ids"]].tolist() == ["chosen", "plain", "markdown", 1, ["0"]]
     across = found.loc["chosen_equals_rejected"]
     assert (across["style"], across["other"], across["ids"], across["share"]) == ("markdown", "markdown", ["1"], 1 / 40)
     assert found.loc["markdown_in_plain", "ids"] == ["0"]
