@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("results") / "mutants.csv"
 EQUIVALENT = pd.read_csv(Path(__file__).with_name("equivalent_mutants.csv"))
 STATUS = {None: "not run", 0: "survived", 1: "killed", 3: "killed", 5: "no tests", 33: "no tests"}
+MESSAGE = "words of a message"
 TIMEOUT = (-24, 24, 36, 152)  # an endless loop is noticed too
 
 
@@ -108,9 +109,13 @@ def is_message(mutant: str, removed: str, added: str) -> bool:
 
 
 def why_equivalent(mutant: str, removed: str, added: str) -> str:
-    """The reason why a mutant changes nothing, from the list; "" where it is not there."""
+    """The reason why a mutant changes nothing, from the list; "" where it is not there.
+
+    A row of the list: a regular expression of the mutant's name, one of the text that makes no difference, the reason.
+    """
     for row in EQUIVALENT.itertuples():
-        if re.search(row.mutant, mutant) and re.search(row.change, f"{removed} -> {added}", re.DOTALL):
+        sides = {re.sub(r",?\s*\)", ")", re.sub(row.text, "", side)) for side in (removed, added)}
+        if re.search(row.mutant, mutant) and len(sides) == 1:
             return str(row.reason)
     return ""
 
@@ -119,12 +124,30 @@ def tabulate(sample: list[str]) -> pd.DataFrame:
     codes, rows = exit_codes(), []
     for mutant in sample:
         status = STATUS.get(codes[mutant], "killed" if codes[mutant] in TIMEOUT else f"exit {codes[mutant]}")
-        removed, added = changed_lines(mutant) if status != "killed" else ("", "")
+        removed, added = ("", "") if status in ("killed", "not run") else changed_lines(mutant)
         reason = why_equivalent(mutant, removed, added) if removed or added else ""
         if not reason and removed and is_message(mutant, removed, added):
-            reason = "words of a message"
+            reason = MESSAGE
         rows.append((mutant, status, reason, removed, added))
     return pd.DataFrame(rows, columns=["mutant", "status", "not_counted", "removed", "added"])
+
+
+def count_by_module(table: pd.DataFrame) -> pd.DataFrame:
+    """Mutants drawn, run, not counted, killed and survived; the last row is that of all."""
+    module = table["mutant"].str.extract(r"^rmlab\.(\w+)")[0]
+    was_run, is_killed, is_counted = (
+        table["status"] != "not run",
+        table["status"] == "killed",
+        table["not_counted"] == "",
+    )
+    is_message = table["not_counted"] == MESSAGE
+    flags = {"drawn": was_run | True, "run": was_run, "words of a message": is_message & was_run}
+    flags |= {"equivalent": ~is_counted & ~is_message & was_run, "killed": is_killed}
+    flags |= {"survived": was_run & is_counted & ~is_killed}
+    counts = pd.DataFrame(flags).astype(int).groupby(module).sum()
+    counts.loc["all"] = counts.sum()
+    share = counts["killed"] / (counts["killed"] + counts["survived"])
+    return counts.assign(share=share.map("{:.1%}".format)).reset_index(names="module")
 
 
 def main() -> None:
@@ -146,11 +169,10 @@ def main() -> None:
         run_mutants(open_names, options.children)
     table = tabulate(sample)
     table.to_csv(TARGET, index=False)
-    counted = table[(table["not_counted"] == "") & (table["status"] != "not run")]
-    killed = counted["status"] == "killed"
-    print(f"{len(names)} mutants, {len(table)} drawn, {(table['status'] != 'not run').sum()} run,")
-    print(f"{len(counted)} counted, {killed.sum()} killed: {killed.mean():.1%}")
-    print(counted[~killed].to_string())
+    print(f"{len(names)} mutants, {len(table)} drawn")
+    print(count_by_module(table).to_string(index=False))
+    survived = (table["not_counted"] == "") & ~table["status"].isin(["killed", "not run"])
+    print(table.loc[survived, ["mutant", "status", "removed", "added"]].to_string())
 
 
 if __name__ == "__main__":

@@ -76,6 +76,12 @@ def test_any_text_survives_every_change(text, name):
     assert TRANSFORMS[name](text, 0) == text
 
 
+def test_sentences_in_a_table_do_not_count_and_those_after_it_do():
+    assert (
+        features_of("One here.\n\n| a. | b. |\n|---|---|\n| It is. It was. | c |\n\nAfter it. Two.")["sentences"] == 3
+    )
+
+
 def test_synonyms_are_their_own_inverse():
     swap = TRANSFORMS["synonyms"]
     assert swap(swap(TEXT)) == TEXT
