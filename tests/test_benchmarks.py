@@ -11,7 +11,6 @@ from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 from rmlab import metrics, report
 from rmlab.benchmarks import benchmark_of, load, named
 from rmlab.benchmarks.registry import benchmarks_by_name
-from rmlab.benchmarks.reward_bench import SECTIONS, subset_of_item
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
 from rmlab.tables import STYLES, DataError
 
@@ -159,14 +158,6 @@ def test_reward_bench_2(tmp_path):
     assert tied_rows["label"].tolist() == ["chosen"] * 2 + ["rejected"] * 3
     assert tied_rows["slot"].tolist() == [0, 1, 0, 1, 2]
     assert tied_rows["response"].tolist() == ["a", "A", "b", "c", "d"]
-
-
-def test_reward_bench_items_are_in_the_subsets_that_the_items_name(shared_data):
-    items = pd.read_csv(shared_data / "rewardbench" / "item_content.torch_measure.csv", dtype=str)
-    subsets = items["content"].str.extract(r"^\[(.*?)\]")[0]
-    assert [subset_of_item(item) for item in items["item_id"]] == subsets.tolist()
-    assert set(subsets) == {subset for section in SECTIONS.values() for subset in section}
-    assert [subset_of_item(item) for item in ("-1", "2985", "x", "")] == [None] * 4
 
 
 def test_a_table_is_found_by_its_name_first_and_by_what_it_holds_else(make_scores):

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 from fakes import Streaming
 
@@ -24,10 +23,6 @@ def scores():
 # A function of each way to write a file for people, by the name of the file.
 WRITERS = {
     "figure.png": lambda path, scores: report.save_figure(plt.figure(), path),
-    "figure.csv": lambda path, scores: report.save_figure(
-        plt.figure(), path.with_suffix(""), pd.DataFrame({"n": [1]}), formats=()
-    ),
-    "board.csv": lambda path, scores: report.to_csv(report.leaderboard(scores), path),
     "report.html": lambda path, scores: report.write_report(scores, path),
     "scores.parquet": lambda path, scores: io.write_scores(scores, path),
     "pairs.jsonl": lambda path, scores: io.write_pairs(pairs(scores), path),

@@ -1,4 +1,4 @@
-"""Every writer of HTML, Markdown, LaTeX, CSV and terminal text, with a hostile name wherever data can put one."""
+"""Every writer of HTML, Markdown, LaTeX and CSV, with a hostile name wherever data can put one."""
 
 import base64
 import csv
@@ -11,7 +11,6 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 from benchmark_worlds import reward_bench_2_scores
-from fakes import Streaming
 from markdown_it import MarkdownIt
 from test_text import LATEX, runs_no_formula, sends_nothing
 
@@ -27,14 +26,13 @@ PAYLOAD = (
     "<a href=javascript:alert(4)>\\input{/etc/passwd}$\\frac{$#%&~^{}&#x1b;&lt;https://evil.example\x1b[31m\x9b2J\x07"
     "\u202e\u2066\r\n\tend"
 )
-SHORT = "=1+\x1b[31m<b>\u202e"  # what a file system and a shell take as well
 
 
 class World:
     """Tables of two domains and three models, with the payload wherever data can put a name."""
 
-    def __init__(self, make_scores, folder, main, monkeypatch):
-        self.folder, self.main, self.monkeypatch = folder, main, monkeypatch
+    def __init__(self, make_scores, folder):
+        self.folder = folder
         scores = make_scores({"poems": 4, "prose": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
         scores = scores.assign(**{PAYLOAD: PAYLOAD})
         for column in ("model", "benchmark", "domain", "subset", "id"):
@@ -46,15 +44,11 @@ class World:
         self.responses = tables.check_responses(texts.assign(prompt="p", response=answers))
         self.board = report.leaderboard(self.scores).assign(**{PAYLOAD: 0.5})
 
-    def run(self, *words):
-        _, out, err = self.main(*words)
-        return out + err
-
 
 def write_reports(world):
     """The page of a folder whose file has a hostile name, and the one with the figures of RewardBench 2."""
     path = world.folder / "r.html"
-    write_scores(world.scores, world.folder / "in" / f"{SHORT}.csv")
+    write_scores(world.scores, world.folder / "in" / "=1+\x1b[31m<b>\u202e.csv")
     yield report.write_report(world.folder / "in", path, title=PAYLOAD).read_text(encoding="utf-8")
     yield report.write_report(reward_bench_2_scores(models=("a", PAYLOAD)), path).read_text(encoding="utf-8")
     path = write_explorer(world.scores, world.responses, world.folder / "e.html", title=PAYLOAD)
@@ -73,17 +67,6 @@ def write_latex(world):
     first, second = world.scores["model"].unique()[:2]
     for table in (world.board, *(rmlab.compare(world.scores, first, second, by=by) for by in (None, "domain"))):
         yield report.to_latex(table.assign(**{PAYLOAD: 0.5}), caption=PAYLOAD)
-
-
-def run_score(world):
-    """A model whose name is hostile, texts from a file with hostile names, and hostile words."""
-    own = world.folder / f"{SHORT}.jsonl"
-    row = {"subset": PAYLOAD, "domain": PAYLOAD, "prompt": "p", "chosen": "c c", "rejected": "r"}
-    own.write_text("\n".join(json.dumps(row | {"id": f"{PAYLOAD}{i}"}) for i in range(3)))
-    world.monkeypatch.setattr("rmlab.scorers.classifier", lambda model, **options: Streaming(PAYLOAD))
-    yield world.run("score", own, "a/b", "-o", world.folder / f"{SHORT}.csv")
-    yield world.run("score", world.folder / f"absent{SHORT}", "a/b")
-    yield world.run("report", own, "-o", world.folder / f"{SHORT}.html")
 
 
 class Page(HTMLParser):
@@ -158,10 +141,6 @@ def check_csv(text):
     assert all(runs_no_formula(cell) for row in rows for cell in row)
 
 
-def check_terminal(text):
-    assert sends_nothing(text.replace("\t", "").replace("\r", "\n"))
-
-
 WRITERS = {
     "show": (lambda world: [report.show(t)._repr_html_() for t in (world.board, world.responses)], check_html),
     "reports": (write_reports, check_html),
@@ -169,16 +148,14 @@ WRITERS = {
     "latex": (write_latex, check_latex),
     "csv": (lambda world: [report.to_csv(world.board)], check_csv),
     "tables": (write_tables, check_csv),
-    "rmlab score": (run_score, check_terminal),
 }
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_hostile_name_stays_a_name(name, make_scores, tmp_path, main, monkeypatch):
+def test_a_hostile_name_stays_a_name(name, make_scores, tmp_path):
     write, check = WRITERS[name]
-    texts = list(write(World(make_scores, tmp_path, main, monkeypatch)))
+    texts = list(write(World(make_scores, tmp_path)))
     for text in texts:
         assert text
         check(text)
-    if check is not check_terminal:
-        assert "alert(1)" in "".join(texts), "the name is shown, not dropped"
+    assert "alert(1)" in "".join(texts), "the name is shown, not dropped"

@@ -1,4 +1,4 @@
-"""The bundled benchmark: six answers of like length to a prompt, and code that passes or fails its tests."""
+"""The bundled benchmark: its code passes or fails its tests."""
 
 import ast
 import json
@@ -7,27 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 DATA = Path(__file__).resolve().parents[1] / "data" / "mini"
-MINIMUM = {"chat": 16, "code": 12, "math": 16, "safety-refuse": 8, "safety-response": 8}
 RUN = "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(source, names)\nexec(tests, names)"
-
-
-def rows(domain):
-    return json.loads((DATA / f"{domain}_filtered.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("domain", MINIMUM)
-def test_six_different_answers_of_like_length_to_each_prompt(domain):
-    content = rows(domain)
-    assert len(content) >= MINIMUM[domain]
-    assert len({row["id"] for row in content}) == len({row["prompt"] for row in content}) == len(content)
-    pairs = [pair for row in content for pair in zip(row["chosen"], row["rejected"], strict=True)]
-    assert all(len({*row["chosen"], *row["rejected"]}) == 6 for row in content)
-    assert all(abs(len(good) - len(bad)) <= 0.15 * max(len(good), len(bad)) for good, bad in pairs)
-    longer = sum((len(good) > len(bad)) + 0.5 * (len(good) == len(bad)) for good, bad in pairs)
-    assert 0.3 <= longer / len(pairs) <= 0.7, "length tells nothing"
 
 
 def source_of(text, style):
@@ -49,7 +30,7 @@ def source_of(text, style):
 
 
 def test_chosen_code_passes_its_tests_and_rejected_code_fails_them():
-    for row in rows("code"):
+    for row in json.loads((DATA / "code_filtered.json").read_text(encoding="utf-8")):
         for label in ("chosen", "rejected"):
             sources = [source_of(text, style) for style, text in enumerate(row[label])]
             assert len({ast.dump(ast.parse(source)) for source in sources}) == 1, row["id"]

@@ -37,21 +37,11 @@ def whole_files(tmp_path_factory):
         "random.json": [
             {"id": i, "domain": "chat", "score_chosen": n, "score_rejected": n[::-1]} for i, n in enumerate(numbers)
         ],
-        "v1.json": {
-            "id": ids,
-            "subset": ["shp"] * 12,
-            "model": "m",
-            "scores_chosen": ids,
-            "scores_rejected": [0.5] * 12,
-        },
         "v2.json": {"id": ids, "subset": ["Math"] * 12, "model": "m", "scores": numbers, "num_correct": [1] * 12},
-        "mapped.json": [{"uid": i, "out": {"w": [[i / 7]], "l": -i / 3}} for i in range(12)],
     }
-    columns = {"id": "uid", "chosen_score": "out.w", "rejected_score": "out.l"}
     for name, content in rows.items():
         (folder / name).write_text(json.dumps(content))
-        mapped = {"columns": columns} if name == "mapped.json" else {}
-        files.append((lambda path, mapped=mapped: rmlab.read_scores(path, **mapped), folder / name))
+        files.append((rmlab.read_scores, folder / name))
     pd.DataFrame({"prompt": list("abcd"), "chosen": "yes", "rejected": "no"}).to_csv(folder / "own.csv", index=False)
     return [*files, (rmlab.load_pairs, folder / "own.csv")]
 

@@ -154,7 +154,6 @@ def test_columns_that_cannot_define_rows_are_refused_by_name():
 
 
 OF_SCORES = {
-    "best_of": lambda scores: metrics.best_of(scores[scores["domain"] != "Ties"]),
     "ties_score": metrics.ties_score,
     "summary of RewardBench 2": metrics.summary,
 }

@@ -57,14 +57,6 @@ def test_conda_and_pip_ask_for_the_same_packages():
     assert renamed == requirements(*EXTRAS, "dev") | {f"python{PROJECT['requires-python']}"}
 
 
-def test_every_requirement_is_pinned_once():
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
-    names = [line.split("==")[0].lower().replace("_", "-") for line in lines]
-    assert len(names) == len(set(names))
-    assert all("==" in line and "+" not in line for line in lines)
-    assert package_names(requirements(*EXTRAS, "dev")) <= set(names)
-
-
 def test_every_import_is_declared_and_every_declared_package_is_imported():
     declared = {MODULES.get(name, name.replace("-", "_")): name for name in package_names(requirements(*EXTRAS))}
     assert imported() - {*declared} - {*DEPENDENCIES_OF} == set()

@@ -1,8 +1,5 @@
 """Real results that ship: the same as the published files, the same numbers as the printed ones."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +7,6 @@ import pytest
 import rmlab
 from rmlab import papers, tables
 
-README = Path(__file__).parents[1] / "README.md"
 SECTIONS = ["chat", "chat_hard", "safety", "reasoning"]
 
 
@@ -46,21 +42,3 @@ def test_likelihoods_are_scores_of_two_ways(name):
     np.testing.assert_allclose(tokens, tokens.round(), rtol=1e-9)
     assert total.max() < 0
     assert tokens.min() >= 2
-
-
-def test_the_readme_says_what_the_tables_say(outcomes):
-    readme = " ".join(README.read_text(encoding="utf-8").split())
-    real = papers.results("smollm2-rm-bench").query("domain == 'chat' and model == 'SmolLM2-135M mean'")
-    levels = rmlab.accuracy(real, by=["domain", "level"]).set_index("level")
-    easy, hard = (
-        f"{row['accuracy']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
-        for row in (levels.loc["easy"], levels.loc["hard"])
-    )
-    grid = papers.published("rm-bench", "matrix")[list(tables.STYLES)].to_numpy()
-    longest = papers.published("rm-bench", "length-only").query("domain == 'chat'").iloc[0]
-    lower, upper = grid[np.tril_indices(3, -1)].mean(), grid[np.triu_indices(3, 1)].mean()
-    rows = (f"{lower:.2f} | {upper:.2f}", f"{easy} | {hard}", f"{longest['easy']:.2f} | {longest['hard']:.2f}")
-    for name, numbers in zip(("FsfairX", "SmolLM2", "`longest`"), rows, strict=True):
-        assert re.search(rf"\| {name}, [^|]+ \| {re.escape(numbers)} \|", readme), name
-    assert f"outcomes of {outcomes['model'].nunique()} models" in readme
-    assert f"{['no', 'nine'][papers.results('math-prm')['model'].nunique() == 9]} models' scores" in readme

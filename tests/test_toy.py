@@ -7,7 +7,6 @@ from fakes import responses, toy_responses
 
 import rmlab
 from rmlab import toy
-from rmlab.demo import demo
 from rmlab.tables import DataError
 
 
@@ -82,13 +81,3 @@ def test_a_served_model_has_the_local_scores_unless_told_otherwise(tmp_path, one
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, name="served")
         rows = rmlab.parity(local, remote, texts).set_index("check")
     assert rows.loc["cause", "found"].startswith("double bos")
-
-
-def test_demo_writes_figures_with_their_numbers(tmp_path):
-    table, files = demo(tmp_path)
-    assert {file.suffix for file in files} == {".png", ".csv"}
-    assert len(pd.read_csv(tmp_path / "demo_matrices.csv")) == 6 * 9
-    scores = table.set_index("model")
-    assert scores.loc["toy: substance", "hard"] > 0.8
-    assert scores.loc["toy: style-biased", "hard"] < 0.4 < scores.loc["toy: style-biased", "easy"]
-    assert abs(scores.loc["longest", "normal"] - 0.5) < 0.1, "length must not give the bundled answers away"
