@@ -1,13 +1,19 @@
 """A server on loopback that answers as it is told, and now and then does what servers do on bad days."""
 
-import asyncio
 import hashlib
 import json
 import socket
+import sys
 import threading
+import time
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 
 FAULTS = ("429", "500", "timeout", "cut", "garbage", "slow", "hangup")
+REFUSALS = {"429": (429, {"retry-after": "0.01"}, {"error": "too many requests"}), "500": (500, {}, b"Internal error")}
 
 
 @dataclass(frozen=True)
@@ -21,35 +27,44 @@ class Seen:
     fault: str
 
 
-class FaultyServer:
+class FaultyServer(ThreadingTCPServer):
     """`respond(path, body, headers)` gives the JSON value of an answer, or (status, headers, JSON value or bytes).
 
     `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a body meets a fault that depends on
-    the seed, the body and n alone, whatever else arrives when. `delay`: seconds before every answer. `patience`:
-    seconds that a "timeout" lasts. `most_open`: the most requests whose clients waited at the same time; a client that
-    has given one up has closed its connection, and the server learns of that before it learns of the next one. `tls`: a
-    context with the server's certificate. `port`: 0 takes a free one.
+    the seed, the body and n alone, whatever else arrives when; a "timeout" lasts until the client leaves. `delay`:
+    seconds before every answer. `most_open`: the most requests that were worked on at once. `tls`: a context with the
+    server's certificate. `port`: 0 takes a free one.
     """
 
-    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, patience=2.0, tls=None, port=0):
+    allow_reuse_address, request_queue_size = True, 100
+
+    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, tls=None, port=0):
         assert set(faults or {}) <= set(FAULTS)
-        self.respond, self.faults, self.seed = respond, faults or {}, seed
-        self.delay, self.patience, self.tls, self.port = delay, patience, tls, port
-        self.log, self.waiting, self.most_open = [], set(), 0
-        self.connections, self._accepted = set(), set()
-        self._arrivals = {}
+        self.respond, self.faults, self.seed, self.delay, self.tls, self.port = (
+            respond,
+            faults or {},
+            seed,
+            delay,
+            tls,
+            port,
+        )
+        self.log, self.connections, self.n_open, self.most_open = [], [], 0, 0
+        self.arrivals, self.lock = Counter(), threading.Lock()
 
     def __enter__(self):
-        ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
-        self._thread.start()
-        assert ready.wait(60)
+        super().__init__(("127.0.0.1", self.port), _Handler)
+        self.port = self.server_address[1]
+        self.thread = threading.Thread(target=self.serve_forever, args=[0.01], daemon=True)
+        self.thread.start()
         return self
 
     def __exit__(self, *_):
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        self.shutdown()
+        for connection in self.connections:
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        self.server_close()
+        self.thread.join()
 
     @property
     def url(self):
@@ -59,66 +74,20 @@ class FaultyServer:
         """Bodies that arrived, in order."""
         return [seen.body for seen in self.log if path in (None, seen.path)]
 
-    async def _serve(self, ready):
-        # Not asyncio's own server: its `close` leaves a socket open that was accepted in the turn before.
-        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with socket.create_server(("127.0.0.1", self.port), backlog=100) as listening:
-            listening.setblocking(False)
-            self.port = listening.getsockname()[1]
-            self.loop.add_reader(listening, self._accept, listening)
-            ready.set()
-            await self._stop.wait()
-            self.loop.remove_reader(listening)
-        while self.connections or asyncio.all_tasks() != {asyncio.current_task()}:
-            for connection in list(self.connections):
-                connection.transport.abort()
-            await asyncio.sleep(0)
+    def get_request(self):
+        connection, address = super().get_request()
+        if self.tls:
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        self.connections.append(connection)
+        return connection, address
 
-    def _accept(self, listening):
-        accepted, _ = listening.accept()
-        connecting = self.loop.connect_accepted_socket(lambda: _Connection(self), accepted, ssl=self.tls)
-        task = self.loop.create_task(connecting)
-        self._accepted.add(task)
-        task.add_done_callback(self._forget_task)
+    def handle_error(self, request, address):
+        if not isinstance(sys.exception(), OSError):  # a client that left, or did not believe the certificate
+            super().handle_error(request, address)
 
-    def _forget_task(self, accepted):
-        self._accepted.discard(accepted)
-        accepted.exception()  # of a client that left at once, or did not believe the certificate
-
-    async def answer(self, write, request):
-        """Whether the connection stays."""
-        method, path, headers, raw = request
-        try:
-            body = json.loads(raw) if raw else None
-        except ValueError:
-            body = raw
-        fault = self._fault(raw)
-        self.log.append(Seen(method, path, body, headers, fault))
-        await asyncio.sleep(self.delay + 0.2 * (fault == "slow") + self.patience * (fault == "timeout"))
-        if fault in ("timeout", "hangup"):
-            return False
-        status, extra, value = self._outcome(fault, path, body, headers)
-        content = value if isinstance(value, bytes) else json.dumps(value).encode()
-        if fault == "garbage":
-            content = content[: len(content) // 2]
-        length = {} if "transfer-encoding" in extra else {"content-length": len(content)}
-        lines = {"content-type": "application/json"} | length | extra
-        top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
-        end = 0 if method == "HEAD" else len(content) // 2 if fault == "cut" else len(content)
-        write(top.encode() + content[:end])
-        return fault != "cut" and extra.get("connection") != "close"
-
-    def _outcome(self, fault, path, body, headers):
-        if fault == "429":
-            return 429, {"retry-after": "0.01"}, {"error": "too many requests"}
-        if fault == "500":
-            return 500, {}, b"Internal Server Error"
-        outcome = self.respond(path, body, headers)
-        return outcome if isinstance(outcome, tuple) else (200, {}, outcome)
-
-    def _fault(self, raw):
-        self._arrivals[raw] = number = self._arrivals.get(raw, -1) + 1
-        digest = hashlib.sha256(f"{self.seed} {number} ".encode() + raw).digest()
+    def draw_fault(self, raw):
+        digest = hashlib.sha256(f"{self.seed} {self.arrivals[raw]} ".encode() + raw).digest()
+        self.arrivals[raw] += 1
         draw = int.from_bytes(digest[:6]) / 2**48
         for fault, share in self.faults.items():
             if draw < share:
@@ -127,59 +96,38 @@ class FaultyServer:
         return ""
 
 
-class _Connection(asyncio.Protocol):
-    """One client's connection: a request at a time."""
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
-    def __init__(self, server):
-        self.server, self.data, self.task = server, bytearray(), None
+    def answer(self):
+        server, length = self.server, int(self.headers.get("content-length", 0))
+        raw = self.rfile.read(length)
+        if len(raw) < length:
+            raise ConnectionError("the client left")
+        headers, body = {name.lower(): value for name, value in self.headers.items()}, raw or None
+        with suppress(ValueError):
+            body = json.loads(raw)
+        with server.lock:
+            fault = server.draw_fault(raw)
+            server.log.append(Seen(self.command, self.path, body, headers, fault))
+            server.n_open += 1
+            server.most_open = max(server.most_open, server.n_open)
+        time.sleep(server.delay + 0.2 * (fault == "slow"))
+        self.close_connection = fault in ("timeout", "hangup", "cut")
+        with server.lock:
+            server.n_open -= 1
+            outcome = REFUSALS.get(fault) or server.respond(self.path, body, headers)
+        if fault == "timeout":
+            self.connection.recv(1)
+        if fault not in ("timeout", "hangup"):
+            self.write(fault, *(outcome if isinstance(outcome, tuple) else (200, {}, outcome)))
 
-    def connection_made(self, transport):
-        self.transport = transport
-        self.server.connections.add(self)
+    do_GET = do_POST = do_HEAD = do_CONNECT = answer
 
-    def data_received(self, data):
-        self.data += data
-        self._begin()
-
-    def eof_received(self):
-        self.server.waiting.discard(self)
-
-    def connection_lost(self, error):
-        self.server.connections.discard(self)
-        self.server.waiting.discard(self)
-        if self.task:
-            self.task.cancel()
-
-    def _begin(self):
-        request = None if self.task else self._request()
-        if request:
-            self.server.waiting.add(self)
-            self.server.most_open = max(self.server.most_open, len(self.server.waiting))
-            self.task = asyncio.ensure_future(self._answer(request))
-
-    def _request(self):
-        """Method, path, headers and content of the next request, once all of it is there."""
-        top, blank, body = bytes(self.data).partition(b"\r\n\r\n")
-        lines = top.decode("latin-1").split("\r\n")
-        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
-        size = int(headers.get("content-length", 0))
-        if not blank or len(body) < size:
-            return None
-        del self.data[: len(top) + len(blank) + size]
-        method, path, _ = lines[0].split(" ")
-        return method, path, headers, body[:size]
-
-    async def _answer(self, request):
-        stays = False
-        try:
-            stays = await self.server.answer(self._write, request)
-        finally:
-            self.server.waiting.discard(self)
-            self.task = None
-            if not stays:
-                self.transport.close()
-        self._begin()
-
-    def _write(self, content):
-        if not self.transport.is_closing():
-            self.transport.write(content)
+    def write(self, fault, status, extra, value):
+        content = value if isinstance(value, bytes) else json.dumps(value).encode()
+        content = content[: len(content) // 2] if fault == "garbage" else content
+        lines = {"content-type": "application/json", "content-length": len(content)} | extra
+        top = f"HTTP/1.1 {status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
+        end = 0 if self.command == "HEAD" else len(content) // 2 if fault == "cut" else len(content)
+        self.wfile.write(top.encode() + content[:end])

@@ -39,8 +39,14 @@ def refuse(message):
     return 400, {}, {"error": {"message": message, "code": 400}}
 
 
+class Served:
+    """A server whose rows are as `change(rows)` has them."""
+
+    change = staticmethod(lambda rows: rows)
+
+
 @dataclass
-class Vllm:
+class Vllm(Served):
     """vLLM 0.32 as measured: a sigmoid by default, unknown fields ignored, text gets a second beginning token.
 
     `ignores`: does not know `use_activation`. `bos`: writes a beginning token before ids, too. `counts`: says how many
@@ -76,7 +82,7 @@ class Vllm:
         data = [{"index": i} | row for i, row in enumerate(named if path == "/classify" else pooled)]
         n = sum(map(len, texts))
         usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
-        answer = {"object": "list", "model": body.get("model", "org/tiny"), "data": data}
+        answer = {"object": "list", "model": body.get("model", "org/tiny"), "data": self.change(data)}
         return answer | ({"usage": usage} if self.counts else {})
 
     def _inputs(self, body):
@@ -98,7 +104,7 @@ class Vllm:
 
 
 @dataclass
-class Sglang:
+class Sglang(Served):
     """SGLang's /classify: raw values in `embedding`, in the order of the texts; `hidden`: a hidden state instead."""
 
     score: object
@@ -110,14 +116,15 @@ class Sglang:
         assert path == "/classify"
         assert "model" not in body
         width = 4096 if self.hidden else 1
-        return [
-            {"embedding": rows(self.score, ids) * width, "meta_info": {"prompt_tokens": len(ids)}}
-            for ids in body["input_ids"]
+        texts = body["input_ids"]
+        values = [
+            {"embedding": rows(self.score, ids) * width, "meta_info": {"prompt_tokens": len(ids)}} for ids in texts
         ]
+        return self.change(values)
 
 
 @dataclass
-class Tei:
+class Tei(Served):
     """TEI's /predict: a list of texts is one pair, a sigmoid unless `raw_scores`, special tokens of its own."""
 
     score: object
@@ -136,11 +143,11 @@ class Tei:
         if not body["raw_scores"]:
             values = [[sigmoid(x) for x in row] for row in values]
         named = [[{"label": f"LABEL_{i}", "score": x} for i, x in enumerate(row)] for row in values]
-        return [sorted(row, key=lambda label: -label["score"]) for row in named]
+        return self.change([sorted(row, key=lambda label: -label["score"]) for row in named])
 
 
 @dataclass
-class OpenRlhf:
+class OpenRlhf(Served):
     """OpenRLHF's /get_reward: text without special tokens of the server's, cut silently at `longest`."""
 
     score: object
@@ -150,12 +157,12 @@ class OpenRlhf:
     def __call__(self, path, body, headers):
         assert path == "/get_reward"
         ids = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for text in body["query"]]
-        rewards = [rows(self.score, text_ids[: self.longest])[0] for text_ids in ids]
+        rewards = self.change([rows(self.score, text_ids[: self.longest])[0] for text_ids in ids])
         return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 
 
 @dataclass
-class Triton:
+class Triton(Served):
     """NeMo's reward server at the level of Triton's HTTP protocol, binary tensors included.
 
     `rate(text, add_eos)`: the attributes of one text. `longest`: characters from which on a text is `exceeded`.
@@ -180,17 +187,15 @@ class Triton:
         texts = [text.decode() for text in deserialize_bytes_tensor(data).tolist()]
         assert tensors["add_EOS"][:2] == ([len(texts), 1], "BOOL")
         add_eos = [bool(byte) for byte in tensors["add_EOS"][2]]
-        rewards = np.array([self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)], np.float32)
-        exceeded = np.array([[len(text) > self.longest] for text in texts])
-        return reply({"rewards": ("FP32", rewards), "exceeded": ("BOOL", exceeded)})
-
-
-def reply(tensors):
-    outputs = [
-        {"name": name, "datatype": kind, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
-        for name, (kind, values) in tensors.items()
-    ]
-    head = json.dumps({"model_name": "reward_model", "model_version": "1", "outputs": outputs}).encode()
-    content = head + b"".join(values.tobytes() for _, values in tensors.values())
-    headers = {"inference-header-content-length": len(head), "content-type": "application/octet-stream"}
-    return 200, headers, content
+        rated = [self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)]
+        rewards, exceeded = zip(
+            *self.change([(r, len(t) > self.longest) for r, t in zip(rated, texts, strict=True)]), strict=True
+        )
+        arrays = {"rewards": ("FP32", np.array(rewards, np.float32)), "exceeded": ("BOOL", np.array(exceeded)[:, None])}
+        outputs = [
+            {"name": name, "datatype": kind, "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}
+            for name, (kind, x) in arrays.items()
+        ]
+        head = json.dumps({"model_name": "reward_model", "model_version": "1", "outputs": outputs}).encode()
+        headers = {"inference-header-content-length": len(head), "content-type": "application/octet-stream"}
+        return 200, headers, head + b"".join(x.tobytes() for _, x in arrays.values())

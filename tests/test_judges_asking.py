@@ -37,7 +37,7 @@ def respond(path, body, headers):
 def test_a_thousand_questions_on_a_bad_day(tmp_path):
     faults = {"429": 0.05, "500": 0.05, "timeout": 0.005, "cut": 0.05, "garbage": 0.05, "slow": 0.02, "hangup": 0.02}
     table = responses(500)
-    with FaultyServer(respond, faults=faults, patience=1.0) as server:
+    with FaultyServer(respond, faults=faults) as server:
         hasty = judge("m", server.url, concurrency=64, retries=3, backoff=0.01, timeout=0.8, name="hasty")
         pairs = rmlab.prefer(table, hasty, store=tmp_path, allow_missing=True, progress=False)
     provenance = pairs.attrs["provenance"]["hasty"]

@@ -1,6 +1,7 @@
 """Served reward models: every server that is not what it seems is refused, and no row is ever wrong."""
 
 import collections
+import itertools
 import json
 from pathlib import Path
 
@@ -10,13 +11,12 @@ import pytest
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
-from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, reply
+from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
 from rmlab import scorers, toy
 from rmlab.scorers import Text
-from rmlab.servers import LONG_LINES, Reply, connect, examine, known_texts, scorer, steerlm
-from rmlab.servers.dialects import find_dialect
+from rmlab.servers import LONG_LINES, connect, examine, known_texts, scorer, steerlm
 from rmlab.tables import DataError
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "vllm_0.32.json").read_text())
@@ -174,24 +174,14 @@ def forget_the_first_chunk(score):
     return lambda ids: score(ids if len(ids) < 1000 else ids[1000:])
 
 
-def change_rows(respond, change):
-    """The server with its rows of JSON changed."""
-
-    def respond_changed(path, body, headers):
-        answer = respond(path, body, headers)
-        return answer if isinstance(answer, tuple) or body is None else answer | {"data": change(answer["data"])}
-
-    return respond_changed
-
-
 def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_path):
     right, other = oracle(folder), oracle(toy.save_model(tmp_path / "other", seed=1, initializer_range=0.5))
     local, tokenizer = {"weights": folder}, {"tokenizer": folder}
     sglang, openrlhf = {"kind": "sglang"} | tokenizer, {"kind": "openrlhf", "max_length": 99} | tokenizer
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
     two_outputs = Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)
-    # /pooling gives values of every token for another task.
-    per_token = change_rows(Vllm(number, words), lambda rows: [row | {"data": [row["data"]] * 3} for row in rows])
+    per_token = Vllm(number, words)  # /pooling gives values of every token for another task
+    per_token.change = lambda rows: [row | {"data": [row["data"]] * 3} for row in rows]
     for name, respond, options, checks in [
         ("an ignored switch", Vllm(number, words, ignores=True), tokenizer, ["activation"]),
         ("a sigmoid that is wanted", Vllm(number, words, ignores=True), tokenizer | {"bounded": True}, []),
@@ -235,98 +225,56 @@ def test_options_that_cannot_be_right_are_named(folder, path, options, named):
         rmlab.remote(f"http://127.0.0.1:9{path}", retries=0, **({"kind": "vllm", "tokenizer": folder} | options))
 
 
-def test_text_that_the_server_would_read_as_other_tokens_is_refused(words):
-    class Lossy:
-        """A tokenizer that cannot write its tokens down."""
-
-        def __getattr__(self, name):
-            return getattr(words, name)
-
-        def __call__(self, *args, **kwargs):
-            return words(*args, **kwargs)
-
-        def decode(self, ids, **kwargs):
-            return words.decode(ids, **kwargs).replace("Question", "question")
-
+def test_text_that_the_server_would_read_as_other_tokens_is_refused(words, monkeypatch):
+    decode = type(words).decode
+    write_wrong = lambda *args, **options: decode(*args, **options).replace("Question", "question")  # noqa: E731
+    monkeypatch.setattr(type(words), "decode", write_wrong)
     with pytest.raises(DataError, match=r"text 0 .*other tokens"):
-        unchecked("http://127.0.0.1:9", tokenizer=Lossy(), send="text").prepare(["Question 1?"], ["The capital"])
+        unchecked("http://127.0.0.1:9", tokenizer=words, send="text").prepare(["Question 1?"], ["The capital"])
 
 
 # Answers that are not whole, or not in order.
 
 
-class Rearranging:
-    """A server whose rows are as `order(rows)` has them at the first `times` arrivals of each request."""
-
-    def __init__(self, respond, order, times):
-        self.respond, self.order, self.times, self.arrived = respond, order, times, collections.Counter()
-
-    def __call__(self, path, body, headers):
-        answer = self.respond(path, body, headers)
-        refused = isinstance(answer, tuple) and answer[0] != 200
-        if body is None or refused or self.arrived[repr(body)] >= self.times:
-            return answer
-        self.arrived[repr(body)] += 1
-        if isinstance(answer, tuple):
-            from tritonclient.http import InferenceServerClient
-
-            _, headers, content = answer
-            size = headers["inference-header-content-length"]
-            tensors = InferenceServerClient.parse_response_body(content, header_length=size)
-            types = {"rewards": "FP32", "exceeded": "BOOL"}
-            rows = {name: self.order(list(tensors.as_numpy(name))) for name in types}
-            return reply({name: (kind, np.array(rows[name])) for name, kind in types.items()})
-        if isinstance(answer, list):
-            return self.order(answer)
-        key = "rewards" if "rewards" in answer else "data"
-        return answer | {key: self.order(answer[key])}
-
-
-WRONG = {"one too few": lambda rows: rows[:-1], "one too many": lambda rows: [*rows, rows[0]]}
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_count_is_asked_again_and_never_a_row(folder, words, texts, kind, wrong):
+def test_rows_that_are_not_whole_are_asked_again_and_never_a_score(folder, words, texts, kind):
     respond, options = kinds(number, words)[kind]
-    where = {"kind": kind, "batch": 3, "backoff": 0.001} | options | ({} if kind == "triton" else {"tokenizer": folder})
-    with FaultyServer(Rearranging(respond, WRONG[wrong], 0)) as server:
-        served = rmlab.remote(server.url, **where, retries=1)
-        right = rmlab.score(texts, served)
-        n = len(server.log)
-        server.respond.times = 1
-        table = rmlab.score(texts, served)
-        assert len(server.log) - n == 2 * len(server.respond.arrived), "each request twice"
-        server.respond.times = 99
-        with pytest.warns(UserWarning, match="no score for"):
-            silent = rmlab.score(texts, served, allow_missing=True)
-    np.testing.assert_array_equal(table["score"], right["score"])
-    assert silent["score"].isna().all()
+    options |= {"kind": kind, "batch": 3, "backoff": 0.001, "retries": 1}
+    options |= {} if kind == "triton" else {"tokenizer": folder}
+    key = {"vllm": "probs", "vllm-pooling": "data"}.get(kind)
+    damages = [{"index": 1}, {"index": 5}, {"index": None}, {key: [float("nan")]}, {key: []}, {key: ["0.5"]}]
+    changes = [lambda rows: rows[:-1], lambda rows: [*rows, rows[0]]]
+    changes += [lambda rows, damage=damage: [rows[0] | damage, *rows[1:]] for damage in damages if key]
+    with FaultyServer(respond) as server:
+        served = rmlab.remote(server.url, **options)
+        right = rmlab.score(texts, served)["score"]
+        for change in changes:
+            arrived = collections.Counter()
+
+            def change_once(rows, change=change, arrived=arrived):
+                arrived[repr(rows)] += 1
+                return change(rows) if arrived[repr(rows)] == 1 else rows
+
+            respond.change = change_once
+            np.testing.assert_array_equal(rmlab.score(texts, served)["score"], right)
+            assert set(arrived.values()) <= {2, 4}, "each request twice"
+            respond.change = change
+            with pytest.warns(UserWarning, match="no score for"):
+                silent = rmlab.score(texts, served, allow_missing=True)
+            assert silent["score"].isna().all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_out_of_order_are_sorted_where_they_are_numbered_and_refused_elsewhere(folder, words, texts, kind):
     respond, options = kinds(number, words)[kind]
     where = {"kind": kind} | options | ({} if kind == "triton" else {"tokenizer": folder})
-    with FaultyServer(Rearranging(respond, lambda rows: rows[::-1], 0)) as server:
+    with FaultyServer(respond) as server:
         right = rmlab.score(texts, rmlab.remote(server.url, **where))["score"]
-        server.respond.times = 99
+        respond.change = lambda rows: rows[::-1]
         if kind.startswith("vllm"):
             np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **where))["score"], right)
         else:
             assert failing(server, **where) == ["alone"]
-
-
-@pytest.mark.parametrize(("kind", "key"), [("vllm", "probs"), ("vllm-pooling", "data")])
-def test_rows_with_a_number_twice_or_another_text_s_are_no_answer(kind, key):
-    def read(rows):
-        return find_dialect(kind, "http://127.0.0.1:9").read(Reply(json.dumps({"data": rows}).encode(), {}), 2)
-
-    second, first = ({"index": i, key: [float(i)]} for i in (1, 0))
-    assert read([second, first]).values == [[0.0], [1.0]]
-    for damage in [{"index": 1}, {"index": 2}, {"index": None}, {key: [float("nan")]}, {key: []}, {key: ["0.5"]}]:
-        with pytest.raises((ValueError, LookupError, TypeError)):
-            read([second, first | damage])
 
 
 # Long runs.
@@ -401,35 +349,33 @@ def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(fo
 # Servers that change.
 
 
-class Changing:
-    """A server that answers otherwise from its `after`-th request for scores on."""
-
-    def __init__(self, respond, later, after):
-        self.respond, self.later, self.after, self.n_requests = respond, later, after, 0
-
-    def __call__(self, path, body, headers):
-        self.n_requests += path in ("/classify", "/pooling")
-        return (self.later if self.n_requests > self.after else self.respond)(path, body, headers)
+def change_after(n, change):
+    """A change of rows from the `n`-th request for scores on."""
+    n_requests = itertools.count(1)
+    return lambda rows: change(rows) if next(n_requests) > n else rows
 
 
-def constant(path, body, headers):
-    return {"data": [{"index": i, "probs": [0.5]} for i in range(len(body["input"]))]}
+def squash(rows):
+    return [row | {"probs": [sigmoid(row["probs"][0])]} for row in rows]
+
+
+def level(rows):
+    return [row | {"probs": [0.5]} for row in rows]
 
 
 def swap(rows):
     return [row | {"index": len(rows) - 1 - row["index"]} for row in rows]
 
 
-@pytest.mark.parametrize("later", ["constants", "a sigmoid", "another order"])
+@pytest.mark.parametrize("later", [squash, level, swap])
 def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, later):
-    right, sigmoid = Vllm(number, words), Vllm(number, words, ignores=True)
-    changed = {"constants": constant, "a sigmoid": sigmoid, "another order": change_rows(right, swap)}
-    frame = fake_responses(64)
-    with FaultyServer(Changing(right, changed[later], after=40)) as server:
+    frame, respond = fake_responses(64), Vllm(number, words)
+    with FaultyServer(respond) as server:
         options = {"kind": "vllm", "tokenizer": folder, "version": "1"}
+        respond.change = change_after(40, later)
         with pytest.raises(DataError, match="the server has changed"):
             rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
-        server.respond.after = 10**9
+        del respond.change
         remote = rmlab.remote(server.url, **options)
         table = rmlab.score(frame, remote, store=tmp_path)
     np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
@@ -439,10 +385,11 @@ def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, l
 def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch, limits):
     for name, limit in zip(("LOOK_REQUESTS", "LOOK_SECONDS", "MOST_REQUESTS"), limits, strict=True):
         monkeypatch.setattr(scorer, name, limit)
-    frame = pd.DataFrame({"prompt": [f"q {i}" for i in range(200)], "response": [f"a {i}" for i in range(200)]})
-    with FaultyServer(Changing(Vllm(number, words), constant, after=70)) as server:
+    frame, respond = fake_responses(100, slots=1), Vllm(number, words)
+    respond.change = change_after(70, level)
+    with FaultyServer(respond) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
-        texts = [Text(prompt, (response,)) for prompt, response in frame.to_numpy()]
+        texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"], strict=True)]
         scores, parts = {}, (zip(*map(np.ndarray.tolist, part), strict=True) for part in remote.stream(texts))
         with pytest.raises(DataError, match="the server has changed"):
             scores.update(pair for part in parts for pair in part)
