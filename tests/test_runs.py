@@ -1,6 +1,5 @@
 """A run before, while and after it scores: the self-check, what it says of itself, and what an interrupted one left."""
 
-import logging
 import os
 
 import numpy as np
@@ -16,11 +15,11 @@ LONG_RUN = responses(LONG // 6 + 1)
 
 
 class Checked(Streaming):
-    """A fake that can score texts alone, in `dtype`, with an error of `off`; six texts take `seconds` of its clock."""
+    """A fake that can score texts alone, in `dtype`, with an error of `off`."""
 
-    def __init__(self, dtype="float32", off=0.0, seconds=0.0, **options):
+    def __init__(self, dtype="float32", off=0.0, **options):
         super().__init__(**options)
-        self.dtype, self.off, self.seconds, self.checked, self.now = dtype, off, seconds, 0, 0.0
+        self.dtype, self.off, self.checked = dtype, off, 0
 
     def provenance(self):
         return {"dtype": self.dtype}
@@ -28,15 +27,6 @@ class Checked(Streaming):
     def score_alone(self, texts):
         self.checked += len(texts)
         return np.array([self.score_text(text) + self.off for text in texts])
-
-    def stream(self, texts):
-        self.now += self.seconds if len(texts) == 6 else 0.0
-        yield from super().stream(texts)
-
-    def perf_counter(self):
-        return self.now
-
-    time = perf_counter
 
 
 class CheckedDifference(Difference):
@@ -88,19 +78,6 @@ def test_a_text_without_a_score_is_no_difference():
     half_blind.score_alone = lambda texts: np.zeros(len(texts))
     with pytest.raises(DataError, match="nan"):
         score(LONG_RUN, half_blind, allow_missing=True)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "options", "announced"), [(1.0, {}, 1), (0.01, {}, 0), (1.0, {"progress": False}, 0)]
-)
-def test_a_run_of_over_a_minute_says_so_before_it_starts(monkeypatch, caplog, tmp_path, seconds, options, announced):
-    scorer = Checked(seconds=6 * seconds)
-    monkeypatch.setattr("rmlab.scoring.run.time", scorer)
-    with caplog.at_level(logging.WARNING):
-        score(responses(2 * LONG), scorer, **options)
-    messages = [record.getMessage() for record in caplog.records if record.name == "rmlab.scoring.run"]
-    assert len(messages) == announced
-    assert not messages or f"{12 * LONG:,} texts to go, about 51 minutes" in messages[0]
 
 
 def test_the_bar_counts_texts(capsys):

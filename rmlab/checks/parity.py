@@ -225,9 +225,7 @@ def _find_cause(
         rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
         if (cause := _misreading_cause(model, rows, tokenizers)) is not None:
             return cause
-    kinds = sorted({kind for kind in (half_precision(first), half_precision(second)) if kind})
     detail = "unknown: no known way of reading the texts explains it"
-    detail += f"; the scores are {' and '.join(kinds)} numbers" if kinds else ""
     if error <= 0.2:
         detail += "; half precision of a whole model is this large"
         return Finding("cause", "warn", detail, "run both in float32")

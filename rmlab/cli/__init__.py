@@ -2,7 +2,6 @@
 
 import io
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Annotated, cast
 
@@ -50,10 +49,6 @@ def main() -> None:
         code = 130
     except (DataError, OSError, ImportError) as error:
         terminal.say(f"rmlab: error: {line(error)}", err=True)
-        code = 1
-    except Exception as error:
-        # A bug: the traceback helps, but the data that it quotes must not act on the terminal.
-        terminal.say("".join(traceback.format_exception(error)), err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

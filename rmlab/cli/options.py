@@ -14,7 +14,6 @@ from rmlab import benchmarks
 from rmlab.records import SUFFIXES
 from rmlab.scoring import cluster
 from rmlab.servers.dialects import DIALECTS
-from rmlab.tables import DataError
 
 Options = dict[str, Any]
 """Keywords of a function of rmlab by name: it checks their values and says what is allowed."""
@@ -51,11 +50,6 @@ class TextOptions:
             return benchmarks.load_pairs(benchmark, columns=split_columns(self.column), winner=self.winner)
         if self.column or self.winner:
             raise typer.BadParameter("is for a file of pairs", param_hint="--column, --winner")
-        if benchmark not in benchmarks.benchmarks_by_name() and (file.is_dir() or len(file.parts) > 1):
-            raise DataError(
-                f"{benchmark}: a folder, or no such file. Give a file of pairs, or a benchmark's name and its "
-                f"files, as in rm-bench --path {benchmark}"
-            )
         return benchmarks.load(benchmark, path=self.path)
 
 
@@ -179,20 +173,14 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     typer reads options off a signature.
     """
-    groups: dict[str, type] = {}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        group = parameter.annotation
-        if not (isinstance(group, type) and is_dataclass(group)):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        groups[parameter.name], hints = group, get_type_hints(group)
-        for item in fields(group):
-            hint, declared = hints[item.name], item.metadata["option"]
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(
-                inspect.Parameter(item.name, kind, default=item.default, annotation=Annotated[hint, declared])
-            )
+    kind, signature = inspect.Parameter.KEYWORD_ONLY, inspect.signature(command).parameters
+    groups: dict[str, Any] = {name: p.annotation for name, p in signature.items() if is_dataclass(p.annotation)}
+    parameters = [
+        inspect.Parameter(item.name, kind, default=item.default, annotation=Annotated[hint, item.metadata["option"]])
+        for group in groups.values()
+        for item, hint in zip(fields(group), get_type_hints(group).values(), strict=True)
+    ]
+    parameters += [parameter.replace(kind=kind) for name, parameter in signature.items() if name not in groups]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:

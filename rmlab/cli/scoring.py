@@ -8,11 +8,10 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from rmlab import baselines, checks, io, metrics, scorers, scoring
+from rmlab import checks, io, metrics, scorers, scoring
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
-from rmlab.tables import DataError
 from rmlab.text import line
 
 
@@ -179,8 +178,6 @@ def check_model(
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
       rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
     """
-    if model in baselines.ALL and not Path(model).exists():
-        raise DataError(f"{model!r} is a content-blind baseline. Give a model id or a folder")
     responses, keywords = texts.load(benchmark), shared.model_keywords(options)
     scorer: object = model
     if server.url:

@@ -188,7 +188,7 @@ def _score_block(scorer: Scorer, part: int, fingerprint: str, store: Store | Non
             "its scores would be another model's. Give all machines the same files and releases."
         )
     if block.start == 0 and len(block.texts) >= _SMALLEST:
-        check_company(scorer, block.texts, scorer.name, False)
+        check_company(scorer, block.texts)
     positions, rows = map(np.concatenate, zip(*score_batches(model, block.texts, store, scorer.name), strict=True))
     return block.start + positions, rows if model.columns else rows[:, 0]
 

@@ -1,6 +1,5 @@
 """The walk of texts to their scores: read the store, check a few texts alone, score what is missing, keep, count."""
 
-import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 
 LONG = 256
 """Texts to score from which on a run is checked; six texts are then 2 % of the work."""
-
-LONG_SECONDS = 60.0
-"""A run that will take longer says so before it starts."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
         try:
             if len(todo) >= LONG and not self_check:
-                self_check = check_company(scorer, [texts.distinct[i] for i in todo], title, options.progress)
+                self_check = check_company(scorer, [texts.distinct[i] for i in todo])
             if len(todo):
                 _score_missing(model, title, texts, rows, todo, options)
         finally:
@@ -183,8 +177,8 @@ def open_bar(title: str, unit: str, total: int, initial: int, show: bool | None)
     return tqdm(desc=line(title), unit=unit, total=total, initial=initial, disable=disable, mininterval=interval)
 
 
-def check_company(scorer: Scorer, texts: Sequence[Text], title: str, progress: bool | None) -> Provenance:
-    """Score six texts alone and together; say how long all texts will take, if that is long.
+def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
+    """Score six texts alone and together.
 
     Returns how many texts they were and how far apart, in standard deviations, for the provenance; nothing for a
     scorer in which company cannot matter. Raises DataError where the scores are further apart than number types
@@ -195,9 +189,7 @@ def check_company(scorer: Scorer, texts: Sequence[Text], title: str, progress: b
     alone = scorer.score_alone(sample)
     if alone is None:
         return {}
-    start = time.perf_counter()  # the weights are loaded by now
     together = fill(scorer.stream(sample), len(sample))
-    seconds = (time.perf_counter() - start) / len(sample) * n
     # A text without a score has none either way; the run counts or refuses it.
     is_scored = ~(np.isnan(alone) & np.isnan(together))
     difference = apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
@@ -206,9 +198,6 @@ def check_company(scorer: Scorer, texts: Sequence[Text], title: str, progress: b
             f"scorer {scorer.name!r}: texts scored alone and together differ by {difference:.2g} standard deviations. "
             "Look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget=."
         )
-    if seconds > LONG_SECONDS and progress is not False:
-        duration = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-        _log.warning("%s: %s texts to go, about %s (measured on a few texts)", line(title), f"{n:,}", duration)
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
 
 
