@@ -37,11 +37,8 @@ def view(scores, responses):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    import torch
-
-    torch.set_num_threads(1)
-    return classifier(toy.save_model(tmp_path_factory.mktemp("qwen3"), "qwen3"), dtype="float32", name="tiny")
+def tiny(zoo):
+    return classifier(zoo("qwen3"), dtype="float32", name="tiny")
 
 
 def texts_of(scores):
@@ -53,34 +50,24 @@ def texts_of(scores):
 def slow_match(scores, responses, selection):
     """The same by loops over the pairs table: {(domain, id): (n, lost, margin, flips)}."""
     texts = responses.groupby(["domain", "id"], sort=False)
-    pairs = metrics.pairs(scores)
-    by_model = {model: part.reset_index(drop=True) for model, part in pairs.groupby("model", sort=False)}
+    by_model = dict(tuple(metrics.pairs(scores).groupby("model", sort=False)))
+    low, high = selection.margin
     rows = {}
-    for (_, a), (_, b) in zip(
-        by_model[selection.models[0]].iterrows(), by_model[selection.models[-1]].iterrows(), strict=True
-    ):
-        group = texts.get_group((a["domain"], a["id"]))
-        spoken = "\n".join([a["id"], group["prompt"].iloc[0], *group["response"]]).lower()
-        flip = a["outcome"] != b["outcome"]
-        low, high = selection.margin
+    tables = (by_model[model].itertuples() for model in (selection.models[0], selection.models[-1]))
+    for a, b in zip(*tables, strict=True):
+        group = texts.get_group((a.domain, a.id))
+        words = "\n".join([a.id, group["prompt"].iloc[0], *group["response"]]).lower()
+        flip = a.outcome != b.outcome
         if (
-            selection.domain in (None, a["domain"])
-            and selection.subset in (None, a["subset"])
-            and selection.level in (None, a["level"])
-            and selection.cell in (None, (a["chosen_style"], a["rejected_style"]))
-            and (
-                selection.outcome is None
-                or (flip if selection.outcome == "flip" else a["outcome"] == selection.outcome)
-            )
-            and (low is None or a["margin"] >= low)
-            and (high is None or a["margin"] <= high)
-            and selection.text.lower() in spoken
+            all(getattr(selection, name) in (None, getattr(a, name)) for name in ("domain", "subset", "level"))
+            and selection.cell in (None, (a.chosen_style, a.rejected_style))
+            and (flip if selection.outcome == "flip" else selection.outcome in (None, a.outcome))
+            and (-np.inf if low is None else low) <= a.margin <= (np.inf if high is None else high)
+            and selection.text.lower() in words
         ):
-            rows.setdefault((a["domain"], a["id"]), []).append((a["margin"], flip))
-    return {
-        key: (len(part), sum(m < 0 for m, _ in part), np.mean([m for m, _ in part]), sum(f for _, f in part))
-        for key, part in rows.items()
-    }
+            rows.setdefault((a.domain, a.id), []).append((1, a.margin < 0, a.margin, flip))
+    columns = {key: np.array(part, float).T for key, part in rows.items()}
+    return {key: (n.sum(), lost.sum(), margin.mean(), flips.sum()) for key, (n, lost, margin, flips) in columns.items()}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -148,30 +135,29 @@ def test_code_brings_the_view_back(scores, responses):
     assert again.selection == view.selection
 
 
-def test_page_and_kernel_share_one_selection(view, tiny, scores, responses):
+def test_page_and_kernel_share_one_selection(view):
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view.widget.selection["domain"] == "math"
-    state = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}
-    view.widget.selection = state  # as a click does
+    view.widget.selection = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}  # as a click does
     assert view.selection.models == ("fond", "fair")
     assert set(view.frame["domain"]) == {"code"}
     view.widget.annotations = {"3": "doubtful", "5": " "}
     assert view.annotations["annotation"].tolist() == ["doubtful"]
-    replies = []
-    asked = explore(scores, responses, scorer=tiny)
-    asked.widget.send = lambda message, buffers=None: replies.append(message)
-    for kind, content in (("texts", {"prompt": 0}), ("search", {"text": "Rome"}), ("tokens", {"answer": 0})):
-        asked.answer_page(asked.widget, {"id": kind, "kind": kind, **content}, [])
-    assert [reply["id"] for reply in replies] == ["texts", "search", "tokens"]
-    assert len(replies[0]["answer"]["answers"]) == 6
-    assert set(replies[2]["answer"]["method"]) == {"token"}
 
+
+def test_the_page_asks_and_is_told_of_errors(tiny, scores, responses):
     def broken(prompts, texts):
         raise RuntimeError("no memory")
 
-    broken_view = explore(scores, responses, scorer=broken)
-    broken_view.widget.send = lambda message, buffers=None: replies.append(message)
-    broken_view.answer_page(broken_view.widget, {"id": "x", "kind": "tokens", "answer": 0}, [])
+    replies = []
+    for scorer in (tiny, broken):
+        view = explore(scores, responses, scorer=scorer)
+        view.widget.send = lambda message, buffers=None: replies.append(message)
+        for kind, content in (("texts", {"prompt": 0}), ("search", {"text": "Rome"}), ("tokens", {"answer": 0})):
+            view.answer_page(view.widget, {"id": kind, "kind": kind, **content}, [])
+    assert [reply["id"] for reply in replies] == ["texts", "search", "tokens"] * 2
+    assert len(replies[0]["answer"]["answers"]) == 6
+    assert set(replies[2]["answer"]["method"]) == {"token"}
     assert replies[-1]["error"] == "RuntimeError: no memory"
 
 
@@ -195,32 +181,26 @@ def test_data_without_styles_and_answers_of_any_number(responses):
     assert explore(score(several, baselines.random), several).frame["n_pairs"].tolist() == [15]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
+    before = view.selection
+    for changes, message in (
         ({"models": ("fund",)}, "did you mean 'fond'"),
         ({"models": ("fond", "fond")}, "models"),
         ({"domain": "maths"}, "did you mean 'math'"),
         ({"cell": ("concise", "fancy")}, "fancy"),
         ({"outcome": "flip"}, "flip"),
         ({"order": "wurst"}, "worst"),
-    ],
-)
-def test_a_selection_of_something_else_is_refused(view, changes, message):
-    before = view.selection
-    with pytest.raises(DataError, match=message):
-        view.select(**changes)
+    ):
+        with pytest.raises(DataError, match=message):
+            view.select(**changes)
     assert view.selection == before
-    assert len(view.frame) == 64
-
-
-def test_bad_tables_are_refused(view, scores, responses):
-    with pytest.raises(DataError, match="no rows"):
-        explore(scores.head(0), responses)
-    with pytest.raises(DataError, match="repeat a key"):
-        explore(pd.concat([scores, scores.head(1)]), responses)
-    with pytest.raises(DataError, match="no text in responses"):
-        explore(scores, responses[responses["id"] != "3"])
+    for table, texts, message in (
+        (scores.head(0), responses, "no rows"),
+        (pd.concat([scores, scores.head(1)]), responses, "repeat a key"),
+        (scores, responses[responses["id"] != "3"], "no text in responses"),
+    ):
+        with pytest.raises(DataError, match=message):
+            explore(table, texts)
     with pytest.raises(TypeError, match="scorer"):
         explore(scores, responses, scorer="a model")
 
@@ -275,11 +255,8 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "bert", "modernbert"])
-def test_the_last_token_reward_is_the_score(tmp_path, architecture):
-    import torch
-
-    torch.set_num_threads(1)
-    model = classifier(toy.save_model(tmp_path, architecture), dtype="float32")
+def test_the_last_token_reward_is_the_score(zoo, architecture):
+    model = classifier(zoo(architecture), dtype="float32")
     prompt, answer = [{"role": "user", "content": "Was ist das?"}], "Ein Café 😀. Two lines:\n- one\n- two"
     table = token_rewards(model, prompt, answer)
     assert table["reward"].iloc[-1] == pytest.approx(model([prompt], [answer])[0], abs=1e-5)

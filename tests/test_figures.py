@@ -61,9 +61,8 @@ def test_other_arguments_are_refused_before_anything_is_written(ax, tmp_path):
 def test_a_printed_width_is_the_width_of_every_file(ax, tmp_path, width, inches):
     png, pdf, svg = save_figure(ax, tmp_path / "one", formats=("png", "pdf", "svg"), width=width)
     assert matplotlib.image.imread(png).shape[1] == round(300 * inches)
-    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf.read_bytes())
-    assert float(box[1]) == pytest.approx(72 * inches, abs=0.01)
-    assert float(re.search(r'width="([\d.]+)pt"', svg.read_text())[1]) == pytest.approx(72 * inches, abs=0.01)
+    for path, pattern in ((pdf, rb"/MediaBox \[ 0 0 ([\d.]+) "), (svg, rb'width="([\d.]+)pt"')):
+        assert float(re.search(pattern, path.read_bytes())[1]) == pytest.approx(72 * inches, abs=0.01)
 
 
 @pytest.mark.parametrize("size", [(5, 3), (8.1, 3.45), (4.6, 9.7)])

@@ -1,5 +1,6 @@
 """Findings as sentences: none without a difference, and no rounding that contradicts its interval."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,24 +10,15 @@ from rmlab.report.sentences import format_interval, format_p
 
 def unlabelled(n, p_longer, p_shorter, seed=0):
     """Pairs of one prompt each whose chosen answer is longer or shorter, with such chances of winning."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     is_longer = rng.random(n) < 0.5
-    lengths = np.where(is_longer[:, None], [200, 80], [80, 200])
-    rows = {
-        "benchmark": "own",
-        "domain": "own",
-        "id": np.arange(n).astype(str).repeat(2),
-        "label": ["chosen", "rejected"] * n,
-        "slot": 0,
-        "prompt": "?",
-        "response": ["x" * length for length in lengths.ravel()],
-    }
     win = rng.random(n) < np.where(is_longer, p_longer, p_shorter)
-    scores = np.column_stack([win, ~win]).astype(float).ravel()
-    responses = rmlab.tables.check_responses(pd.DataFrame(rows))
-    return responses, rmlab.io.join(responses, pd.DataFrame(rows).assign(score=scores), model="m")
+    lengths = np.where(is_longer[:, None], [200, 80], [80, 200]).ravel()
+    rows = pd.DataFrame({"id": np.arange(n).astype(str).repeat(2), "label": ["chosen", "rejected"] * n, "slot": 0})
+    rows = rows.assign(benchmark="own", domain="own", prompt="?", response=["x" * length for length in lengths])
+    scores = rows.assign(score=np.column_stack([win, ~win]).astype(float).ravel())
+    responses = rmlab.tables.check_responses(rows)
+    return responses, rmlab.io.join(responses, scores, model="m")
 
 
 def test_planted_length_bias_is_said_and_none_where_there_is_none():
@@ -57,13 +49,10 @@ def test_equal_means_within_a_quarter(ratio, length):
 
 
 def test_the_order_of_findings():
-    scores = rmlab.score(
-        rmlab.load("mini"), [rmlab.toy.scorer(rmlab.load("mini"), skill=3, style=1, name="m"), "longest"]
-    )
-    findings = rmlab.report.sentences(scores)
-    places = [next(i for i, text in enumerate(findings) if words in text) for words in ("m scores", "easy minus hard")]
-    assert places == sorted(places)
-    assert not any("random" in text for text in findings)
+    mini = rmlab.load("mini")
+    scores = rmlab.score(mini, [rmlab.toy.scorer(mini, skill=3, style=1, name="m"), "longest"])
+    findings = "".join(rmlab.report.sentences(scores))
+    assert 0 <= findings.index("m scores") < findings.index("easy minus hard")
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,7 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     'chat'
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
-    curve = canvas.read_table(curve, metrics.best_of_curve, needed, "curve")
-    canvas.refuse_blank(curve, "accuracy", "curve")
+    curve = canvas.read_table(curve, metrics.best_of_curve, needed, "accuracy", argument="curve")
     models, domains = _name_models(curve["model"]), list(dict.fromkeys(curve["domain"]))
     figure, axes = canvas.new_panels(len(domains), columns, (2.5, 2.2))
     for ax, domain in zip(axes, domains, strict=True):
@@ -204,8 +203,9 @@ def tie_points(detail: pd.DataFrame) -> pd.DataFrame:
     >>> rmlab.plots.tie_points(detail)["result"].tolist()
     ['clear', 'right']
     """
-    detail = canvas.read_table(detail, metrics.ties_detail, ["model", "id", "kind", "spread", "gap"], "detail")
-    tied = detail[(detail["kind"] == "tied") & detail["spread"].notna() & detail["gap"].notna()]
+    needed = ["model", "id", "kind", "spread", "gap"]
+    detail = canvas.read_table(detail, metrics.ties_detail, needed, argument="detail")
+    tied = detail[detail["kind"] == "tied"].dropna(subset=["spread", "gap"])
     if tied.empty:
         raise DataError("detail: no prompt with several right answers and scores for all of them. Score subset Ties.")
     sizes = tied.assign(gap=tied["gap"].abs()).groupby("model")[["spread", "gap"]].mean().replace(0, np.nan)

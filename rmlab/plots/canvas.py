@@ -192,14 +192,25 @@ def is_items(table: pd.DataFrame) -> bool:
 
 
 def read_table(
-    table: pd.DataFrame, make: Callable[[pd.DataFrame], pd.DataFrame], columns: Sequence[str], argument: str = "table"
+    table: pd.DataFrame,
+    make: Callable[[pd.DataFrame], pd.DataFrame],
+    columns: Sequence[str],
+    number: str | None = None,
+    *,
+    argument: str = "table",
+    hint: str = WAY_OUT,
 ) -> pd.DataFrame:
-    """The table to draw, made of scores or pairs where these are given; DataError for a column that it lacks."""
+    """The table to draw, made of scores or pairs where these are given.
+
+    DataError for a column that it lacks, and where no row has the `number` to draw.
+    """
     table = make(table) if is_items(table) else table
     for column in columns:
         if column not in table.columns:
             source = f"{make.__module__.rsplit('.', 1)[0]}.{make.__name__}"
             raise DataError(f"{argument}: no column {column!r}. Pass scores, pairs or the result of {source}.")
+    if number is not None:
+        refuse_blank(table, number, argument, hint)
     return table
 
 

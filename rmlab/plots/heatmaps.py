@@ -215,22 +215,20 @@ def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
         cells = matrix.set_index([matrix[column].astype("str") for column in _CELL]).reindex(_CELLS)
     else:
         _check_square(matrix)
-        cells = pd.DataFrame(matrix.attrs.get("cells", {}), index=_CELLS)
+        cells = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
         shares = matrix.to_numpy(float).ravel()
         # pandas hands the notes on to whatever is made of a frame: they are of this matrix only if the shares agree.
-        if "accuracy" not in cells or not np.allclose(cells["accuracy"], shares, atol=_ROUNDED, equal_nan=True):
+        if not np.allclose(cells["accuracy"].astype(float), shares, atol=_ROUNDED, equal_nan=True):
             cells = pd.DataFrame(index=_CELLS)
         cells = cells.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
-    cells = cells.reindex(columns=_NUMBERS)
-    return cells.astype(dict.fromkeys(_NUMBERS[:-1], float))
+    return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_NUMBERS[:-1], float))
 
 
 def _check_square(matrix: pd.DataFrame) -> None:
     if not isinstance(matrix, pd.DataFrame):
         raise TypeError(f"matrix: {type(matrix).__name__} is not the DataFrame that rmlab.matrix(table) returns.")
     if list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
-        rows, columns = list(matrix.index[:4]), list(matrix.columns[:4])
-        raise DataError(f"matrix: rows {rows} and columns {columns} are not the styles. Pass rmlab.matrix(table).")
+        raise DataError(f"matrix: rows {list(matrix.index[:4])} are not the styles. Pass rmlab.matrix(table).")
     shares = matrix.to_numpy(float)
     outside = shares[(shares < 0) | (shares > 1)]
     if len(outside):
@@ -330,7 +328,7 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
     -0.1
     """
     columns = ["model_a", "model_b", "difference", "p_holm"]
-    contests = canvas.read_table(contests, stats.compare_all, columns, "contests")
+    contests = canvas.read_table(contests, stats.compare_all, columns, argument="contests")
     if contests.duplicated(["model_a", "model_b"]).any():
         raise DataError("contests: a pair of models stands in several rows. Draw it with plot_forest.")
     swapped = {"model_a": "model_b", "model_b": "model_a"}
@@ -348,10 +346,9 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
 def _number_models(ax: "Axes", names: list[str]) -> None:
     """Models with their numbers at the left, the numbers below; where there are too many to read, only some."""
     ticks = np.arange(0, len(names), -(-len(names) // _NAMED))
-    size: str | int = "small" if len(names) <= _LARGE else 6
-    ax.set_xticks(ticks + 0.5, ticks, rotation=0, fontsize=size)
+    for set_ticks in (ax.set_xticks, ax.set_yticks):
+        set_ticks(ticks + 0.5, ticks, rotation=0, fontsize="small" if len(names) <= _LARGE else 6)
     canvas.set_column_names(ax, [str(i + 1) for i in ticks], len(str(len(names))))
-    ax.set_yticks(ticks + 0.5, ticks, rotation=0, fontsize=size)
     canvas.set_row_names(ax, [names[i] for i in ticks], [f"  {i + 1}" for i in ticks])
     ax.tick_params(length=0)
 

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 _AROUND_ZERO = {"difference", "gap", "change", "effect"}
 _AXES = {
     "value": "share of comparisons won",
-    "preference": "share of comparisons that the fancier answer wins",
+    "preference": "share of comparisons\nthat the fancier answer wins",
     "gap": "accuracy on easy minus accuracy on hard comparisons",
     "controlled": "share of comparisons won, at equal length or style",
     "change": "change in accuracy",
-    "effect": "effect on the score (standard deviations within a prompt)",
+    "effect": "effect on the score\n(standard deviations within a prompt)",
     "difference": "difference in accuracy",
     "accuracy": "share of comparisons won",
     "overall": "overall",
+    "rate": "worth in units of correctness\n(1 = being right)",
 }
 _LABELS = ["model", "model_a", "model_b", "quantity", "name", "domain", "subset", "level", "label"]
 _LABELS += ["chosen_style", "rejected_style", "plainer", "fancier", "term"]
@@ -37,11 +38,6 @@ _TERMS = {
     "step_plain": "plain instead of concise",
     "step_markdown": "Markdown instead of plain",
     "markdown": "Markdown marks doubled",
-}
-_EFFECT_AXES = {
-    "effect": "effect on the score\n(standard deviations within a prompt)",
-    "rate": "worth in units of correctness\n(1 = being right)",
-    "preference": "share of comparisons\nthat the fancier answer wins",
 }
 _WIDEST_RATE = 4.0  # beyond this a model looks at style alone, and its number would squeeze all others
 
@@ -93,7 +89,7 @@ def plot_forest(
     """
     table = canvas.read_table(table, metrics.accuracy, ["low", "high"])
     value = value or next((column for column in _AXES if column in table.columns), "value")
-    canvas.refuse_blank(canvas.read_table(table, metrics.estimates, [value]), value)
+    table = canvas.read_table(table, metrics.estimates, [value], value)
     rows = table.dropna(subset=[value]).iloc[::-1]
     rows = rows.sort_values(value, kind="stable") if sort else rows
     ax = canvas.new_rows(ax, _row_names(rows, label))
@@ -138,11 +134,9 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, most: int = 40
     >>> ax.get_xlabel()
     'rank (1 is best)'
     """
-    ranks = canvas.read_table(ranks, stats.rank, ["model", "rank", "rank_low", "rank_high", "group", "value"], "ranks")
-    canvas.refuse_blank(ranks, "rank", "ranks")
-    ranked = ranks.dropna(subset=["rank"])
-    rows = ranked.head(most).iloc[::-1]
-    rows = rows.assign(**{name: rows[name].astype(float) for name in ("rank", "rank_low", "rank_high")})
+    needed = ["model", "rank", "rank_low", "rank_high", "group", "value"]
+    ranked = canvas.read_table(ranks, stats.rank, needed, "rank", argument="ranks").dropna(subset=["rank"])
+    rows = ranked.head(most).iloc[::-1].astype({"rank": float, "rank_low": float, "rank_high": float})
     ax = canvas.new_rows(ax, list(rows["model"]))
     y = np.arange(len(rows))
     ax.hlines(y, rows["rank_low"], rows["rank_high"], color=POINT, lw=5, alpha=0.35, zorder=1)
@@ -192,8 +186,7 @@ def plot_leaderboard(
     >>> len(ax.get_yticklabels())
     10
     """
-    board = canvas.read_table(board, metrics.summary, ["model", "overall"], "board")
-    canvas.refuse_blank(board, "overall", "board")
+    board = canvas.read_table(board, metrics.summary, ["model", "overall"], "overall", argument="board")
     board = board.assign(**{column: value for column, value in _BOARD.items() if column not in board.columns})
     scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
     is_blind = scored["kind"] == "baseline"
@@ -202,9 +195,8 @@ def plot_leaderboard(
     y, blind = np.arange(len(rows)), (rows["kind"] == "baseline").to_numpy()
     for mask, style in ((~blind, (POINT, "o")), (blind, (BASELINE, "D"))):
         canvas.draw_dots(ax, y[mask], rows[mask], "overall", style=style)
-    benchmark = with_columns(board.columns)
-    if chance is None and isinstance(benchmark.chance, float):
-        chance = benchmark.lowest_chance
+    if chance is None and isinstance(usual := with_columns(board.columns).chance, float):
+        chance = usual
     if chance is not None:
         canvas.mark_line(ax, chance, f"chance ({chance:g})")
     if (rows["group"] != "").any():
@@ -229,12 +221,11 @@ def _row_names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
 
 
 def _value_label(table: pd.DataFrame, value: str) -> str:
-    if value == "difference" and {"model_a", "model_b"} <= set(table.columns):
-        pairs = table[["model_a", "model_b"]].drop_duplicates()
-        if len(pairs) == 1:
-            first, second = (canvas.plain(name) for name in canvas.shorten_names(list(pairs.iloc[0]), 40))
-            return f"difference in accuracy:\n{first}\nminus {second}"
-    return _AXES.get(value, value)
+    names = table.reindex(columns=["model_a", "model_b"]).drop_duplicates()
+    if value == "difference" and len(names.dropna()) == len(names) == 1:
+        first, second = (canvas.plain(name) for name in canvas.shorten_names(list(names.iloc[0]), 40))
+        return f"difference in accuracy:\n{first}\nminus {second}"
+    return _AXES.get(value, value).replace("\n", " ")
 
 
 def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -268,8 +259,8 @@ def plot_effects(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     ['SmolLM2-135M mean', 'SmolLM2-135M sum']
     """
     value = "rate" if "rate" in table.columns else "effect"
-    table = canvas.read_table(table, bias.style_effects, ["term", value, "low", "high"])
-    canvas.refuse_blank(table, value, hint="Pass other models or terms.")
+    needed = ["term", value, "low", "high"]
+    table = canvas.read_table(table, bias.style_effects, needed, value, hint="Pass other models or terms.")
     series = table["term"].map(lambda term: _TERMS.get(term, f"{term} doubled"))
     ax = _draw_series(table, value, series, list(table.columns[: table.columns.get_loc("term")]), ax)
     ax.axvline(0.0, color="black", lw=0.8, zorder=0)
@@ -305,8 +296,7 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
     'plain over concise'
     """
-    table = canvas.read_table(table, bias.style_preference, ["preference", "low", "high"])
-    canvas.refuse_blank(table, "preference")
+    table = canvas.read_table(table, bias.style_preference, ["preference", "low", "high"], "preference")
     keys = list(table.columns[: table.columns.get_loc("preference")])
     series = pd.Series("", index=table.index)
     if {"plainer", "fancier"} <= set(keys):
@@ -338,7 +328,7 @@ def _draw_series(table: pd.DataFrame, value: str, series: pd.Series, keys: list[
         _write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
     if len(labels) > 1:
         canvas.add_legend(ax, above=1.6 if value == "preference" else 0.2)
-    ax.set_xlabel(_EFFECT_AXES[value], loc="right")
+    ax.set_xlabel(_AXES[value], loc="right")
     ax.set_title(canvas.plain(title), fontsize="medium", pad=16 if value == "preference" else None)
     return ax
 

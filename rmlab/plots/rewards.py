@@ -103,8 +103,7 @@ def _edges(margin: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """About `bins` bins of equal width over all but the outermost margins; zero is an edge."""
     left, right = np.quantile(margin, [0.005, 0.995])
     left, right = min(float(left), 0.0), max(float(right), 0.0)
-    if left == right:
-        left, right = -0.5, 0.5
+    left, right = (left, right) if left < right else (-0.5, 0.5)
     width = (right - left) / bins
     return width * np.arange(np.floor(left / width), np.ceil(right / width) + 1)
 
@@ -141,8 +140,8 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     'share where it is right'
     """
     columns = ["model", "predicted", "accuracy", "low", "high", "n_pairs", *_ERROR]
-    table = canvas.read_table(table, stats.calibration, columns)
-    canvas.refuse_blank(table, "accuracy", hint="Judges give no margins: pass a reward model's scores.")
+    hint = "Judges give no margins: pass a reward model's scores."
+    table = canvas.read_table(table, stats.calibration, columns, "accuracy", hint=hint)
     ax = canvas.new_axes(ax, (4.6, 3.9 + 0.3 * table["model"].nunique()))
     ax.plot([0.5, 1], [0.5, 1], color="black", lw=0.8, ls=":", zorder=0)
     names = canvas.shorten_names(list(table["model"].unique()), 40)

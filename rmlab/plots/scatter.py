@@ -131,7 +131,7 @@ def outliers(table: pd.DataFrame, x: str, y: str, *, most: int = 4) -> pd.DataFr
 
 
 def _complete_rows(table: pd.DataFrame, x: str, y: str, group: str | None) -> pd.DataFrame:
-    for column in ("model", x, y, *([] if group is None else [group])):
+    for column in filter(None, ("model", x, y, group)):
         if column not in table.columns:
             raise DataError(f"table: no column {column!r}; {nearest(column, list(table.columns))}")
     return table.dropna(subset=[x, y])

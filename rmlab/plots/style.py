@@ -102,11 +102,10 @@ def _read_levels(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
         levels = table.assign(name=table["model"].astype(str), level=table["level"].astype(str))
         levels = levels.reindex(columns=list(dict.fromkeys([*levels.columns, "low", "high", "n_ties", "n_pairs"])))
         return levels, levels.groupby("name")["n_ties"].sum()
-    if {"easy", "hard", "gap"} <= set(table.columns):
-        keys, present = list(table.columns[: table.columns.get_loc("easy")]), ["easy", "hard"]
-    else:
-        table = canvas.read_table(table, metrics.summary, ["model", *LEVELS])
-        keys, present = ["model"], list(LEVELS)
+    is_gap = {"easy", "hard", "gap"} <= set(table.columns)
+    keys = list(table.columns[: table.columns.get_loc("easy")]) if is_gap else ["model"]
+    present = ["easy", "hard"] if is_gap else list(LEVELS)
+    table = canvas.read_table(table, metrics.summary, [*keys, *present])
     rows = table[present].assign(name=table[keys].astype(str).agg(" · ".join, axis=1), reason=table.get("reason", ""))
     levels = rows.melt(["name", "reason"], var_name="level", value_name="accuracy").assign(n_ties=0.0, n_pairs=np.nan)
     return levels, pd.Series(table.get("n_ties", 0), index=table.index).set_axis(rows["name"])

@@ -72,7 +72,8 @@ def save_figure(
     if suffix.lower() in root.canvas.get_supported_filetypes():  # not of "gemma-2.5"
         raise DataError(f"path: {path.name!r} ends in {path.suffix!r}; {nearest(suffix, FORMATS)}, or no suffix at all")
     page = root if width is None else resize(root, width)
-    contents: dict[str, str | bytes] = {name: _draw_figure(page, name, width) for name in formats}
+    dots = _SLIDE_DOTS / page.get_size_inches()[0] if width == "slide" else _DOTS if width is None else _PRINT_DOTS
+    contents: dict[str, str | bytes] = {name: draw_figure(page, name, dots) for name in formats}
     if table is not None:
         contents["csv"] = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
     return [write_file(path.with_name(f"{path.name}.{name}"), content) for name, content in contents.items()]
@@ -88,11 +89,10 @@ def root_figure(figure: "Axes | Figure") -> "Figure":
     return root
 
 
-def _draw_figure(figure: "Figure", name: str, width: Width | None) -> bytes:
+def draw_figure(figure: "Figure", name: str, dots: float) -> bytes:
+    """A figure in the format `name`, without its date."""
     from matplotlib import rc_context
 
-    inches, _ = figure.get_size_inches()
-    dots = _DOTS if width is None else _SLIDE_DOTS / inches if width == "slide" else _PRINT_DOTS
     buffer = io.BytesIO()
     with rc_context(_EMBEDDED):
         figure.savefig(buffer, format=name, dpi=dots, metadata=_UNDATED[name])

@@ -61,8 +61,7 @@ def leaderboard(
     is_blind = np.array([is_baseline(name) for name in overall.models])
     kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
-    if frame.get("prior_sets", pd.Series(0.0)).isna().all():
-        frame = frame.drop(columns="prior_sets")
+    frame = frame.drop(columns=[name for name in ("prior_sets",) if name in frame and frame[name].isna().all()])
     frame = frame[list(dict.fromkeys(["rank", "model", "kind", *frame.columns.difference(_LAST, sort=False), *_LAST]))]
     ordered = frame.sort_values("overall", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return tables.copy_provenance(table, ordered)

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
-from rmlab.report.figures import root_figure
+from rmlab.report.figures import draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.results import Paths, Results, provenance_table, read_results
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
@@ -53,6 +52,7 @@ _Figure = tuple["Axes | Figure", pd.DataFrame, str, str]  # its numbers, its nam
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
+_DOTS = 120  # per inch, of the figures in a page
 MOST_ROWS = 12_000_000  # rows of one benchmark beyond which no browser would open a page with all of them
 
 
@@ -121,9 +121,9 @@ def write_report(
         raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
     sections = []
     for name in list(results.tables):
-        benchmark_texts = None if responses is None else responses[responses["benchmark"] == name]
-        if benchmark_texts is not None and benchmark_texts.empty:
-            benchmark_texts = None
+        benchmark_texts = None
+        if responses is not None and (responses["benchmark"] == name).any():
+            benchmark_texts = responses[responses["benchmark"] == name]
         sections.append(_section(name, results, benchmark_texts, text_limit if texts else 0.0, seed))
     return write_page(out, title, sections, results.files)
 
@@ -201,9 +201,7 @@ def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_sty
     models = [model for model in board["model"] if not is_baseline(model)]
     baselines = [model for model in board["model"] if is_baseline(model)]
     panels = [*models[:_MOST_PANELS], *baselines[:1]]
-    n_models = min(len(models), _MOST_PANELS)
-    described = f"{'the best ' if len(models) > n_models else ''}{n_models} model{'' if n_models == 1 else 's'}"
-    described += " and a baseline" if baselines else ""
+    described = f"best models, at most {_MOST_PANELS}" + (", and a baseline" if baselines else "")
     if benchmark_of(table).needs == "scores":
         yield from _best_of_figures(table[table["model"].isin(panels)], described)
     elif has_styles:
@@ -321,10 +319,9 @@ def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption
     """A figure (or that of an Axes) as PNG, with caption and numbers to download; closes the figure."""
     import matplotlib.pyplot as plt
 
-    root, buffer = root_figure(figure), io.BytesIO()
-    root.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
+    root = root_figure(figure)
+    image = base64.b64encode(draw_figure(root, "png", _DOTS)).decode()
     plt.close(root)
-    image = base64.b64encode(buffer.getvalue()).decode()
     return {"image": image, "caption": visible(caption), "download": download_data(table, name)}
 
 

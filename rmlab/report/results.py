@@ -16,13 +16,13 @@ from rmlab.benchmarks.own_pairs import load_pairs, load_scores
 from rmlab.io.native import SIDECAR
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
-from rmlab.tables import DataError, check_pairs, check_scores
+from rmlab.tables import DataError, check_pairs, check_scores, copy_provenance
 from rmlab.text import visible
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
-_MODEL = ("model", "reference", "revision", "dtype", "device")
-_PROVENANCE = (*_MODEL, "convention", "template", "head", "mode", "form", "started")
+_PROVENANCE = ["model", "reference", "revision", "dtype", "device"]
+_PROVENANCE += ["convention", "template", "head", "mode", "form", "started"]
 _LONGEST = 200  # letters of a value in the table of provenance
 
 
@@ -43,10 +43,11 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
 
     `columns`: our names to those of files of pairs, as in `rmlab.load_pairs`.
     """
-    paths = [] if isinstance(source, pd.DataFrame) else _result_files(source)
-    frames = (
-        [_check_table(source)] if isinstance(source, pd.DataFrame) else [_read_table(path, columns) for path in paths]
-    )
+    if isinstance(source, pd.DataFrame):
+        paths, frames = [], [_check_table(source)]
+    else:
+        paths = _result_files(source)
+        frames = [_read_table(path, columns) for path in paths]
     parts: dict[str, list[pd.DataFrame]] = {}
     provenance: dict[str, dict[str, Provenance]] = {}
     for frame in frames:
@@ -60,8 +61,7 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
         if path.stem in parts:
             with suppress(DataError):  # a file of scores alone has no texts
                 texts[path.stem] = load_pairs(path, columns=columns)
-    tables = {name: _join_tables(frames) for name, frames in parts.items()}
-    return Results(tables, paths, provenance, texts)
+    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, provenance, texts)
 
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
@@ -71,13 +71,12 @@ def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
         for model, entry in provenance.items()
     ]
     table = pd.DataFrame(rows).map(_format_value)
-    return table[[name for name in table.columns if table[name].any()]]
+    return table.loc[:, (table != "").any()]
 
 
 def _check_table(table: pd.DataFrame) -> pd.DataFrame:
     checked = check_scores(table, allow_missing=True) if "score" in table.columns else check_pairs(table)
-    checked.attrs = dict(table.attrs)
-    return checked
+    return copy_provenance(table, checked)
 
 
 def _result_files(source: Paths) -> list[Path]:
@@ -117,9 +116,8 @@ def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
 
 
 def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    has_scores = ["score" in part.columns for part in parts]
-    if not all(has_scores) and any(has_scores):
-        parts = [metrics.pairs(part) if scored else part for part, scored in zip(parts, has_scores, strict=True)]
+    if len({"score" in part for part in parts}) > 1:
+        parts = [metrics.pairs(part) if "score" in part else part for part in parts]
     for part in parts:
         part.attrs = {}
     return pd.concat(parts, ignore_index=True)

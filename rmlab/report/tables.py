@@ -44,9 +44,9 @@ def to_markdown(board: pd.DataFrame) -> str:
         Scores from 0 to 1 with intervals; names are escaped.
     """
     cells = _escape_cells(board, escape_markdown, "*{}*")
-    rule = ["---" if is_text else "--:" for is_text in _find_texts(board, cells)]
+    rule = ["--:" if is_numeric_dtype(board[name]) else "---" for name in cells.columns]
     lines = [[escape_markdown(heading(name)) for name in cells.columns], rule, *cells.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(texts) + " |" for texts in lines) + "\n"
+    return "".join("| " + " | ".join(texts) + " |\n" for texts in lines)
 
 
 def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | None = None) -> str:
@@ -68,16 +68,13 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
     cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
     usual_caption = _COMPARISON_CAPTION if is_comparison else CAPTION
     usual_label = "tab:comparison" if is_comparison else "tab:leaderboard"
-    latex: str = (
-        cells.rename(columns=lambda name: escape_latex(heading(name)))
-        .style.hide(axis="index")
-        .to_latex(
-            hrules=True,
-            position_float="centering",
-            column_format="".join("l" if is_text else "r" for is_text in _find_texts(board, cells)),
-            label=usual_label if label is None else label,
-            caption=escape_latex(usual_caption if caption is None else caption),
-        )
+    styler = cells.rename(columns=lambda name: escape_latex(heading(name))).style.hide(axis="index")
+    latex: str = styler.to_latex(
+        hrules=True,
+        position_float="centering",
+        column_format="".join("r" if is_numeric_dtype(board[name]) else "l" for name in cells.columns),
+        label=usual_label if label is None else label,
+        caption=escape_latex(usual_caption if caption is None else caption),
     )
     return latex
 
@@ -213,11 +210,6 @@ def _escape_cells(board: pd.DataFrame, escape: Callable[[str], str], baseline: s
         is_blind = (board["kind"] == "baseline").to_numpy()
         cells.loc[is_blind, "model"] = [f"{baseline.format(name)} (baseline)" for name in cells["model"][is_blind]]
     return cells
-
-
-def _find_texts(board: pd.DataFrame, cells: pd.DataFrame) -> list[bool]:
-    """Whether each printed column holds texts, which are set to the left."""
-    return [not is_numeric_dtype(board[name].dtype) for name in cells.columns]
 
 
 def _check_board(board: pd.DataFrame) -> None:

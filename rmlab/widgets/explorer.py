@@ -178,11 +178,8 @@ class View:
     def matrix(self) -> pd.DataFrame:
         """The 3x3 shown: `rmlab.matrix` of the first model in the domain and subset of the selection."""
         table, selection = self.data.table, self._selection
-        table = table[table["model"] == selection.models[0]]
-        table = table if selection.domain is None else table[table["domain"] == selection.domain]
-        return metrics.matrix(
-            table if selection.subset is None else table[in_subset(self.data, table, selection.subset)]
-        )
+        is_model = (table["model"] == selection.models[0]).to_numpy()
+        return metrics.matrix(table[is_model & in_part(self.data, table, selection)])
 
     @property
     def annotations(self) -> pd.DataFrame:
@@ -304,14 +301,12 @@ def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     outcome, margin = data.outcome[[first, second]], data.margin[first]
     rows = pd.DataFrame({"n_pairs": 1, "lost": outcome[0] == LOSS, "margin": margin, "other": data.margin[second]})
     rows["flips"] = (outcome >= LOSS).all(axis=0) & (outcome[0] != outcome[1])
-    items, fits = data.items, outcome[0] > NO_ROW
-    filters = {"domain": selection.domain, "level": selection.level}
-    filters |= dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
-    for column, value in filters.items():
+    items = data.items
+    fits = (outcome[0] > NO_ROW) & in_part(data, items, selection)
+    columns = ("level", "chosen_style", "rejected_style")
+    for column, value in zip(columns, (selection.level, *(selection.cell or (None, None))), strict=True):
         if value is not None:
             fits &= (items[column] == value).to_numpy()
-    if selection.subset is not None:
-        fits &= in_subset(data, items, selection.subset)
     if selection.outcome is not None:
         fits &= rows["flips"] if selection.outcome == "flip" else outcome[0] == OUTCOMES[selection.outcome]
     low, high = selection.margin
@@ -330,6 +325,8 @@ def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     return frame if is_compared else frame.drop(columns=["other", "flips"])
 
 
-def in_subset(data: Comparisons, frame: pd.DataFrame, subset: str) -> np.ndarray:
-    """Whether each row is of a subset, or of one of the subsets that a section is made of."""
-    return frame["subset"].isin([*data.benchmark.sections.get(subset, ()), subset]).to_numpy()
+def in_part(data: Comparisons, frame: pd.DataFrame, selection: Selection) -> np.ndarray:
+    """Whether each row is of the selection's domain and of its subset, or of a subset of its section."""
+    domain, subset = selection.domain or frame["domain"], selection.subset
+    subsets = frame["subset"] if subset is None else [subset, *data.benchmark.sections.get(subset, ())]
+    return ((frame["domain"] == domain) & frame["subset"].isin(subsets)).to_numpy()
