@@ -98,13 +98,9 @@ def _find_layout(mapped: Matched, names: Sequence[str]) -> tuple[_Spellings, _Co
         ({"label", "score"}, _ANSWER, _group_answers),
         ({"responses", "labels"}, _LISTS, _split_lists),
     ]
-    for needed, layout, convert in layouts:
-        if needed & mapped.keys():
-            return layout, convert
-    for needed, layout, convert in layouts:
-        if all({*layout[ours]} & {*names} for ours in needed):
-            return layout, convert
-    return _PAIR, _read_pairs
+    named = [layout for layout in layouts if layout[0] & mapped.keys()]
+    present = [layout for layout in layouts if all({*layout[1][ours]} & {*names} for ours in layout[0])]
+    return next((layout[1:] for layout in [*named, *present]), (_PAIR, _read_pairs))
 
 
 def _find_column(place: Path, names: Sequence[str], ours: str, usual: Sequence[str]) -> list[str]:

@@ -102,17 +102,9 @@ def read_matrix(path: Path, benchmark: str, subsets: Mapping[str, str] | None) -
     for item in domain:
         refuse_rows(path, matrix[item], ~matrix[item].isin([*_OUTCOMES]), "1, 0.5, 0 or an empty cell")
     pairs = matrix.melt("model", var_name="id", ignore_index=False).sort_index(kind="stable", ignore_index=True)
-    return pd.DataFrame(
-        {
-            "model": pairs["model"].replace("", None),
-            "benchmark": benchmark,
-            "domain": pairs["id"].map(domain),
-            "id": pairs["id"],
-            "chosen_slot": 0,
-            "rejected_slot": 0,
-            "outcome": pairs["value"].map(_OUTCOMES),
-        }
-    )
+    outcome, domains = pairs.pop("value").map(_OUTCOMES), pairs["id"].map(domain)
+    pairs = pairs.assign(model=pairs["model"].replace("", None), benchmark=benchmark, domain=domains)
+    return pairs.assign(chosen_slot=0, rejected_slot=0, outcome=outcome)
 
 
 def rename_columns(frame: pd.DataFrame, columns: Columns, allowed: Sequence[str]) -> pd.DataFrame:

@@ -17,28 +17,14 @@ _CODE_LINE = re.compile(
 )
 _LINE_COMMENT = re.compile(r" {0,3}#[ \t]")
 
-# Each pattern takes what it may match of one kind in a single forward scan, so that a long text costs linear time.
-_STARS = re.compile(
+_MARKERS = r"(?:[ \t]*+(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))){20}"
+_BODY = r"(?:[^\\\n`]|\n(?![ \t]*\n)|\\[^()\[\]\n`])*+"
+_STARS = (
     r"(?<=[A-Za-z0-9_)\]])\*(?=[A-Za-z0-9_])"
     r"|(?<=[A-Za-z0-9_)\]])\*\*(?=[0-9])"
     r"|(?<=[a-z]\.)\*(?=;)"
     r"|(?<![\w*])[A-Za-z]++\*{2,}+[A-Za-z]"
 )
-_IMPORT = re.compile(r"^[ \t]*import [\w.]+\.\*[ \t]*$", re.MULTILINE)
-_DUNDER = re.compile(r"(?<!\w)__[a-z]\w*__(?!\w)")
-_QUOTED = re.compile(r"'[*_]{1,2}'|\"[*_]{1,2}\"")
-_SUBSCRIPT = re.compile(r"(?<=[^\s\w*_(\[{\"'“‘>-])_(?=[({])")
-_DOCTEST = re.compile(r"^[ \t]*>>>(?=[ \t])", re.MULTILINE)
-_LAMBDA = re.compile(r"\[[&=]?\]\(")
-_TEMPLATE = re.compile(r"(?:(?<=[=(+:,])|(?<=[=(+:,] )|(?<=return ))`[^`\n]*`")
-_MARKERS = r"(?:[ \t]*+(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))){20}"
-_DEEP = re.compile(rf"^(?:{_MARKERS}|[ \t]{{60}})(.*)$", re.MULTILINE)
-_CONTINUED = re.compile(r"\\(?=\n)")
-_BLOCK_COMMENT = re.compile(r"^[ \t]*/\*(?:.*?\*/|.*\Z)", re.DOTALL | re.MULTILINE)
-_BODY = r"(?:[^\\\n`]|\n(?![ \t]*\n)|\\[^()\[\]\n`])*+"
-_MATH = re.compile(rf"\\\({_BODY}\\\)|\\\[{_BODY}\\\]|\$\$[^$`]++\$\$")
-_DOLLARS = re.compile(r"(?<![\\$\w])\$(?=[^\s$])[^$\n`]*+(?<=[^\s\\$])\$(?![\w$])")
-
 
 _Accept = Callable[[str], bool]
 
@@ -48,23 +34,23 @@ def _is_closed_comment(comment: str) -> bool:
 
 
 # What a text must contain for the pattern to match, the pattern (its group is hidden, else all of it), and which of its
-# matches count.
-_RULES: tuple[tuple[str, re.Pattern[str], _Accept | None], ...] = (
-    ("\\", _MATH, None),
-    ("$$", _MATH, None),
-    ("$", _DOLLARS, lambda formula: "**" not in formula),
-    ("*", _STARS, None),
-    (".*", _IMPORT, None),
-    ("__", _DUNDER, None),
-    ("_", _SUBSCRIPT, None),
-    ("", _QUOTED, None),
-    (">>>", _DOCTEST, None),
-    ("](", _LAMBDA, None),
-    ("`", _TEMPLATE, lambda string: "${" in string),
-    ("\\\n", _CONTINUED, None),
-    ("", _DEEP, None),
-    ("/*", _BLOCK_COMMENT, _is_closed_comment),
+# matches count. Each pattern takes what it may match in a single forward scan, so that a long text costs linear time.
+_RULES: tuple[tuple[str, str, _Accept | None], ...] = (
+    ("", rf"\\\({_BODY}\\\)|\\\[{_BODY}\\\]|\$\$[^$`]++\$\$", None),  # formulas
+    ("$", r"(?<![\\$\w])\$(?=[^\s$])[^$\n`]*+(?<=[^\s\\$])\$(?![\w$])", lambda formula: "**" not in formula),
+    ("*", _STARS, None),  # products, powers, masked words
+    (".*", r"^[ \t]*import [\w.]+\.\*[ \t]*$", None),
+    ("__", r"(?<!\w)__[a-z]\w*__(?!\w)", None),
+    ("_", r"(?<=[^\s\w*_(\[{\"'“‘>-])_(?=[({])", None),  # subscripts
+    ("", r"'[*_]{1,2}'|\"[*_]{1,2}\"", None),
+    (">>>", r"^[ \t]*>>>(?=[ \t])", None),  # doctests
+    ("](", r"\[[&=]?\]\(", None),  # lambdas of C++
+    ("`", r"(?:(?<=[=(+:,])|(?<=[=(+:,] )|(?<=return ))`[^`\n]*`", lambda string: "${" in string),
+    ("\\\n", r"\\(?=\n)", None),  # continued lines
+    ("", rf"^(?:{_MARKERS}|[ \t]{{60}})(.*)$", None),  # deep nesting
+    ("/*", r"^[ \t]*/\*(?:(?s:.*?)\*/|(?s:.*)\Z)", _is_closed_comment),
 )
+_PATTERNS = [(needed, re.compile(pattern, re.MULTILINE), accept) for needed, pattern, accept in _RULES]
 
 
 class Shield:
@@ -85,7 +71,7 @@ class Shield:
 
     def hide(self, text: str) -> str:
         """`text` with the special characters of source code and formulas hidden; same length, same lines."""
-        for needed, pattern, accept in _RULES:
+        for needed, pattern, accept in _PATTERNS:
             if needed in text:
                 text = pattern.sub(partial(self._hide_match, accept), text)
         return self._hide_line_comments(text) if "#" in text else text
