@@ -9,8 +9,7 @@ from judge_fakes import Respondent, both, longer, pair_judge, responses
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge
-from rmlab.judges.questions import Answer, load_template, shuffled_order
-from rmlab.scorers import Text
+from rmlab.judges.questions import Answer, load_template
 from rmlab.tables import DataError
 
 
@@ -107,31 +106,36 @@ def test_both_orders_are_asked_and_equal_questions_once():
 
 
 def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
-    def outcomes(table=None, **options):
+    def is_win(labels=None, **options):
         judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two", **options)
-        pairs = rmlab.prefer(responses(400) if table is None else table, judge, progress=False)
+        table = responses(400).replace({"label": labels or {}})
+        pairs = rmlab.prefer(table, judge, progress=False)
         assert len(judge.respondent.asked) == 400
         return (pairs["outcome"] == "win").to_numpy()
 
-    is_win = outcomes()
-    assert 160 < is_win.sum() < 240
-    exchanged = {"chosen": "rejected", "rejected": "chosen"}
-    assert (outcomes(responses(400).assign(label=lambda frame: frame["label"].map(exchanged))) != is_win).all()
-    assert (outcomes(seed=1) != is_win).any()
+    assert 160 < is_win().sum() < 240
+    assert (is_win({"chosen": "rejected", "rejected": "chosen"}) != is_win()).all()
+    assert (is_win(seed=1) != is_win()).any()
 
 
-def four(n):
-    """One right and three wrong answers to each prompt, and a pair of Ties prompts."""
+def focus(n):
+    """One right and three wrong answers to each prompt."""
+    table = responses(n, answers=3)
+    return table[(table["label"] == "rejected") | (table["slot"] == 0)].assign(
+        benchmark="reward-bench-2", domain="Focus", subset="Focus"
+    )
+
+
+def ties():
+    """A pair of Ties prompts."""
     rows = [
-        ("reward-bench-2", "Focus", str(i), label, slot, "Focus", f"question {i}", f"{label} {slot} to {i}")
-        for i in range(n)
-        for label, slots in (("chosen", 1), ("rejected", 3))
-        for slot in range(slots)
-    ]
-    rows += [
-        ("reward-bench-2", "Ties", f"{kind}:0", label, slot, "Ties", "Name a colour.", f"{kind} {label} {slot}")
-        for kind, counts in (("ref", (1, 2)), ("tied", (3, 2)))
-        for label, count in zip(("chosen", "rejected"), counts, strict=True)
+        ("reward-bench-2", "Ties", f"{kind}:0", label, slot, "Ties", "Name a colour.", f"{label} {slot} {kind}")
+        for kind, label, count in (
+            ("ref", "chosen", 1),
+            ("ref", "rejected", 2),
+            ("tied", "chosen", 3),
+            ("tied", "rejected", 2),
+        )
         for slot in range(count)
     ]
     columns = ["benchmark", "domain", "id", "label", "slot", "subset", "prompt", "response"]
@@ -157,10 +161,10 @@ def lister(answer, published=False, **options):
 
 def test_best_of_four_and_ties_by_ratings():
     judge = lister(choose)
-    scores = score(judge, four(8))
+    scores = score(judge, pd.concat([focus(8), ties()]))
     assert rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [1.0] * 8
-    ties = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
-    assert ties["accuracy_tied"].tolist() == ties["accuracy_ref"].tolist() == [1.0]
+    accuracies = rmlab.metrics.ties_score(scores[scores["domain"] == "Ties"])
+    assert accuracies["accuracy_tied"].tolist() == accuracies["accuracy_ref"].tolist() == [1.0]
     assert set(scores["verdict"]) == {"ranked", "rated"}
     asked = [question.messages[0]["content"] for question in judge.respondent.asked]
     assert sum("several answers" in text for text in asked) == 8
@@ -168,28 +172,18 @@ def test_best_of_four_and_ties_by_ratings():
 
 
 def test_a_fixed_letter_earns_a_quarter():
-    always_a = lister(lambda question: "[[A]]" if "<answer_a>" in question.messages[-1]["content"] else "[[5]]")
-    scores = score(always_a, four(400))
-    credit = rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"]
-    assert 0.18 < credit.mean() < 0.32
+    scores = score(lister(lambda _: "[[A]]"), focus(400))
+    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32
 
 
 def test_votes_share_and_doubles_get_the_same():
     answers = iter(["[[A]]", "[[A]]", "nothing"])
-    table = four(1).query("domain == 'Focus'").assign(response=["same", "same", "other", "more"])
+    table = focus(1).assign(response=["same", "same", "other", "more"])
     judge = lister(lambda _: next(answers), samples=3)
     scores = score(judge, table)
     texts = (question.messages[-1]["content"] for question in judge.respondent.asked)
     first_answers = [text.split("<answer_a>\n")[1].split("\n")[0] for text in texts][:2]
     assert scores["score"].tolist() == [first_answers.count(text) / 2 for text in ("same", "same", "other", "more")]
-
-
-def test_the_order_of_a_list_depends_on_its_texts_alone():
-    texts = ("a", "b", "c", "d")
-    first, exchanged = shuffled_order(Text("p", texts), 0, 0), shuffled_order(Text("p", texts[::-1]), 0, 0)
-    assert [texts[i] for i in first] == [texts[::-1][i] for i in exchanged]
-    firsts = [shuffled_order(Text(f"p{i}", texts), 0, 0)[0] for i in range(400)]
-    assert min(np.bincount(firsts)) > 70
 
 
 def test_ratings_and_their_mean():
@@ -208,9 +202,9 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
     pairs = prefer(pair_judge(lambda *_: "no idea", **options), 10)
     assert set(pairs["verdict"]) == {"unparsable"}
     assert rmlab.accuracy(pairs, ties="half")["accuracy"].tolist() == [0.5]
-    scores = score(lister(lambda _: "no idea", published=True), four(5))
-    assert rmlab.metrics.best_of(scores[scores["domain"] == "Focus"])["credit"].tolist() == [0.25] * 5
-    assert set(scores[scores["domain"] == "Ties"]["score"]) == {-1.0}
+    scores = score(lister(lambda _: "no idea", published=True), focus(5))
+    assert rmlab.metrics.best_of(scores)["credit"].tolist() == [0.25] * 5
+    assert set(score(lister(lambda _: "no idea", published=True), ties())["score"]) == {-1.0}
     failed = prefer(pair_judge(lambda *_: None, **options), 2, allow_missing=True)
     assert failed["outcome"].isna().all(), "no answer is asked for again, not counted"
 
