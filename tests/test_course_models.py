@@ -46,12 +46,6 @@ def test_preferences_follow_the_difference_in_worth(dials):
     assert abs(right_won.sum() - chance.sum()) < 4 * spread
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
-def test_dials_go_from_0_to_1(value):
-    with pytest.raises(rmlab.DataError, match="markdown"):
-        course.preferences(10, markdown=value)
-
-
 @pytest.fixture(scope="module")
 def pairs():
     return course.preferences(300, markdown=0.5)
@@ -102,6 +96,9 @@ def test_what_cannot_be_learned_from(pairs, tmp_path):
         with pytest.raises(rmlab.DataError, match="one chosen and one rejected"):
             course.train(table, tmp_path)
     assert not list(tmp_path.iterdir())
+    for value in (-0.1, 1.5, float("nan")):
+        with pytest.raises(rmlab.DataError, match="markdown"):
+            course.preferences(10, markdown=value)
 
 
 def likes_words(prompts, texts):

@@ -3,10 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark_worlds import reward_bench_2_scores
 
 import rmlab
-from rmlab import metrics, stats, tables
+from rmlab import stats, tables
 from rmlab.tables import DataError
 
 
@@ -153,28 +152,20 @@ def test_columns_that_cannot_define_rows_are_refused_by_name():
         rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
 
 
-OF_SCORES = {
-    "ties_score": metrics.ties_score,
-    "summary of RewardBench 2": metrics.summary,
-}
-
-
 def arrow(frame):
     """Every column in pyarrow's dtype; it has no ordered categories, so those become strings."""
     plain = {c: "str" for c in frame.columns if isinstance(frame[c].dtype, pd.CategoricalDtype)}
     return frame.astype(plain).convert_dtypes(dtype_backend="pyarrow")
 
 
-@pytest.mark.parametrize("name", [*COMMON, *OF_SCORES])
+@pytest.mark.parametrize("name", COMMON)
 def test_scores_pairs_and_columns_of_pyarrow_alike(name, make_scores):
     scores = make_scores({"chat": 12, "math": 11, "code": 10, "safety-refuse": 9, "safety-response": 8}, seed=2)
     scores.loc[5, "score"] = np.nan
-    table = metrics.pairs(scores) if name in COMMON else reward_bench_2_scores(n=8)
-    function = (COMMON | OF_SCORES)[name]
+    table, function = rmlab.pairs(scores), COMMON[name]
     expected, from_arrow = function(table), function(arrow(table))
     assert len(expected)
     pd.testing.assert_frame_equal(from_arrow, expected, check_dtype=False, check_categorical=False)
-    if name in COMMON:
-        from_scores = function(scores)
-        from_scores.attrs, expected.attrs = {}, {}
-        pd.testing.assert_frame_equal(from_scores, expected)
+    from_scores = function(scores)
+    from_scores.attrs, expected.attrs = {}, {}
+    pd.testing.assert_frame_equal(from_scores, expected)

@@ -61,8 +61,6 @@ SCORED = {
     "object of scores": PAIR | {"scores": pd.DataFrame({"chosen": CHOSEN, "rejected": REJECTED}).to_dict("records")},
     "list of scores": PAIR | {"scores": list(map(list, zip(CHOSEN, REJECTED, strict=True)))},
     "winner a/b": SIDES | {"winner": ["a", "b", "a"]},
-    "winner 1/2": SIDES | {"winner": [1, 2, 1]},
-    "winner A>B": SIDES | {"winner": ["A>B", "B>A", "A > B"]},
     "winner by name": SIDES | {"model_a": ["x", "x", "y"], "model_b": ["y", "y", "x"], "winner": ["x", "y", "y"]},
     "label 1/0": ANSWERS | {"label": [1, 0] * 3},
     "label true/false": ANSWERS | {"label": [True, False] * 3},

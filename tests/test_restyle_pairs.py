@@ -95,13 +95,6 @@ def test_what_cannot_be_done_safely_is_reported_with_its_reason(text, style, rea
     assert reason in report.loc[style, "reason"]
 
 
-@pytest.mark.parametrize(
-    "text", ["See ![chart](a.png) of `a*b*c`. It is good. Yes.", "A * B. So it goes. And so * on."]
-)
-def test_odd_texts_keep_what_matters(text):
-    _check_kept(text, restyle_text(text).values())
-
-
 def test_bad_input_is_named():
     with pytest.raises(DataError, match="style"):
         restyle_pairs(pairs().assign(style="plain"))
