@@ -9,6 +9,7 @@ import pandas as pd
 
 from rmlab import toy
 from rmlab.scorers import PairScorer, Scorer
+from rmlab.tables import STYLES
 
 
 def toy_responses(prompts, slots):
@@ -27,16 +28,7 @@ def toy_responses(prompts, slots):
 def responses(n=20, label=("chosen", "rejected"), slots=3):
     """`n` prompts with distinct texts, in RM-Bench's shape."""
     rows = [
-        (
-            "fake",
-            "chat",
-            str(i),
-            side,
-            slot,
-            ("concise", "plain", "markdown")[slot % 3],
-            f"prompt {i}",
-            f"{side} {slot} to {i}",
-        )
+        ("fake", "chat", str(i), side, slot, STYLES[slot % 3], f"prompt {i}", f"{side} {slot} to {i}")
         for i in range(n)
         for side in label
         for slot in range(slots)

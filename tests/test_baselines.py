@@ -60,22 +60,12 @@ def test_length_scorers_reproduce_the_reference_table(shared_data, name):
     for file in ("chat", "code", "safety-refuse", "safety-response"):
         for row in json.loads((shared_data / "rm-bench" / f"{file}_filtered.json").read_text("utf-8")):
             rows += [
-                (
-                    name,
-                    "rm-bench",
-                    file.split("-")[0],
-                    f"{file}/{row['id']}",
-                    label,
-                    slot,
-                    file,
-                    style,
-                    row[label][slot],
-                )
+                (file.split("-")[0], f"{file}/{row['id']}", label, slot, file, style, row[label][slot])
                 for label in ("chosen", "rejected")
                 for slot, style in enumerate(STYLES)
             ]
-    columns = ["model", "benchmark", "domain", "id", "label", "slot", "subset", "style", "response"]
-    frame = pd.DataFrame(rows, columns=columns)
+    columns = ["domain", "id", "label", "slot", "subset", "style", "response"]
+    frame = pd.DataFrame(rows, columns=columns).assign(model=name, benchmark="rm-bench")
     texts = frame.pop("response").tolist()
     frame["score"] = baselines.ALL[name](["prompt"] * len(texts), texts)
     assert len(frame) == 4788

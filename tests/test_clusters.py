@@ -15,7 +15,7 @@ import rmlab
 from rmlab import toy
 from rmlab.scorers import Text
 from rmlab.scoring import prefer, score
-from rmlab.scoring.cluster import cut_blocks, find_engine
+from rmlab.scoring.cluster import cut_blocks
 from rmlab.store import Store
 from rmlab.tables import DataError
 
@@ -152,12 +152,6 @@ def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     pd.testing.assert_frame_equal(scores, expected)
     assert scores.attrs["provenance"]["tiny"]["requests"] == n_requests
     assert server.most_open <= 3
-
-
-def test_the_word_for_an_engine():
-    assert find_engine("ray", 2) == rmlab.scoring.Ray(cpus=2)
-    with pytest.raises(DataError, match="dask"):
-        find_engine("dask")
 
 
 def test_blocks_are_neither_tiny_nor_the_whole():

@@ -16,21 +16,8 @@ from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError
 
-CHECKS = [
-    "head",
-    "memory",
-    "packs",
-    "tokenizer",
-    "template",
-    "truncated",
-    "bos",
-    "read",
-    "pad",
-    "nan",
-    "alone",
-    "dtype",
-    "saturation",
-]
+TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
+CHECKS = ["head", "memory", "packs", "tokenizer", *TEXT_CHECKS, "nan", "alone", "dtype", "saturation"]
 
 
 @pytest.fixture(scope="module")

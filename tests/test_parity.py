@@ -90,22 +90,21 @@ def test_another_template_is_named(world, texts, template):
     assert found == ("unknown" if template == UNHEARD_OF else "template")
 
 
-def test_activations_and_other_scales_are_named(world):
-    right = world.right["score"]
-    sigmoid = 1 / (1 + np.exp(-right))
-    assert world.cause(world.table(sigmoid)) == "sigmoid"
-    assert world.cause(world.table(half(sigmoid))) == "sigmoid"
-    assert world.cause(world.table(np.ones(len(right)))) == "softmax"
-    assert world.cause(world.table(2.5 * right - 1)) == "scale"
+def test_what_the_numbers_show_is_named(world):
+    right, rng = world.right["score"], np.random.default_rng(0)
+    sigmoid, noise = 1 / (1 + np.exp(-right)), right.std() * rng.normal(size=len(right))
+    for scores, cause in [
+        (sigmoid, "sigmoid"),
+        (half(sigmoid), "sigmoid"),
+        (np.ones(len(right)), "softmax"),
+        (2.5 * right - 1, "scale"),
+        (np.roll(right, 1), "order"),
+        (right + 1e-5 * noise, "none"),
+        (right + 0.02 * noise, "unknown"),
+    ]:
+        assert world.cause(world.table(scores)) == cause
     rows = rmlab.parity(world.table(sigmoid), world.right).set_index("check")
     assert rows.loc["cause", "found"].startswith("sigmoid"), "whichever run is the wrong one"
-
-
-def test_scores_in_another_order_are_named(world):
-    rotated = world.table(np.roll(world.right["score"], 1))
-    assert world.cause(rotated) == "order"
-    labels = world.right.assign(label=world.right["label"].map({"chosen": "rejected", "rejected": "chosen"}))
-    assert world.cause(labels.assign(model="served")) == "order"
 
 
 def in_half(world, dtype, part):
@@ -167,13 +166,6 @@ def test_another_tokenizer_is_named(world, tmp_path, texts):
 def test_other_weights_have_no_cause_among_these(world, tmp_path, texts):
     other = toy.save_model(tmp_path / "other", seed=1, initializer_range=0.4)
     assert world.cause(rmlab.score(texts, rmlab.classifier(other, device="cpu"))) == "unknown"
-
-
-def test_noise_is_no_cause(world):
-    rng = np.random.default_rng(0)
-    right = world.right["score"]
-    assert world.cause(world.table(right + 1e-5 * right.std() * rng.normal(size=len(right)))) == "none"
-    assert world.cause(world.table(right + 0.02 * right.std() * rng.normal(size=len(right)))) == "unknown"
 
 
 def test_a_served_model_and_a_local_one_are_compared(world, texts):

@@ -54,23 +54,19 @@ def test_columns_that_are_constant_within_a_prompt_go_along(run, tmp_path):
         assert list(pairs(found).columns) == [*tables.PAIRS, "family", "weight"]
 
 
-def test_identical_texts_are_scored_once():
-    frame = responses(4).assign(response="same")
-    scorer = Streaming()
+MESSAGES = [{"role": "user", "content": "prompt"}]
+
+
+@pytest.mark.parametrize("prompts", [["a", "b", "c", "d"], ["a", MESSAGES, MESSAGES, '[{"role": "user"}]']])
+def test_identical_texts_are_scored_once(prompts):
+    frame = responses(4, slots=1).assign(response="same")
+    frame["prompt"] = [prompt for prompt in prompts for _ in range(2)]
+    scorer, n_distinct = Streaming(), len(set(map(str, prompts)))
     assert score(frame, scorer)["score"].tolist() == expected(frame)
-    assert len(scorer.forwarded) == 4
+    assert len(scorer.forwarded) == n_distinct
     seen = []
     score(frame, lambda prompts, answers: seen.append(len(prompts)) or [1.0] * len(prompts))
-    assert seen == [4]
-
-
-def test_conversations_and_strings_are_told_apart():
-    messages = [{"role": "user", "content": "prompt"}]
-    frame = responses(3, slots=1).iloc[:4]
-    frame = frame.assign(response="same", prompt=["prompt", messages, messages, '[{"role": "user"}]'])
-    scorer = Streaming()
-    assert score(frame, scorer)["score"].tolist() == expected(frame)
-    assert len(scorer.forwarded) == 3
+    assert seen == [n_distinct]
 
 
 def test_several_scorers_are_concatenated_with_their_provenance():
@@ -96,12 +92,9 @@ def test_shards_are_whole_prompts_and_make_up_everything(n):
     assert len(merged) == len(whole)
     assert (merged["score"] == merged["score_whole"]).all()
     pd.testing.assert_frame_equal(parts[0], score(frame, characters, shard=f"1/{n}"))
-
-
-@pytest.mark.parametrize("shard", ["0/4", "5/4", "a/b", (1.5, 3), 3])
-def test_wrong_shard_is_named(shard):
-    with pytest.raises(DataError, match=r"shard: .* is not allowed"):
-        score(responses(2), characters, shard=shard)
+    for shard in ("0/4", "5/4", "a/b", (1.5, 3), 3):
+        with pytest.raises(DataError, match="shard: "):
+            score(frame, characters, shard=shard)
 
 
 def test_rerun_forwards_nothing_and_is_equal(tmp_path):
@@ -136,11 +129,6 @@ def test_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
         score(frame, judge, store=tmp_path, batch=16)
     assert score(frame, judge, store=tmp_path, batch=16)["score"].tolist() == expected(frame)
     assert calls == [16, 16, 16, 16, 12]
-
-
-def test_function_without_a_fingerprint_is_not_stored(tmp_path):
-    with pytest.raises(DataError, match=r"'characters' has no fingerprint.*leave store= out"):
-        score(responses(2), characters, store=tmp_path)
 
 
 def test_prompts_stay_together_however_the_rows_stand(tmp_path):
@@ -238,7 +226,7 @@ def test_wrong_streams_are_named(batches, message):
         score(responses(2), scorer)
 
 
-def test_what_is_no_scorer_is_named():
+def test_what_is_no_scorer_is_named(tmp_path):
     frame = responses(1)
     for run, model, error, message in [
         (score, 3, TypeError, "int 3"),
@@ -249,8 +237,9 @@ def test_what_is_no_scorer_is_named():
     ]:
         with pytest.raises(error, match=message):
             run(frame, model)
-    with pytest.raises(DataError, match="dtype"):
-        score(frame, characters, dtype="bfloat16")
+    for name, value in (("dtype", "bfloat16"), ("store", tmp_path)):
+        with pytest.raises(DataError, match=name):
+            score(frame, characters, **{name: value})
 
 
 def test_baselines_by_name_are_not_stored(tmp_path):
@@ -302,10 +291,6 @@ def test_prefer_makes_the_pairs_of_both_answers(tmp_path):
     again = OneOrder()
     pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), stored)
     assert again.forwarded == []
-
-
-def test_empty_shard_is_an_empty_table():
-    assert score(responses(2), Streaming(), shard="3/3").shape == (0, len(tables.SCORES))
 
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
