@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from fakes import BothOrders, Difference, Here, Streaming, responses
 from faulty_server import FaultyServer
 from judge_fakes import Respondent, both, longer, pair_judge
@@ -117,7 +118,7 @@ class OnAnotherDevice(Here):
 
     def map(self, work, blocks):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rmlab.scorers.models.backbone.multiplies_bfloat16", lambda device: True)
+            patch.setattr("rmlab.scorers.models.backbone.dtype", lambda requested, device: torch.bfloat16)
             yield from super().map(work, blocks)
 
 

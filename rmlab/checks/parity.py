@@ -217,7 +217,7 @@ def _find_cause(
     if model is None or responses is None:
         remedy = "pass responses= and the reward model (model=folder): the texts are then read in other ways"
         return Finding("cause", "fail", "unknown: the numbers alone do not show it", remedy)
-    if set(model.looks) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
+    if set(model.parts[2]) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
         worst_first = items.reindex(items["error"].abs().sort_values(ascending=False).index)
         # The largest errors, and some texts with small ones: a cause has to explain both.
         large, small = worst_first.iloc[: _TRIED // 2], worst_first.iloc[_TRIED // 2 :]
@@ -322,7 +322,7 @@ def _score_ids(model: Classifier, ids: Ids) -> Floats:
 
     ids = [np.asarray(text_ids, np.int32) for text_ids in ids]
     spots = [{"last": [len(text) - 1], "first": [0], "mean": range(len(text))} for text in ids]
-    reads = [np.concatenate([text_spots[look] for look in model.looks]).astype(np.intp) for text_spots in spots]
+    reads = [np.concatenate([text_spots[look] for look in model.parts[2]]).astype(np.intp) for text_spots in spots]
     batches = hidden(model.backbone, ids, reads, groups=[0] * len(ids))
     return fill(((batch.texts, model.read_head(batch)) for batch in batches), len(ids))
 

@@ -142,12 +142,15 @@ def path_attention(
     is_causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     view = View(sliding_window, causal)  # of this layer: models may alternate
-    running.calls.append(Call(view, tuple(_refused(attention_mask, dropout, kwargs))))
+    requests = {"an attention mask of its own": attention_mask, "dropout": dropout or None, **kwargs}
+    # None and False switch things off, whatever they belong to.
+    active = {name for name, value in requests.items() if value is not None and value is not False}
+    running.calls.append(Call(view, tuple(sorted(active - _UNDERSTOOD))))
     # Layers come to their attention in the same order in every pass: the number of the call tells which one this is.
     key, value = running.kept.joined(len(running.calls), running.layout, key, value)
     kind = Kind(sliding_window, scaling, softcap, causal)
     out = None
-    if running.kernels.usable and serves(query.device):
+    if serves(query.device) and running.kernels.usable:
         out = running.kernels.attend(kind, query, key, value, _tables(running, view, query.device))
     # The second part would be attention weights, which no caller reads.
     return attend(running.layout, kind, query, key, value) if out is None else out, None
@@ -171,18 +174,6 @@ def register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(_NAME, path_attention)
-
-
-def _refused(mask: "Tensor | None", dropout: float, kwargs: dict[str, object]) -> Iterator[str]:
-    """Names of what an attention layer asks for and path attention would leave out."""
-    if mask is not None:
-        yield "an attention mask of its own"
-    if dropout:
-        yield "dropout"
-    for name, value in kwargs.items():
-        # None and False switch things off, whatever they belong to.
-        if value is not None and value is not False and name not in _UNDERSTOOD:
-            yield name
 
 
 def attend(layout: Layout, kind: Kind, query: "Tensor", key: "Tensor", value: "Tensor") -> "Tensor":

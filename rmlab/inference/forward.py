@@ -6,7 +6,7 @@ keys and values on. All give what each text alone gives (`passes.alone`).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmlab.inference.attention import Kept
-from rmlab.inference.memory import model_budget, until_it_fits, upload
+from rmlab.inference.memory import default_budget, free_memory, offloaded, until_it_fits, upload
 from rmlab.inference.passes import packed_rows, packing_support, padded_rows, position_scales, supports_prefix_cache
-from rmlab.inference.planning import FILL, Groups, Ints, Part, Texts, cut, lay_out, plan
+from rmlab.inference.planning import FILL, Groups, Ints, Part, Texts, Tokens, cut, lay_out, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +74,11 @@ def hidden(
         if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
             at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
             raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")
-    run = _Run(backbone, sequences, reads, groups, budget or model_budget(backbone))
+    config, dtype, device = backbone.config, backbone.dtype, backbone.device
+    free, is_offloaded = free_memory(device), offloaded(backbone)
+    budget = budget or default_budget(config, dtype, device, free=free, offloaded=is_offloaded)
+    arrays = [np.asarray(ids) for ids in sequences]
+    run = _Run(backbone, arrays, reads, np.asarray(groups), budget, FILL.get(device.type))
     # Texts that the model gives the same position scale go together; it is 0 for all texts of most models. The scale of
     # a pass is that of its last position, and a beginning ends too early for the scale of its text.
     scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))
@@ -82,17 +86,19 @@ def hidden(
     return chain.from_iterable(runs)
 
 
+@dataclass
 class _Run:
     """Texts on their way through a model: the parts that they go in, and what a pack has left for the next.
 
     Equal sequences are forwarded once, under the number of their first text; `copies` holds all texts of each.
     """
 
-    def __init__(
-        self, backbone: "PreTrainedModel", sequences: Texts, reads: Texts, groups: Groups, budget: int
-    ) -> None:
-        self.sequences, self.reads, self.groups = [np.asarray(ids) for ids in sequences], reads, np.asarray(groups)
-        self.backbone, self.budget, self.fill = backbone, budget, FILL.get(backbone.device.type)
+    backbone: "PreTrainedModel"
+    sequences: list[Tokens]
+    reads: Texts
+    groups: Ints
+    budget: int
+    fill: int | None
 
     def batches(self, texts: Ints, *, keeps: bool) -> Iterator[Batch]:
         """The states of some texts, batch by batch; a pack in which no text ends gives none.

@@ -60,8 +60,8 @@ def packed_rows(
     what the pack before has left, where the layout goes on from that; takes what the next pack needs. Everything goes
     up in one copy, and nothing comes back before the states are asked for.
     """
-    on_kernels, size = has_kernels(backbone), filled(layout.forwarded)
-    if on_kernels and size - layout.forwarded <= FILLING * size:
+    on_kernels = has_kernels(backbone)
+    if on_kernels and (size := filled(layout.forwarded)) - layout.forwarded <= FILLING * size:
         layout = layout.filled(size)
     # Rows are counted from the first forwarded one.
     ids, positions = layout.ids[None, layout.kept :], layout.positions[None, layout.kept :]
@@ -101,14 +101,9 @@ def padded_rows(backbone: "PreTrainedModel", sequences: Texts, texts: Ints, read
 def _forward(backbone: "PreTrainedModel", **inputs: "Tensor") -> "Tensor":
     """The last hidden states, (texts, rows, hidden)."""
     # A cache of keys and values would cost memory, and nothing is generated from it.
-    options = {"use_cache": False} if accepts(backbone, "use_cache") else {}
+    options = {"use_cache": False} if "use_cache" in inspect.signature(backbone.forward).parameters else {}
     states: Tensor = backbone(**inputs, **options).last_hidden_state
     return states
-
-
-def accepts(backbone: "PreTrainedModel", argument: str) -> bool:
-    """Does the model's forward method name this argument?"""
-    return argument in inspect.signature(backbone.forward).parameters
 
 
 def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:
@@ -203,10 +198,11 @@ def read_refusal(backbone: "PreTrainedModel") -> str | None:
     # Layers with a state that runs along the row (Mamba, linear attention) would carry it from text to text.
     strange = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS)
     has_interface = getattr(backbone, "_supports_attention_backend", False)
+    arguments = inspect.signature(backbone.forward).parameters
     reasons = [
         (backbone.config.is_encoder_decoder, "it is an encoder with a decoder"),
         (not has_interface, "its attention does not go through transformers' attention interface"),
-        (not accepts(backbone, "position_ids"), "its forward pass takes no position_ids"),
+        ("position_ids" not in arguments, "its forward pass takes no position_ids"),
         # Llama 4 counts rows for it, in steps of thousands, which no short text shows.
         (getattr(config, "attn_temperature_tuning", False), "its attention scales by rows"),
         (strange, f"it has layers of another kind: {', '.join(strange)}"),

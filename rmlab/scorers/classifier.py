@@ -117,7 +117,7 @@ class Classifier(LocalScorer):
 
     def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the wanted texts and the positions that the head reads in each."""
-        ids, looks = [prepared.ids[text] for text in numbers], self.looks
+        ids, looks = [prepared.ids[text] for text in numbers], self.parts[2]
         if self.end is not None:
             ids = [text if text[-1] == self.end else np.append(text, np.int32(self.end)) for text in ids]
         reads = []
@@ -171,7 +171,7 @@ class Classifier(LocalScorer):
 
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
-        """Backbone, head and where the head is read; loads the weights."""
+        """Backbone, head and where the head reads ("last", "first", "mean", "header"); loads the weights."""
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
         keys = [] if self.head.make is None else self.head.keys(self.checkpoint.files)
         model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=keys)
@@ -187,16 +187,6 @@ class Classifier(LocalScorer):
         stored = self.checkpoint.read(keys, rows=self.head.rows)
         weights = {key: tensor.to(backbone.device) for key, tensor in stored.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
-
-    @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers base model below the head; loads the weights."""
-        return self.parts[0]
-
-    @property
-    def looks(self) -> tuple[str, ...]:
-        """Where the head reads: "last", "first", "mean", "header"; loads the weights."""
-        return self.parts[2]
 
     @property
     def head_title(self) -> str:

@@ -167,11 +167,6 @@ class LanguageModel(LocalScorer):
         return backbones.base_model(model), Vocabulary(model, self.checkpoint.name)
 
     @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers base model; loads the weights."""
-        return self.parts[0]
-
-    @property
     def loaded(self) -> bool:
         """Whether the weights are on the device."""
         return "parts" in self.__dict__
@@ -271,9 +266,9 @@ class ImplicitReward(LocalScorer):
         return np.asarray(total, np.float64)
 
     @property
-    def backbone(self) -> "PreTrainedModel":
-        """The policy's transformers base model; loads the weights."""
-        return self.models[0].backbone
+    def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":
+        """The policy's transformers base model and output layer; loads the weights."""
+        return self.models[0].parts
 
     @property
     def resident(self) -> list[Checkpoint]:

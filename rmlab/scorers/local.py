@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cached_property, partial, wraps
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,10 +90,15 @@ class LocalModel(Scorer):
         """Return the scores of a batch of texts from the head's outputs."""
         return outputs
 
-    @property
+    @cached_property
     @abstractmethod
+    def parts(self) -> "tuple[PreTrainedModel, *tuple[Any, ...]]":
+        """The transformers model that is forwarded, its head and where that is read; loads the weights."""
+
+    @property
     def backbone(self) -> "PreTrainedModel":
         """The transformers model that is forwarded; loads the weights."""
+        return self.parts[0]
 
     @property
     def head_title(self) -> str:

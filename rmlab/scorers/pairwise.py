@@ -177,11 +177,6 @@ class Pairwise(LocalModel, PairScorer):
         return f"{self.form.name}: {'head_layer in the checkpoint' if self.markers else 'logits of A and B'}"
 
     @property
-    def backbone(self) -> "PreTrainedModel":
-        """The transformers model that is forwarded; loads the weights."""
-        return self.parts[0]
-
-    @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         return self.encode_options["max_length"] or self.form.longest or super().longest

@@ -36,7 +36,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     if isinstance(scorer, ImplicitReward):
         ids, rewards = scorer.token_rewards(scorer.prepare([prompt], [response]), 0)
         return Trace(_pieces(scorer.tokenizer, ids.tolist()), rewards)
-    if not isinstance(scorer, Classifier) or "mean" in scorer.looks or not _is_causal(scorer.backbone):
+    if not isinstance(scorer, Classifier) or "mean" in scorer.parts[2] or not _is_causal(scorer.backbone):
         return None
     prepared = scorer.prepare([prompt], [response])
     (ids,), (reads,) = scorer.places(prepared, np.arange(1))
@@ -44,7 +44,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     batch = next(hidden(scorer.backbone, [ids], [np.arange(n)], groups=[0], budget=scorer.budget))
     # Where the head looks when the text ends at a token: there, and at what it reads of the prompt.
     positions = np.tile(reads, (n - start, 1))
-    positions[:, [look == "last" for look in scorer.looks]] = np.arange(start, n)[:, None]
+    positions[:, [look == "last" for look in scorer.parts[2]]] = np.arange(start, n)[:, None]
     where = [*batch.where[0][positions]]
     rewards = scorer.read_head(Batch(np.zeros(n - start, np.intp), batch.rows, where))
     return Trace(_pieces(scorer.tokenizer, ids[start:].tolist()), rewards)

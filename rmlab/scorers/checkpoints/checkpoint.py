@@ -94,10 +94,19 @@ class Checkpoint:
 
     def read(self, keys: Iterable[str], *, rows: int | None = None) -> dict[str, "torch.Tensor"]:
         """The named weights (their first `rows` rows) as float32 tensors on the CPU; only their files are opened."""
+        from safetensors import safe_open
+
         keys_by_file = defaultdict(list)
         for key in keys:
             keys_by_file[self.files[key]].append(key)
-        tensors = {key: t for path, names in keys_by_file.items() for key, t in _read_file(path, names).items()}
+        tensors: dict[str, torch.Tensor] = {}
+        for path, names in keys_by_file.items():
+            if path.suffix == ".safetensors":
+                with safe_open(path, framework="pt") as file:
+                    tensors |= {key: file.get_tensor(key) for key in names}
+            else:
+                weights = _unpickle(path)
+                tensors |= {key: weights[key if key in weights else key.removeprefix(f"{path.stem}.")] for key in names}
         tensors = {key: tensor[:rows] if tensor.ndim else tensor for key, tensor in tensors.items()}
         return {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}
 
@@ -241,16 +250,6 @@ def _safetensors_sizes(path: Path) -> dict[str, int]:
             return {key: prod(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path}: not a whole safetensors file; download it again") from error
-
-
-def _read_file(path: Path, keys: list[str]) -> dict[str, "torch.Tensor"]:
-    if path.suffix != ".safetensors":
-        weights = _unpickle(path)
-        return {key: weights[key if key in weights else key.removeprefix(f"{path.stem}.")] for key in keys}
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        return {key: file.get_tensor(key) for key in keys}
 
 
 def _unpickle(path: Path) -> dict[str, "torch.Tensor"]:

@@ -52,21 +52,14 @@ def dtype(requested: "str | torch.dtype | None", device: "torch.device") -> "tor
     import torch
 
     if requested is None:
-        return torch.bfloat16 if multiplies_bfloat16(device) else torch.float32
+        # Before Ampere (T4, V100) bfloat16 is emulated, many times slower.
+        is_fast = device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device)[0] >= 8)
+        return torch.bfloat16 if is_fast else torch.float32
     name = str(requested).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={requested!r}; allowed: {', '.join(map(repr, _DTYPES))}")
     number_type: torch.dtype = getattr(torch, name)
     return number_type
-
-
-def multiplies_bfloat16(device: "torch.device") -> bool:
-    """Whether this very GPU computes in bfloat16; before Ampere (T4, V100) it is emulated, many times slower."""
-    import torch
-
-    if device.type != "cuda":
-        return False
-    return bool(torch.version.hip) or torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def window(config: "PreTrainedConfig") -> int | None:
