@@ -1,7 +1,6 @@
 """Batch files: one line a question, results joined by custom_id in any order, and nothing asked afterwards."""
 
 import json
-import random
 
 import pytest
 from judge_fakes import completion, longer, responses
@@ -23,13 +22,11 @@ def result(line, body, error=None):
     return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": error}
 
 
-def results(lines, answer):
-    """What a batch endpoint writes: another order."""
+def results(lines):
+    """What a batch endpoint writes where the longer answer is better: another order."""
     texts = [line["body"]["messages"][-1]["content"] for line in lines]
     sides = [[text.split(f"<answer_{s}>\n")[1].split(f"\n</answer_{s}>")[0] for s in "ab"] for text in texts]
-    outcomes = [result(line, completion(answer(*pair))) for line, pair in zip(lines, sides, strict=True)]
-    random.Random(0).shuffle(outcomes)
-    return outcomes
+    return [result(line, completion(longer(*pair))) for line, pair in zip(lines, sides, strict=True)][::-1]
 
 
 def write(path, lines):
@@ -43,35 +40,26 @@ def read_lines(path):
 
 def test_there_and_back(tmp_path):
     table, judge, store, out = responses(6), batch_judge(), tmp_path / "store", tmp_path / "out.jsonl"
-    (file,) = write_requests(judge, table, tmp_path / "requests.jsonl")
-    lines = read_lines(file)
+    files = write_requests(judge, table, tmp_path / "r.jsonl", most=5)
+    assert [file.name for file in files] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
+    assert [len(read_lines(file)) for file in files] == [5, 5, 2]
+    lines = [line for file in files for line in read_lines(file)]
     assert len({line["custom_id"] for line in lines}) == len(lines) == 12
     assert {(line["method"], line["url"]) for line in lines} == {("POST", "/v1/chat/completions")}
-    outcomes = results(lines, longer)
-    outcomes[0] |= {"response": None, "error": {"code": "server_error"}}
+    outcomes = results(lines)
     stranger = outcomes[1] | {"custom_id": "another run"}
-    counts = read_results(judge, table, write(out, [*outcomes, stranger]), store=store).iloc[0]
-    assert counts[COUNTS].tolist() == [11, 0, 1, 1, 1]
+    counts = read_results(judge, table, write(out, [*outcomes[1:], stranger]), store=store).iloc[0]
+    assert counts[COUNTS].tolist() == [11, 0, 0, 1, 1]
     (file,) = write_requests(judge, table, tmp_path / "rest.jsonl", store=store)
-    unanswered = read_lines(file)
-    assert [line["custom_id"] for line in unanswered] == [outcomes[0]["custom_id"]]
-    counts = read_results(judge, table, write(tmp_path / "2.jsonl", results(unanswered, longer)), store=store).iloc[0]
-    assert counts[["read", "missing"]].tolist() == [1, 0]
+    assert [line["custom_id"] for line in read_lines(file)] == [outcomes[0]["custom_id"]]
+    assert read_results(judge, table, write(out, outcomes), store=store).iloc[0][COUNTS].tolist() == [1, 11, 0, 0, 0]
     pairs = rmlab.prefer(table, judge, store=store, progress=False)
     assert set(pairs["verdict"]) == {"win"}, "there is no server, so nothing was asked"
-    assert read_results(judge, table, out, store=store).iloc[0][["read", "known"]].tolist() == [0, 11]
     with pytest.raises(DataError, match="every question"):
         write_requests(judge, table, tmp_path / "none.jsonl", store=store)
-
-
-def vllm_body(text):
-    """A reply of `vllm run-batch`: every field of its classes, the empty ones as null."""
-    message = dict.fromkeys(["refusal", "annotations", "audio", "function_call", "reasoning"])
-    message |= {"role": "assistant", "content": text, "tool_calls": []}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
-    body = dict.fromkeys(["service_tier", "system_fingerprint", "prompt_logprobs", "prompt_token_ids"])
-    body |= {"id": "chatcmpl-1", "object": "chat.completion", "model": "m", "choices": [choice]}
-    return body | {"usage": {"prompt_tokens": 7, "total_tokens": 10, "prompt_tokens_details": None}}
+    ties = responses(2, answers=2).assign(subset="Ties")
+    (file,) = write_requests(batch_judge(mode="ranking"), ties, tmp_path / "ties.jsonl")
+    assert len(read_lines(file)) == 8, "Ties are rated, one answer a line"
 
 
 REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
@@ -88,25 +76,15 @@ REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error"
 def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, body, error):
     table, judge, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
     lines = read_lines(write_requests(judge, table, tmp_path / "requests.jsonl")[0])
-    # A line separator in an answer ends no line of the file.
-    answered = result(lines[0], vllm_body("Well\u2028\x85\x0c\n[[A>B]]"))
-    outcomes = [answered, *(result(line, body, error) for line in lines[1:])]
+    # A line separator in an answer ends no line of the file. vLLM writes empty fields as null.
+    answer = completion("Well\u2028\x85\x0c\n[[A>B]]", reasoning=None, refusal=None) | {"system_fingerprint": None}
+    outcomes = [result(lines[0], answer), *(result(line, body, error) for line in lines[1:])]
     out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in outcomes).encode())
     assert read_results(judge, table, out, store=store).iloc[0][COUNTS].tolist() == [1, 0, 3, 0, 3]
     unanswered = read_lines(write_requests(judge, table, tmp_path / "rest.jsonl", store=store)[0])
     assert [line["custom_id"] for line in unanswered] == [line["custom_id"] for line in lines[1:]]
-    read_results(judge, table, write(out, [result(line, vllm_body("[[B>A]]")) for line in lines[1:]]), store=store)
-    pairs = rmlab.prefer(table, judge, store=store, progress=False)
-    assert sorted(pairs["verdict"]) == ["flip", "win"]
-
-
-def test_many_lines_are_several_files_and_ties_go_beside_the_others(tmp_path):
-    paths = write_requests(batch_judge(), responses(6), tmp_path / "r.jsonl", most=5)
-    assert [path.name for path in paths] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
-    assert [len(path.read_text().splitlines()) for path in paths] == [5, 5, 2]
-    table = responses(2, answers=2).assign(subset="Ties")
-    (file,) = write_requests(batch_judge(mode="ranking"), table, tmp_path / "ties.jsonl")
-    assert len(file.read_text().splitlines()) == 8, "Ties are rated, one answer a line"
+    read_results(judge, table, write(out, [result(line, completion("[[B>A]]")) for line in unanswered]), store=store)
+    assert sorted(rmlab.prefer(table, judge, store=store, progress=False)["verdict"]) == ["flip", "win"]
 
 
 @pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', "[]", "7"])

@@ -87,28 +87,23 @@ def test_recorded_answers_replayed_give_the_local_scores(recorded_model, kind, e
     assert server.bodies(asked["path"]) == [asked["body"] | {"add_special_tokens": False}]
 
 
-def assert_within(answer, recorded):
-    """Everything in `answer` is in `recorded` as well: numbers to single precision, all else exactly."""
+def rounded(answer, keys):
+    """The parts of an answer that another one has, in single precision; `keys`: the other one."""
     if isinstance(answer, dict):
-        assert set(answer) <= set(recorded)
-        for key, value in answer.items():
-            assert_within(value, recorded[key])
-    elif isinstance(answer, list) and isinstance(recorded, list):
-        assert len(answer) == len(recorded)
-        for part, recorded_part in zip(answer, recorded, strict=True):
-            assert_within(part, recorded_part)
-    else:
-        assert answer == (pytest.approx(recorded, abs=1e-5) if isinstance(recorded, float) else recorded)
+        return {key: rounded(answer[key], keys[key]) for key in keys}
+    if isinstance(answer, list):
+        return [rounded(*pair) for pair in zip(answer, keys, strict=True)]
+    return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
 
 
 def test_the_server_of_these_tests_answers_as_vllm_did(recorded_model):
     server = Vllm(oracle(recorded_model), scorers.classifier(recorded_model, device="cpu").tokenizer)
-    exchanges = [exchange for exchange in RECORDED["exchanges"].values() if exchange["path"] != "/tokenize"]
-    for exchange in exchanges:
-        outcome = server(exchange["path"], exchange["body"], {})
-        status, _, answer = outcome if isinstance(outcome, tuple) else (200, {}, outcome)
-        assert status == exchange["status"]
-        assert_within(answer, exchange["answer"])
+    for exchange in RECORDED["exchanges"].values():
+        if exchange["path"] != "/tokenize":
+            outcome = server(exchange["path"], exchange["body"], {})
+            status, _, answer = outcome if isinstance(outcome, tuple) else (200, {}, outcome)
+            assert status == exchange["status"]
+            assert answer == rounded(exchange["answer"], answer)
 
 
 # Servers that are what they should be.
@@ -293,21 +288,15 @@ def test_no_row_is_wrong_however_the_server_fails(folder, words):
 
 def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(folder, words, texts):
     longest = int(texts["response"].str.len().idxmax())
-    texts = texts.assign(response=texts["response"].where(texts.index != longest, texts["response"] * 3))
-    remote = unchecked("http://127.0.0.1:9", tokenizer=folder)
-    lengths = remote.prepare(texts["prompt"].tolist(), texts["response"].tolist()).lengths
-    with FaultyServer(Vllm(number, words, window=int(lengths.max()) - 1)) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4)
+    texts = texts.assign(response=texts["response"].where(texts.index != longest, texts["response"] * 99))
+    with FaultyServer(Vllm(number, words)) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=4, retries=0)
+        server.respond.window = 1500
         with pytest.warns(UserWarning, match="maximum context length"):
             table = rmlab.score(texts, remote, allow_missing=True)
-    assert table["score"].isna().tolist() == [i == longest for i in range(len(texts))]
-    provenance = table.attrs["provenance"]["tiny"]
-    assert provenance["missing"] == sum(provenance["failed"].values()) == 1
-
-
-def test_a_server_that_reads_other_tokens_later_gives_no_scores(folder, words, texts):
-    with FaultyServer(Vllm(number, words)) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, retries=0)
+        assert table["score"].isna().tolist() == [i == longest for i in range(len(texts))]
+        provenance = table.attrs["provenance"]["tiny"]
+        assert provenance["missing"] == sum(provenance["failed"].values()) == 1
         server.respond.bos = True
         with pytest.warns(UserWarning, match="tokens were read where"), pytest.raises(DataError, match="not finite"):
             rmlab.score(texts, remote)
@@ -419,16 +408,6 @@ def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tm
     rmlab.summary(table.assign(benchmark="toy"))
 
 
-def test_the_steerlm_conversation_has_the_published_form():
-    assert steerlm.conversation("What is 2 + 2?", "4") == (
-        "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
-        "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nWhat is 2 + 2?\n"
-        "<extra_id_1>Assistant\n4\n<extra_id_2>"
-    )
-    with pytest.raises(DataError, match="a turn of 'tool'"):
-        steerlm.conversation([{"role": "tool", "content": "x"}], "r")
-
-
 def test_triton_options_and_texts_that_were_cut(texts):
     respond = Triton(attributes)
     with FaultyServer(respond) as server:
@@ -436,7 +415,14 @@ def test_triton_options_and_texts_that_were_cut(texts):
             with pytest.raises(DataError, match="label_weights"):
                 rmlab.remote(server.url, kind="triton", label_weights=label_weights)
         remote = rmlab.remote(server.url, kind="triton", label_weights=[0, 1, 0, 0, 0], add_eos=True, retries=0)
-        assert remote(["Hi"], ["Hello"]) == np.float32(attributes(steerlm.conversation("Hi", "Hello"), True)[1])
+        sent = (
+            "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
+            "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nHi\n"
+            "<extra_id_1>Assistant\nHello\n<extra_id_2>"
+        )
+        assert remote(["Hi"], ["Hello"]) == np.float32(attributes(sent, True)[1]), "the published form"
+        with pytest.raises(DataError, match="a turn of 'tool'"):
+            remote([[{"role": "tool", "content": "x"}]], ["Hello"])
         respond.longest = 100
         with pytest.warns(UserWarning, match="exceeded"):
             assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
