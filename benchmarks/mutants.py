@@ -67,17 +67,16 @@ def message_lines(function: ast.AST) -> set[int]:
     """Lines of a function that only make the words of a message: a raise, a warning, and variables used only there."""
     nodes = list(ast.walk(function))
     messages = [node for node in nodes if isinstance(node, ast.Raise)]
-    messages += [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".warn", "refuse_rows"))]
-    assignments = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign)]
+    messages += [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".warn", ".refuse"))]
+    stored = {
+        node: {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for node in nodes
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+    }
     while True:
         inside = {id(node) for message in messages for node in ast.walk(message)}
         used = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in inside}
-        more = [
-            node
-            for node in assignments
-            if node not in messages
-            and not {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} & used
-        ]
+        more = [node for node, names in stored.items() if names and not names & used and node not in messages]
         if not more:
             break
         messages += more
@@ -89,9 +88,15 @@ def without_sentences(lines: str) -> str:
     return re.sub(r"""f?("[^"]*\w[,:;.]? \w[^"]*"|'[^']*\w[,:;.]? \w[^']*')""", '""', lines)
 
 
+def _cuts(text: str) -> list[tuple[int, str]]:
+    """Every place of an empty string in a text, and what stands before it."""
+    return [(match.start(), text[: match.start()]) for match in re.finditer('""', text)]
+
+
 def is_message(mutant: str, removed: str, added: str) -> bool:
     """Whether a mutant changes the words of a message only."""
-    if without_sentences(removed) == without_sentences(added):
+    sentences, words = without_sentences(removed), without_sentences(added)
+    if sentences == words or words in [f"{before}None{sentences[i + 2 :]}" for i, before in _cuts(sentences)]:
         return True
     module, _, name = mutant.rpartition(".")
     path = ROOT / module.replace(".", "/")
@@ -99,10 +104,8 @@ def is_message(mutant: str, removed: str, added: str) -> bool:
     name = re.sub(r"__mutmut_\d+$", "", name).removeprefix("x_").rpartition("ǁ")[2]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            lines = source.splitlines()
-            changed = [
-                i for i in range(node.lineno, (node.end_lineno or 0) + 1) if lines[i - 1].strip() in removed.split("\n")
-            ]
+            first, lines = node.lineno, source.splitlines()[node.lineno - 1 : node.end_lineno]
+            changed = [i for i, line in enumerate(lines, first) if line.strip() in removed.split("\n")]
             if changed and {*changed} <= message_lines(node):
                 return True
     return False

@@ -125,11 +125,22 @@ def test_options_of_the_benchmark_reach_every_table(make_scores):
     split = rmlab.summary(scores, safety="split").set_index("model")["overall"]
     assert (split != rmlab.summary(scores).set_index("model")["overall"]).all()
     gap = split["a"] - split["b"]
+    with pytest.raises(ValueError, match=r"alpha: 0\.5"):
+        stats.equivalence(scores, "a", "b", margin=0.1, alpha=0.5)
     equivalence = stats.equivalence(scores, "a", "b", margin=0.1, safety="split")
     compared = [rmlab.compare(scores, "a", "b", safety="split"), stats.compare_all(scores, safety="split"), equivalence]
     for table in (*compared, stats.power(scores, "a", "b", safety="split")):
         assert table["difference"].item() == pytest.approx(gap, abs=1e-15)
     assert rmlab.rank(scores, safety="split").set_index("model")["value"].to_dict() == split.to_dict()
+
+
+def test_a_missing_score_is_no_loss_in_best_of_n():
+    scores = reward_bench_2_scores(models=("a",))
+    is_prompt = (scores["domain"] == "Focus") & (scores["id"] == "2")
+    gaps = scores.assign(score=scores["score"].where(~is_prompt | (scores["slot"] != 1)))
+    curve, rest = (metrics.best_of_curve(table).query("domain == 'Focus'") for table in (gaps, scores[~is_prompt]))
+    assert curve["missing"].tolist() == [1, 1, 1]
+    pd.testing.assert_frame_equal(curve.drop(columns="missing"), rest.drop(columns="missing"))
 
 
 def test_one_step_in_each_of_several_domains_counts_the_steps():

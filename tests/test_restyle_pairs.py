@@ -41,6 +41,8 @@ def test_a_plain_text_gets_a_concise_and_a_markdown_version():
     assert versions["concise"] == "It opens at 9 in the morning. They are not late."
     assert versions["markdown"].startswith("**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are")
     assert " ".join(plain(versions["markdown"]).split()) == LONG
+    two = restyle_text(f"{LONG}\n\nOne thing is this. Another is that.")["markdown"]
+    assert two.endswith("\n\n- One thing is this.\n- Another is that.")
 
 
 def test_a_markdown_text_gets_a_plain_and_a_concise_version():

@@ -52,6 +52,7 @@ def test_empty_bins_and_missing_margins_are_shown():
     assert table["accuracy"].isna().sum() == 8
     assert table.loc[0, ["predicted", "accuracy"]].tolist() == [0.5, 0.5]
     assert (table["missing"] == 1).all()
+    assert stats.calibration(margins_as_pairs(np.full(6, 0.1)))["n_pairs"].tolist() == [6, *[0] * 9]
     sure = stats.calibration_error(margins_as_pairs(np.repeat([-50.0, 50.0], [9, 1]))).iloc[0]
     assert sure["ece"] == pytest.approx(0.9)
     assert sure["ece_high"] == 1

@@ -29,7 +29,7 @@ class Parts:
     of_cell : ndarray
         (cells,): the part that the items of a cell belong to.
     weight : ndarray
-        (1 or models, parts): rows sum to one.
+        (1 or models, parts): of any scale, as `weighted_mean` scales the weights of the parts that a number requires.
     label : str
         What the column `average` of a table says.
     reasons : dict
@@ -212,13 +212,13 @@ def weighted_parts(items: Items, part_of_cell: Sequence[str], weight: Mapping[st
     part_of_cell : sequence of str
         One name per row of `items.cells`.
     weight : mapping
-        Weight by name, scaled to sum to one.
+        Weight by name, of any scale.
     label : str
         What the column `average` of a table says.
     """
     names, values = list(weight), np.array([[*weight.values()]], np.float64)
     of_cell = np.array([names.index(name) for name in part_of_cell], np.intp)
-    return Parts(names, of_cell, values / values.sum(), label)
+    return Parts(names, of_cell, values, label)
 
 
 def domain_parts(items: Items, average: Average) -> Parts:
