@@ -125,16 +125,6 @@ def test_missing_scores_are_missing_never_lost(make_scores):
     assert view.select(outcome="missing").frame["n_pairs"].sum() == 3
 
 
-def test_code_brings_the_view_back(scores, responses):
-    selection = Selection(
-        ("fair", "fond"), "math", None, ("plain", "markdown"), None, "loss", (None, -0.5), "x = 1 & 'y'?", "best"
-    )
-    view = explore(scores, responses, selection=selection)
-    again = eval(view.code, {"rmlab": rmlab, "scores": scores, "responses": responses})
-    pd.testing.assert_frame_equal(again.frame, view.frame)
-    assert again.selection == view.selection
-
-
 def test_page_and_kernel_share_one_selection(view):
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view.widget.selection["domain"] == "math"

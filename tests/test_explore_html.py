@@ -172,13 +172,3 @@ def test_a_text_as_it_was_written_loses_nothing_but_white_space(text):
     html = plain_html(text)
     if "```" not in text and "<math" not in html:
         assert re.sub(r"\s", "", checked(html)) == re.sub(r"\s", "", text)
-
-
-def test_fenced_code_is_coloured_and_complete():
-    code = "def f(x):  # one\n    return 'a' + str(1)\n"
-    for show in (markdown_html, plain_html):
-        html = show(f"```python\n{code}```")
-        for kind in ("k", "c1", "s1", "mi", "nf"):
-            assert f'<span class="{kind}">' in html
-        assert checked(html).strip() == code.strip()
-        assert "<span" not in show(f"```nothing\n{code}```")

@@ -10,8 +10,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from style_worlds import world
 
-import rmlab
-from rmlab import bias, metrics, plots, stats, tables
+from rmlab import bias, load, metrics, plots, score, stats, tables, toy
 from rmlab.papers import results
 from rmlab.plots.canvas import shorten_names
 from rmlab.tables import DataError
@@ -22,17 +21,8 @@ CELL = ["chosen_style", "rejected_style"]
 @pytest.fixture(scope="module")
 def scores():
     """Three models, from no skill to much."""
-    rng = np.random.default_rng(0)
-    rows = [
-        (model, "rm-bench", domain, str(i), label, slot, style, (label == "chosen") * skill + rng.normal())
-        for model, skill in (("weak", 0.0), ("fair", 0.2), ("good", 2.5))
-        for domain in ("chat", "math", "code", "safety")
-        for i in range(12)
-        for label in ("chosen", "rejected")
-        for slot, style in enumerate(tables.STYLES)
-    ]
-    columns = ["model", "benchmark", "domain", "id", "label", "slot", "style", "score"]
-    return tables.check_scores(pd.DataFrame(rows, columns=columns))
+    mini, skills = load("mini"), {"weak": 0.0, "fair": 0.05, "good": 5.0}
+    return score(mini, [toy.scorer(mini, skill=skill, name=name) for name, skill in skills.items()], progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -52,34 +42,40 @@ def four():
 
 
 @pytest.fixture(scope="module")
-def responses(scores):
-    texts = scores[scores["model"] == "weak"].drop(columns=["model", "score"])
-    lengths = 3 + 2 * texts["slot"] + (texts["label"] == "chosen")
-    return tables.check_responses(texts.assign(prompt="Why?", response=["x" * n for n in lengths]))
+def responses():
+    mini = load("mini")
+    lengths = 3 + 2 * mini["slot"] + (mini["label"] == "chosen")
+    return mini.assign(response=["x" * n for n in lengths])
 
 
 @pytest.fixture(scope="module")
 def drawings(scores, pairs, four, responses):
-    """Every plot and a table that it draws."""
-    good = pairs[pairs["model"] == "good"]
+    """Every plot, the table that it draws, and scores and pairs that are drawn like their table."""
+    good, good_scores = pairs[pairs["model"] == "good"], scores[scores["model"] == "good"]
     return {
-        "plot_matrix": good,
-        "plot_matrices": pairs,
-        "plot_style_gap": pairs,
-        "plot_effects": bias.style_effects(scores),
-        "plot_preference": bias.style_preference(scores),
-        "plot_lengths": responses,
-        "plot_forest": metrics.estimates(good),
-        "plot_leaderboard": rmlab.leaderboard(pairs),
-        "plot_rank": stats.rank(pairs),
-        "plot_significance": stats.compare_all(pairs),
-        "plot_margins": good,
-        "plot_calibration": stats.calibration(pairs),
-        "plot_subsets": metrics.estimates(four),
-        "plot_best_of": metrics.best_of_curve(four),
-        "plot_ties": metrics.ties_detail(four),
-        "plot_token_rewards": results("smollm2-tokens").query("label == 'chosen'"),
+        "plot_matrix": (metrics.matrix(good), good_scores, good),
+        "plot_matrices": (pairs, scores),
+        "plot_style_gap": (metrics.accuracy(pairs, by=["model", "level"]), scores, pairs),
+        "plot_effects": (bias.style_effects(scores), scores),
+        "plot_preference": (bias.style_preference(scores), scores),
+        "plot_lengths": (responses,),
+        "plot_forest": (metrics.accuracy(pairs), scores, pairs),
+        "plot_leaderboard": (metrics.summary(pairs), scores, pairs),
+        "plot_rank": (stats.rank(pairs), scores, pairs),
+        "plot_significance": (stats.compare_all(pairs), scores, pairs),
+        "plot_margins": (good, good_scores),
+        "plot_calibration": (stats.calibration(pairs), scores, pairs),
+        "plot_scatter": (metrics.summary(pairs), scores, pairs),
+        "plot_subsets": (metrics.estimates(four), four),
+        "plot_best_of": (metrics.best_of_curve(four), four),
+        "plot_ties": (metrics.ties_detail(four), four),
+        "plot_token_rewards": (results("smollm2-tokens").query("label == 'chosen'"),),
     }
+
+
+def draw(name, table, **options):
+    axes = {"x": "easy", "y": "hard"} if name == "plot_scatter" else {}
+    return getattr(plots, name)(table, **(axes | options))
 
 
 def marks(ax):
@@ -116,49 +112,31 @@ def legend(ax):
 
 
 def test_plots_leave_tables_settings_and_the_current_figure_alone(drawings):
-    assert {*drawings, "plot_scatter"} == {name for name in plots.__all__ if name.startswith("plot_")}
+    assert {*drawings} == {name for name in plots.__all__ if name.startswith("plot_")}
     before, current = dict(mpl.rcParams), plt.figure().add_subplot()
-    for name, table in drawings.items():
+    for name, (table, *_) in drawings.items():
         copy = table.copy()
-        plot = getattr(plots, name)
         plt.close("all")
-        result = plot(table)
+        result = draw(name, table)
         assert result is not current
         pd.testing.assert_frame_equal(table, copy)
         if isinstance(result, plt.Axes):
             ax = plt.figure().add_subplot()
-            assert plot(table, ax=ax) is ax
+            assert draw(name, table, ax=ax) is ax
     assert dict(mpl.rcParams) == before
     assert not current.has_data()
 
 
-def test_scores_and_pairs_are_drawn_as_their_tables_are(scores, pairs, four):
-    def drawn(figure):
+def test_scores_and_pairs_are_drawn_as_their_tables_are(drawings):
+    def read_back(figure):
         figure = figure.get_figure() or figure
         figure.canvas.draw()
         places = [np.asarray(c.get_offsets()).tolist() for ax in figure.axes for c in ax.collections]
         return places, [texts_of((*ax.texts, *ax.get_yticklabels())) for ax in figure.axes]
 
-    good, good_pairs = scores[scores["model"] == "good"], pairs[pairs["model"] == "good"]
-    for plot, tables_ in (
-        (plots.plot_matrix, (good, good_pairs, metrics.matrix(good_pairs))),
-        (plots.plot_matrices, (scores, pairs)),
-        (plots.plot_style_gap, (scores, pairs, metrics.accuracy(pairs, by=["model", "level"]))),
-        (plots.plot_forest, (scores, pairs, metrics.accuracy(pairs))),
-        (plots.plot_leaderboard, (scores, pairs, metrics.summary(pairs))),
-        (plots.plot_rank, (scores, pairs, stats.rank(pairs))),
-        (plots.plot_significance, (scores, pairs, stats.compare_all(pairs))),
-        (plots.plot_calibration, (scores, pairs, stats.calibration(pairs))),
-        (plots.plot_margins, (good, good_pairs)),
-        (plots.plot_effects, (scores, bias.style_effects(scores))),
-        (plots.plot_preference, (scores, bias.style_preference(scores))),
-        (plots.plot_subsets, (four, metrics.estimates(four))),
-        (plots.plot_best_of, (four, metrics.best_of_curve(four))),
-        (plots.plot_ties, (four, metrics.ties_detail(four))),
-        (lambda table: plots.plot_scatter(table, "easy", "hard"), (scores, pairs, metrics.summary(pairs))),
-    ):
+    for name, (table, *sources) in drawings.items():
         plt.close("all")
-        assert all(drawn(plot(table)) == drawn(plot(tables_[-1])) for table in tables_[:-1])
+        assert all(read_back(draw(name, source)) == read_back(draw(name, table)) for source in sources)
 
 
 def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
@@ -185,40 +163,34 @@ def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
 
 
 def test_empty_tables_and_other_tables_are_refused(drawings, pairs):
-    for name, table in drawings.items():
+    for name, (table, *_) in drawings.items():
         for other in (table.head(0), pd.DataFrame({"model": ["a"]})):
             with pytest.raises(DataError):
-                getattr(plots, name)(other)
-    matrix, summary = metrics.matrix(pairs[pairs["model"] == "good"]), metrics.summary(pairs)
-    with pytest.raises(TypeError, match="matrix: ndarray"):
-        plots.plot_matrix(matrix.to_numpy())
-    for plot, message in (
-        (lambda: plots.plot_matrices(pairs, by="modle"), "modle"),
-        (lambda: plots.plot_forest(summary, label="modle"), "modle"),
-        (lambda: plots.plot_forest(summary, value="chta"), "chta"),
-        (lambda: plots.plot_lengths(drawings["plot_lengths"], by="subst"), "subst"),
-        (lambda: plots.plot_scatter(summary, "esay", "hard"), "esay"),
-        (
-            lambda: plots.plot_scatter(
-                pd.concat([summary.assign(kind=i) for i in range(9)]), "easy", "hard", group="kind"
-            ),
-            "kind",
-        ),
-        (
-            lambda: plots.plot_subsets(pd.concat([drawings["plot_subsets"].assign(model=str(i)) for i in range(9)])),
-            "9 models",
-        ),
-        (lambda: plots.plot_ties(drawings["plot_ties"].query("kind == 'ref'")), "several right answers"),
-        (lambda: plots.plot_significance(stats.compare(pairs, "good", "weak", by="domain")), "contests"),
-        (lambda: plots.plot_matrix(matrix * 100), "is not a share"),
-        (lambda: plots.plot_matrix(pairs), "weak"),
-        (lambda: plots.plot_matrix(metrics.accuracy(pairs, by=["model", *CELL])), "several rows"),
-        (lambda: plots.plot_margins(pairs), "3 models"),
-        (lambda: plots.plot_margins(drawings["plot_margins"].assign(margin=np.nan)), "margin"),
-        (lambda: plots.plot_margins(drawings["plot_margins"], by="levels"), "levels"),
+                draw(name, other)
+    tables_ = {name: table for name, (table, *_) in drawings.items()}
+    good, summary, subsets = tables_["plot_margins"], tables_["plot_scatter"], tables_["plot_subsets"]
+    by_domain = stats.compare(pairs, "good", "weak", by="domain")
+    for plot, table, options, message in (
+        ("plot_matrices", pairs, {"by": "modle"}, "modle"),
+        ("plot_forest", summary, {"label": "modle"}, "modle"),
+        ("plot_forest", summary, {"value": "chta"}, "chta"),
+        ("plot_lengths", tables_["plot_lengths"], {"by": "subst"}, "subst"),
+        ("plot_scatter", summary, {"x": "esay"}, "esay"),
+        ("plot_scatter", pd.concat([summary.assign(kind=i) for i in range(9)]), {"group": "kind"}, "kind"),
+        ("plot_subsets", pd.concat([subsets.assign(model=str(i)) for i in range(9)]), {}, "9 models"),
+        ("plot_ties", tables_["plot_ties"].query("kind == 'ref'"), {}, "several right answers"),
+        ("plot_significance", by_domain, {}, "contests"),
+        ("plot_matrix", tables_["plot_matrix"] * 100, {}, "is not a share"),
+        ("plot_matrix", pairs, {}, "weak"),
+        ("plot_matrix", metrics.accuracy(pairs, by=["model", *CELL]), {}, "several rows"),
+        ("plot_margins", pairs, {}, "3 models"),
+        ("plot_margins", good.assign(margin=np.nan), {}, "margin"),
+        ("plot_margins", good, {"by": "levels"}, "levels"),
     ):
         with pytest.raises(DataError, match=message):
-            plot()
+            draw(plot, table, **options)
+    with pytest.raises(TypeError, match="matrix: ndarray"):
+        plots.plot_matrix(tables_["plot_matrix"].to_numpy())
 
 
 def test_dollars_in_names_are_not_formulas(scores):
@@ -492,7 +464,7 @@ def test_calibration_joins_full_bins_only(pairs):
 
 
 def test_token_rewards_show_every_piece(drawings):
-    table = drawings["plot_token_rewards"]
+    (table,) = drawings["plot_token_rewards"]
     ax = plots.plot_token_rewards(table)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), table["reward"])
     change = table["change"].fillna(0)

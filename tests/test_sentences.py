@@ -28,16 +28,6 @@ def test_planted_length_bias_is_said_and_none_where_there_is_none():
         assert sum("longer minus shorter" in sentence for sentence in findings) == expected
 
 
-def test_style_differences_are_those_of_the_texts():
-    responses, scores = unlabelled(50, 0.9, 0.5)
-    pairs = rmlab.bias.style_differences(scores, responses)
-    assert set(pairs["length"].unique()) == {"shorter", "longer"}
-    assert ((pairs["chosen_characters"] > pairs["rejected_characters"]) == (pairs["length"] == "longer")).all()
-    table = rmlab.accuracy(pairs, by=["model", "length"]).set_index("length")["accuracy"]
-    wins = pairs.assign(win=pairs["outcome"] == "win").groupby("length", observed=False)["win"].mean()
-    pd.testing.assert_series_equal(table, wins, check_names=False, check_index=False)
-
-
 @pytest.mark.parametrize(
     ("ratio", "length"), [(1.2, "equal"), (1.3, "longer"), (1 / 1.2, "equal"), (1 / 1.3, "shorter")]
 )
@@ -46,6 +36,7 @@ def test_equal_means_within_a_quarter(ratio, length):
     texts = ["x" * round(1000 * ratio), "x" * 1000]
     pairs = rmlab.bias.style_differences(scores, responses.assign(response=texts))
     assert pairs["length"].tolist() == [length]
+    assert pairs[["chosen_characters", "rejected_characters"]].to_numpy().tolist() == [[round(1000 * ratio), 1000]]
 
 
 def test_the_order_of_findings():

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats as distributions
 
 from rmlab.bias import style_gap
-from rmlab.metrics import estimates, summary
+from rmlab.metrics import accuracy, estimates, summary
 from rmlab.stats import rank
 from rmlab.tables import DataError
 
@@ -91,11 +91,8 @@ def _compare_sentence(row: pd.Series) -> str:
     if row["difference"] < 0:
         first, second, sign = second, first, -1.0
     low, high = sorted((sign * row["low"], sign * row["high"]))
-    numbers_of_models = {"model_a", "model_b", "value_a", "value_b", "difference"}
-    place = [str(value) for name, value in row.items() if name not in numbers_of_models][
-        : list(row.index).index("value_a") - 2
-    ]
-    where = f" on {', '.join(place)}" if place else ""
+    place = row.loc[:"value_a"].drop(["model_a", "model_b", "value_a"]).astype(str)
+    where = f" on {', '.join(place)}" if len(place) else ""
     difference = sign * row["difference"]
     if math.isnan(low):
         return f"{first} leads {second}{where} by {difference:.3f}, without an interval: {row['reason']}."
@@ -146,25 +143,16 @@ def _style_cost(model: str, table: pd.DataFrame) -> Iterator[str]:
 
 def _length_cost(model: str, pairs: pd.DataFrame) -> Iterator[str]:
     """Accuracy where the chosen answer is longer less where it is shorter: other prompts, so independent errors."""
-    sides = [
-        estimates(pairs[pairs["length"] == side].assign(domain="all", subset="all"), average="prompts").query(
-            "quantity == 'overall'"
-        )
-        for side in ("longer", "shorter")
-        if (pairs["length"] == side).any()
-    ]
-    if len(sides) < 2:
-        return
-    longer, shorter = (side.iloc[0] for side in sides)
-    difference, se = longer["value"] - shorter["value"], math.hypot(longer["se"], shorter["se"])
+    sides = accuracy(pairs, by="length", average="prompts").set_index("length").reindex(["longer", "shorter"])
+    (longer, shorter), n_prompts = sides["accuracy"], " and ".join(f"{n:,.0f}" for n in sides["n_prompts"])
+    difference, se = longer - shorter, math.hypot(*sides["se"])
     half_width = float(distributions.norm.ppf(1 - _ALPHA / 2)) * se
     if abs(difference) > half_width:
         interval = format_interval(difference, difference - half_width, difference + half_width)
         side = "longer" if difference > 0 else "shorter"
-        n_prompts = f"{longer['n_prompts']:,} and {shorter['n_prompts']:,} prompts"
         yield (
             f"{model} wins more often where the chosen answer is {side}: longer minus shorter is {interval}, "
-            f"{n_prompts}; these are different prompts, so that length is not the only difference)."
+            f"{n_prompts} prompts; these are different prompts, so that length is not the only difference)."
         )
 
 

@@ -63,11 +63,10 @@ class Comparisons:
         self.items = pairs.iloc[item_rows].reset_index(drop=True)
         self.items["number"], prompt_rows = group_codes(self.items, PROMPT)
         self.prompts = self.items.iloc[prompt_rows][[*PROMPT, "subset"]].reset_index(drop=True)
-        names = [*PROMPT, "number", "slot", "style"]
         sides = [
-            self.items[[*PROMPT, "number", f"{label}_slot", f"{label}_style"]]
-            .set_axis(names, axis=1)
-            .assign(label=label)
+            self.items[[*PROMPT, "number"]].assign(
+                label=label, slot=self.items[f"{label}_slot"], style=self.items[f"{label}_style"]
+            )
             for label in LABELS
         ]
         answers = pd.concat(sides).drop_duplicates(KEY).astype({"label": tables.LABEL})
