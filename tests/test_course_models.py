@@ -51,32 +51,6 @@ def pairs():
     return course.preferences(300, markdown=0.5)
 
 
-@pytest.fixture(scope="module")
-def trained(pairs, tmp_path_factory):
-    return course.train(pairs, tmp_path_factory.mktemp("rm") / "model", steps=FEW)
-
-
-def test_the_same_arguments_give_the_same_weights_and_other_seeds_others(pairs, trained, tmp_path):
-    again = course.train(pairs, tmp_path / "again", steps=FEW)
-    other = course.train(pairs, tmp_path / "other", steps=FEW, seed=1)
-    weights = [(made.folder / "model.safetensors").read_bytes() for made in (trained, again, other)]
-    assert weights[0] == weights[1] != weights[2]
-    assert trained.history.equals(again.history)
-
-
-def test_rmlab_scores_it_as_transformers_does(trained):
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    table = course.world(6)
-    scores = rmlab.score(table, rmlab.classifier(trained.folder))["score"].to_numpy()
-    model = AutoModelForSequenceClassification.from_pretrained(trained.folder)
-    words = AutoTokenizer.from_pretrained(trained.folder)
-    with torch.no_grad():
-        texts = course.encode_conversations(words, table["prompt"], table["response"])
-        expected = np.array([model(input_ids=torch.tensor([text])).logits.item() for text in texts])
-    np.testing.assert_allclose(scores, expected, atol=1e-5 * expected.std())
-
-
 def test_the_first_loss_is_the_formula(pairs, tmp_path, monkeypatch):
     """Before the first step the model is the random one: its loss on the first batch, computed by hand."""
     monkeypatch.setattr(course, "BATCH", len(pairs) // 2)

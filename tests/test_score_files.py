@@ -194,14 +194,6 @@ def test_bad_files_of_pairs_are_refused(tmp_path, content, message):
         read_pairs(write(tmp_path / "x.csv", content))
 
 
-def test_other_separators_are_understood(tmp_path):
-    rows = ",".join(LINE) + "\nm,b,d,1,chosen,0,s,0.25\n"
-    expected = read_scores(write(tmp_path / "comma.csv", rows))
-    for separator, name in ((";", "x.csv"), ("\t", "x.csv"), ("\t", "x.tsv")):
-        read = read_scores(write(tmp_path / name, rows.replace(",", separator)))
-        pd.testing.assert_frame_equal(read, expected)
-
-
 def test_bad_arguments(tmp_path):
     for source in (str(tmp_path / "*.json"), tmp_path, []):
         with pytest.raises(DataError, match="source: "):

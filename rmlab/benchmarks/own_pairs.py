@@ -100,13 +100,12 @@ def load_pairs(
     return responses
 
 
-def load_scores(source: pd.DataFrame | Path, name: str, columns: Columns) -> pd.DataFrame:
+def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
     """Scores of a file of pairs, under the ids that `load_pairs` gives the same file; not checked yet, no model.
 
     A file without texts, only ids and scores, is read as well.
     """
-    place = Path("frame") if isinstance(source, pd.DataFrame) else source
-    rows, matched, _ = read_layout(place, _read_rows(source, place, None, None), columns)
+    rows, matched, _ = read_layout(place, _read_rows(place, place, None, None), columns)
     has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
         if has_texts:

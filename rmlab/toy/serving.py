@@ -44,8 +44,10 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
     return Served(Path(folder), double_bos, sigmoid, dtype)
 
 
-class Served:
+class Served(ThreadingHTTPServer):
     """A running server; `serve` starts it."""
+
+    daemon_threads = True
 
     def __init__(self, folder: Path, double_bos: bool, sigmoid: bool, dtype: str) -> None:
         import torch
@@ -56,18 +58,14 @@ class Served:
         loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.model: PreTrainedModel = loaded.eval()
         self.double_bos, self.sigmoid, self.lock = double_bos, sigmoid, Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
-        self._server.daemon_threads = True
-        Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-
-    def __enter__(self) -> "Served":
-        return self
+        self.shutdown()
+        self.server_close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -92,27 +90,25 @@ class Served:
         return row
 
 
-def _make_handler(served: Served) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Served
 
-        def do_GET(self) -> None:
-            """Reply with the server's model."""
-            self._reply({"data": [{"id": served.name}]})
+    def do_GET(self) -> None:
+        """Reply with the server's model."""
+        self._reply({"data": [{"id": self.server.name}]})
 
-        def do_POST(self) -> None:
-            """Reply with scores."""
-            self._reply(served.classify(json.loads(self.rfile.read(int(self.headers["content-length"])))))
+    def do_POST(self) -> None:
+        """Reply with scores."""
+        self._reply(self.server.classify(json.loads(self.rfile.read(int(self.headers["content-length"])))))
 
-        def _reply(self, reply: dict[str, object]) -> None:
-            content = json.dumps(reply).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def _reply(self, reply: dict[str, object]) -> None:
+        content = json.dumps(reply).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None:
-            """Print no line per request."""
-
-    return Handler
+    def log_message(self, *_: object) -> None:
+        """Print no line per request."""
