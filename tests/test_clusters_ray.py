@@ -1,4 +1,4 @@
-"""Ray on loopback: actors and the driver are killed, a model fails; scores are those of a plain run, each once.
+"""Ray on loopback: an actor is killed, a model fails; scores are those of a plain run, each once.
 
 Ray runs in processes of its own, with its warnings.
 """
@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -100,7 +99,6 @@ outside = [sys.executable, "-c", {OUTSIDE!r}, store, f"ray://127.0.0.1:{{port}}"
 sys.exit(subprocess.run(outside, check=False).returncode)
 """
 )
-DRIVER = BEGIN + "score(frame, Kills('slow'), cluster=two, store=store)"
 
 
 def start(code, store):
@@ -155,29 +153,3 @@ def test_a_driver_outside_the_cluster(tmp_path):
     rest = Streaming()
     score(responses(60), rest, store=tmp_path / "scores")
     assert rest.forwarded == []
-
-
-@pytest.mark.long
-def test_the_driver_is_killed(tmp_path):
-    store = tmp_path / "scores"
-    process = start(DRIVER, store)
-    while process.poll() is None and len(logged(store)) < 30:
-        time.sleep(0.05)
-    process.kill()
-    process.communicate()
-    skip_without_ray(process)
-    wait_for_silence(store)
-    done = {key for _, keys in logged(store) for key in keys}
-    frame, rest = responses(160), Streaming("slow")
-    found = score(frame, rest, store=store)
-    assert found["score"].tolist() == score(frame, Streaming())["score"].tolist()
-    assert 150 <= len(done) < 960, "killed in the middle"
-    assert len(done & set(rest.forwarded)) <= 2 * 36, "a block of each actor"
-
-
-def wait_for_silence(store):
-    """Until the actors, which end with their driver, have scored nothing for two seconds."""
-    before = -1
-    while before != len(logged(store)):
-        before = len(logged(store))
-        time.sleep(2)
