@@ -32,11 +32,6 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def one_thread():
-    """Nothing: all tests run torch on one thread."""
-
-
-@pytest.fixture(scope="session")
 def zoo(tmp_path_factory):
     """Folder of a tiny model with the options of `toy.save_model`, written once a session: read it, never write."""
     from rmlab import toy

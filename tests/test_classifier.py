@@ -21,13 +21,8 @@ from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
-RESPONSES = [
-    "Paris, a city on the river Seine.",
-    "Paris, a city on the river Rhone.",
-    "No.",
-    "7 + 8 = 15",
-    "I am sorry.",
-]
+PARIS = "Paris, a city on the river "
+RESPONSES = [f"{PARIS}Seine.", f"{PARIS}Rhone.", "No.", "7 + 8 = 15", "I am sorry."]
 
 
 @pytest.fixture
@@ -56,6 +51,11 @@ def own_logits(folder, scorer):
         return np.array([model(input_ids=torch.tensor(one[None].astype(int))).logits[0].numpy() for one in ids])
 
 
+def alone(scorer, prompts=PROMPTS, responses=RESPONSES):
+    """Scores of the texts, each forwarded by itself."""
+    return scorer.forward_alone(scorer.prepare(prompts, responses), np.arange(len(prompts)))
+
+
 @pytest.mark.parametrize(
     ("architecture", "config"),
     [(name, {}) for name in toy.models.ARCHITECTURES] + [("modernbert", {"classifier_pooling": "mean"})],
@@ -65,9 +65,7 @@ def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
     scorer = classifier(folder)
     scores = scorer(PROMPTS, RESPONSES)
     np.testing.assert_allclose(scores, own_logits(folder, scorer)[:, 0], atol=1e-5 * scores.std() + 1e-6)
-    np.testing.assert_allclose(
-        scorer.forward_alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), scores, atol=1e-5
-    )
+    np.testing.assert_allclose(alone(scorer), scores, atol=1e-5)
     assert scores.dtype == np.float64
 
 
@@ -97,10 +95,8 @@ def test_two_segments_are_told_apart_as_the_tokenizer_does(tmp_path, architectur
         own = [model.eval()(**one).logits.item() for one in coded]
     scorer = classifier(folder, template="raw")
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), own, atol=1e-6)
-    assert packing_support(scorer.backbone).packed == (architecture == "bert"), (
-        "the segments of each text of a pack are its own"
-    )
-    np.testing.assert_allclose(scorer.forward_alone(scorer.prepare(PROMPTS, RESPONSES), np.arange(5)), own, atol=1e-6)
+    assert packing_support(scorer.backbone).packed == (architecture == "bert"), "a pack keeps each text's segments"
+    np.testing.assert_allclose(alone(scorer), own, atol=1e-6)
 
 
 def test_segments_marked_in_an_unknown_way_are_refused(tmp_path):
@@ -314,7 +310,6 @@ def test_the_runner_of_reward_bench_masks_a_beginning_token_that_gpt2_counts(zoo
             reference.append(model(input_ids=row["input_ids"], attention_mask=row["attention_mask"]).logits.item())
     scorer = classifier(folder, convention="reward-bench")
     assert np.abs(scorer(prompts, responses) - reference).max() <= 1e-5 * np.std(reference)
-    alone = scorer.forward_alone(scorer.prepare(prompts, responses), np.arange(3))
-    assert np.abs(alone - reference).max() <= 1e-5 * np.std(reference)
+    assert np.abs(alone(scorer, prompts, responses) - reference).max() <= 1e-5 * np.std(reference)
     assert scorer.longest == model.config.n_positions - 1
     assert np.abs(classifier(folder)(prompts, responses) - reference).max() > 1e-3 * np.std(reference)

@@ -93,7 +93,6 @@ def test_a_worker_with_another_model_is_refused(tmp_path):
     assert not list(tmp_path.glob("other/*"))
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
     toy.save_model(tmp_path / "m")
     frame = responses(5)
@@ -120,7 +119,6 @@ class OnAnotherDevice(Here):
             yield from super().map(work, blocks)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("named", [True, False])
 def test_a_driver_without_the_workers_device_knows_their_scores(named, tmp_path):
     toy.save_model(tmp_path / "m")

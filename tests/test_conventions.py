@@ -19,7 +19,7 @@ RESPONSES = ["The capital of France is Paris, a city on the river Seine.", "Four
 
 
 @pytest.fixture(autouse=True)
-def _quiet(one_thread):
+def _seeded():
     torch.manual_seed(0)
 
 

@@ -96,7 +96,6 @@ def address(request, at_hand):
             yield served.url
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_the_code_on_a_page_runs(page, docs, address):
     names = {}

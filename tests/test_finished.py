@@ -77,7 +77,7 @@ def finals(tmp_path_factory):
     return folder
 
 
-def test_two_checkpoints_of_one_name_do_not_replace_one_another(finals, tmp_path, one_thread):
+def test_two_checkpoints_of_one_name_do_not_replace_one_another(finals, tmp_path):
     responses = rmlab.load("mini").head(6)
     first = rmlab.score(responses, finals / "run1" / "final", store=tmp_path, dtype="float32")
     with pytest.raises(DataError, match=r"another model named 'final', with other weights.*--name"):

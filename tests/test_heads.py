@@ -110,20 +110,20 @@ def test_an_unknown_head_and_one_that_is_not_there_are_refused():
         choose(["score.weight"], {}, "value")
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_eurus_and_ultra_rm(tmp_path, shards):
+@pytest.mark.parametrize(
+    ("head", "architecture", "end", "options"),
+    [
+        ("regression_head", "mistral", None, {"settings": {"architectures": ["EurusRewardModel"]}}),
+        ("regression_head", "mistral", None, {"settings": {"architectures": ["EurusRewardModel"]}, "shards": 3}),
+        ("v_head", "llama", None, {"prefix": "transformer."}),
+        ("v_head", "llama", 5, {"settings": {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}}),
+    ],
+    ids=["Eurus and UltraRM", "in shards", "Starling with another prefix", "InternLM2 appends its reward token"],
+)
+def test_a_linear_head(tmp_path, head, architecture, end, options):
     layer = nn.Linear(HIDDEN, 1, bias=False)
-    settings = {"architectures": ["EurusRewardModel"]}
-    folder = publish(
-        tmp_path / "m", named(layer, "regression_head."), architecture="mistral", settings=settings, shards=shards
-    )
-    same(scores(folder), layer(states(folder, "mistral")))
-
-
-def test_starling_with_the_backbone_under_another_prefix(tmp_path):
-    layer = nn.Linear(HIDDEN, 1, bias=False)
-    folder = publish(tmp_path / "m", named(layer, "v_head."), prefix="transformer.")
-    same(scores(folder), layer(states(folder)))
+    folder = publish(tmp_path / "m", named(layer, f"{head}."), architecture=architecture, **options)
+    same(scores(folder), layer(states(folder, architecture, end=end)))
 
 
 def test_starling_as_a_pickle_is_read_only_when_allowed(tmp_path):
@@ -140,13 +140,6 @@ def test_a_pickle_with_more_than_weights_is_refused(tmp_path):
     torch.save({"v_head.weight": torch.ones(1, HIDDEN), "run": print}, folder / "pytorch_model.bin")
     with pytest.raises(DataError, match="more than plain weights"):
         classifier(folder, allow_pickle=True)
-
-
-def test_internlm2_appends_its_reward_token(tmp_path):
-    layer = nn.Linear(HIDDEN, 1, bias=False)
-    settings = {"architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5}
-    folder = publish(tmp_path / "m", named(layer, "v_head."), settings=settings)
-    same(scores(folder), layer(states(folder, end=5)))
 
 
 CODE = """

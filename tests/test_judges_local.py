@@ -12,8 +12,6 @@ from rmlab.judges.questions import Question, Template
 from rmlab.scorers import Text
 from rmlab.tables import DataError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -46,12 +46,12 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, texts, one_thread):
+def world(tmp_path_factory, texts):
     return World(tmp_path_factory.mktemp("parity") / "model", texts)
 
 
 @pytest.fixture(scope="module")
-def chatml(tmp_path_factory, texts, one_thread):
+def chatml(tmp_path_factory, texts):
     words = toy.tokenizer(chat_template="chatml")
     return World(tmp_path_factory.mktemp("parity") / "chatml", texts, architecture="qwen2", words=words)
 

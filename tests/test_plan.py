@@ -9,8 +9,6 @@ import rmlab
 from rmlab import toy
 from rmlab.inference.passes import packing_support
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def planned(main, *words):
     code, out, err = main("plan", *words)

@@ -24,7 +24,7 @@ KEY = "sk-planted-abcdef-0123456789"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, one_thread):
+def folder(tmp_path_factory):
     return toy.save_model(tmp_path_factory.mktemp("served"), words=toy.tokenizer(), initializer_range=0.5)
 
 

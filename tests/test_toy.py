@@ -67,7 +67,7 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_served_model_has_the_local_scores_unless_told_otherwise(tmp_path, one_thread):
+def test_a_served_model_has_the_local_scores_unless_told_otherwise(tmp_path):
     texts = toy_responses(prompts=4, slots=2)
     folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
     local = rmlab.classifier(folder, device="cpu")

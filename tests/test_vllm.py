@@ -29,7 +29,7 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory, one_thread):
+def served(tmp_path_factory):
     """The folder of a tiny reward model and the address at which vLLM serves it."""
     home = tmp_path_factory.mktemp("vllm")
     # vLLM's kernels for the CPU need heads of 32 numbers.

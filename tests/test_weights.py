@@ -22,7 +22,7 @@ RESPONSES = ["Paris.", "Four, as everybody knows."]
 
 
 @pytest.fixture(autouse=True)
-def _quiet(one_thread):
+def _seeded():
     torch.manual_seed(0)
 
 
