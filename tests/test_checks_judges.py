@@ -57,8 +57,3 @@ def test_no_question_is_asked_twice():
     asked = []
     rows(pair_judge(lambda first, second, question: asked.append((first, second)) or "[[A=B]]"))
     assert len(asked) == len(set(asked)) == 20
-
-
-def test_a_judge_takes_no_options():
-    with pytest.raises(rmlab.DataError, match="give them to the scorer itself"):
-        rmlab.doctor(pair_judge(longer), responses(2), dtype="float32")

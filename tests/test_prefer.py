@@ -7,9 +7,10 @@ import torch
 from fakes import BothOrders, OneOrder, responses, truth
 from pairwise_models import save
 
+import rmlab
 from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
-from rmlab.scoring import prefer
+from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
 from rmlab.scoring.texts import both_orders, comparisons
 from rmlab.tables import DataError
@@ -68,18 +69,22 @@ def by_answers(frame):
     )
 
 
-def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path):
+@pytest.mark.parametrize(("kind", "n_texts"), [(BothOrders, 108), (OneOrder, 54)])
+def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path, kind, n_texts):
     frame = responses(6).sample(frac=1, random_state=0)
-    judge, texts = BothOrders(), by_answers(frame)
+    judge, texts = kind(), by_answers(frame)
     pairs = prefer(frame, judge, store=tmp_path)
+    columns = ["id", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level"]
+    pd.testing.assert_frame_equal(pairs[columns], rmlab.pairs(score(frame, "longest"))[columns])
     for row in pairs.itertuples():
         prompt, chosen, rejected = texts(row)
-        assert row.margin == (truth(prompt, chosen, rejected) - truth(prompt, rejected, chosen)) / 2
+        forth, back = truth(prompt, chosen, rejected), truth(prompt, rejected, chosen)
+        assert row.margin == ((forth - back) / 2 if kind is BothOrders else forth)
         assert row.outcome == ("win" if row.margin > 0 else "loss")
     about = pairs.attrs["provenance"]["fake"]
-    assert (len(pairs), about["texts"], about["scored"]) == (54, 108, 108)
-    assert len(judge.forwarded) == len(set(judge.forwarded)) == 108
-    again = BothOrders()
+    assert (len(pairs), about["texts"], about["scored"]) == (54, n_texts, n_texts)
+    assert len(judge.forwarded) == len(set(judge.forwarded)) == n_texts
+    again = kind()
     pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), pairs)
     assert again.forwarded == []
 

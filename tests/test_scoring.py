@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Here, OneOrder, Streaming, responses, truth
+from fakes import Here, Streaming, responses, truth
 from tokenizers import Tokenizer
 
 from rmlab import baselines, tables
@@ -231,7 +231,6 @@ def test_what_is_no_scorer_is_named(tmp_path):
     for run, model, error, message in [
         (score, 3, TypeError, "int 3"),
         (score, [], DataError, "model"),
-        (score, Judge(), TypeError, "prefer"),
         (prefer, "longest", DataError, "longest"),
         (prefer, characters, TypeError, "characters"),
     ]:
@@ -265,32 +264,6 @@ def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
     assert [name for name, _ in made] == ["owner/name", "./folder", str(tmp_path)]
     assert all(options == {"dtype": "float32"} for _, options in made)
     assert scores["model"].unique().tolist() == [*map(str, models)]
-
-
-class Judge:
-    name = "judge"
-
-    def prefer(self, prompts, first, second):
-        return [truth(*texts) for texts in zip(prompts, first, second, strict=True)]
-
-
-def test_prefer_makes_the_pairs_of_both_answers(tmp_path):
-    frame = responses(6).sample(frac=1, random_state=0)
-    found = prefer(frame, [Judge(), OneOrder()], store=None)
-    text = frame.assign(label=frame["label"].astype(str)).set_index(["id", "label", "slot"])["response"]
-    for row in found.itertuples():
-        chosen, rejected = text[row.id, "chosen", row.chosen_slot], text[row.id, "rejected", row.rejected_slot]
-        assert row.margin == truth(f"prompt {row.id}", chosen, rejected)
-        assert row.outcome == ("win" if row.margin > 0 else "loss")
-    assert len(found) == 2 * 6 * 9
-    same = pairs(score(frame, characters))
-    columns = ["id", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level"]
-    pd.testing.assert_frame_equal(found[columns].iloc[:54], same[columns])
-    assert set(found.attrs["provenance"]) == {"judge", "fake"}
-    stored = prefer(frame, OneOrder(), store=tmp_path)
-    again = OneOrder()
-    pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), stored)
-    assert again.forwarded == []
 
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
