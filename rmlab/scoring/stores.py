@@ -16,8 +16,6 @@ from rmlab.scorers.base import Judge, Scorer
 from rmlab.store import Store
 from rmlab.tables import DataError
 
-RECORDS_PER_FILE = 100_000
-
 # Names that stay as they are: lower case, which every file system tells apart, and no hyphens beside the two that stand
 # for a slash.
 _WORD = r"[a-z0-9_]+(-[a-z0-9_]+)*"
@@ -138,10 +136,7 @@ def _merge_fingerprint(source: Store, target: Store, fingerprint: str) -> tuple[
                 fresh.setdefault(record.writer, {})[record.key] = record.value
     runs = source.runs(fingerprint)
     for writer, records in fresh.items():
-        keys = list(records)
-        for start in range(0, len(keys), RECORDS_PER_FILE):
-            part = {key: records[key] for key in keys[start : start + RECORDS_PER_FILE]}
-            target.adopt(fingerprint, writer, part, runs[writer])
+        target.adopt(fingerprint, writer, records, runs[writer])
     differing = [k for k, value in source_values.items() if k in target_values and target_values[k] != value]
     gaps = [
         np.abs(np.asarray(source_values[key], float) - np.asarray(target_values[key], float)).max()
