@@ -232,7 +232,7 @@ def test_text_that_the_server_would_read_as_other_tokens_is_refused(words, monke
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_not_whole_are_asked_again_and_never_a_score(folder, words, texts, kind):
+def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(folder, words, texts, kind):
     respond, options = kinds(number, words)[kind]
     options |= {"kind": kind, "batch": 3, "backoff": 0.001, "retries": 1}
     options |= {} if kind == "triton" else {"tokenizer": folder}
@@ -257,19 +257,11 @@ def test_rows_that_are_not_whole_are_asked_again_and_never_a_score(folder, words
             with pytest.warns(UserWarning, match="no score for"):
                 silent = rmlab.score(texts, served, allow_missing=True)
             assert silent["score"].isna().all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_out_of_order_are_sorted_where_they_are_numbered_and_refused_elsewhere(folder, words, texts, kind):
-    respond, options = kinds(number, words)[kind]
-    where = {"kind": kind} | options | ({} if kind == "triton" else {"tokenizer": folder})
-    with FaultyServer(respond) as server:
-        right = rmlab.score(texts, rmlab.remote(server.url, **where))["score"]
         respond.change = lambda rows: rows[::-1]
-        if kind.startswith("vllm"):
-            np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **where))["score"], right)
+        if key:  # rows are numbered
+            np.testing.assert_array_equal(rmlab.score(texts, rmlab.remote(server.url, **options))["score"], right)
         else:
-            assert failing(server, **where) == ["alone"]
+            assert failing(server, **options) == ["alone"]
 
 
 # Long runs.
