@@ -137,9 +137,10 @@ def test_the_fingerprint_knows_model_address_and_sampling():
 
     assert print_of() == print_of(key="SOME_KEY") == print_of(concurrency=1, retries=0, max_requests=5)
     urls = ("http://127.0.0.1:9/other/v1", "http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1")
-    changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}]
-    changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}]
-    assert len({print_of(), *(print_of(**change) for change in changes)}) == 10
+    changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}, {"samples": 2}]
+    changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}, {"template": "three"}, {"seed": 1}]
+    changes += [{"convention": "reward-bench"}]
+    assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(

@@ -219,8 +219,3 @@ def test_judges_are_scorers():
         rmlab.prefer(responses(1), rater)
     with pytest.raises(DataError, match=r"28 .*26"):
         score(lister(choose), responses(1, answers=14).assign(domain="Focus"))
-
-
-def test_other_words_other_samples_other_fingerprints():
-    changes = [{}, {"template": "three"}, {"samples": 2}, {"seed": 1}, {"one_order": True}, {"published": True}]
-    assert len({pair_judge(longer, **change).fingerprint for change in changes}) == 6
