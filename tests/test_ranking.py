@@ -62,11 +62,23 @@ def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
 
 
 def test_equal_models_share_all_their_places(pairs):
-    twins = pd.concat([pairs[pairs["model"] == "a"].assign(model=name) for name in "xyz"])
+    names = [f"model {place * 7 % 20}" for place in range(20)]
+    twins = pd.concat([pairs[pairs["model"] == "a"].assign(model=name) for name in names])
     table = stats.rank(twins)
-    assert table["rank"].tolist() == [1, 1, 1]
-    assert table["rank_low"].tolist() == [1, 1, 1]
-    assert table["rank_high"].tolist() == [3, 3, 3]
+    assert table["model"].tolist() == names
+    assert (table[["rank", "rank_low", "rank_high"]] == [1, 1, 20]).all(axis=None)
+
+
+def test_places_leave_out_those_who_are_clearly_better_or_worse(pairs):
+    rng, strength = np.random.default_rng(0), pairs["model"].map({"a": 0.0, "b": 0.0, "c": 0.5, "d": 0.9})
+    field = pairs.assign(outcome=pairs["outcome"].where(rng.random(len(pairs)) > strength, "win"), margin=np.nan)
+    ranks, table = stats.rank(field).set_index("model"), stats.compare_all(field)
+    is_clear, leads = table["p_holm"] < 0.05, table["difference"] > 0
+    winners = table["model_a"].where(leads, table["model_b"])[is_clear]
+    losers = table["model_b"].where(leads, table["model_a"])[is_clear]
+    assert 0 < len(winners) < 6
+    for model, row in ranks.iterrows():
+        assert [row["rank_low"], row["rank_high"]] == [1 + (losers == model).sum(), 4 - (winners == model).sum()]
 
 
 def test_beyond_many_models_places_have_no_range_and_the_reason_says_so(pairs, monkeypatch):

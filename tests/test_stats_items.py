@@ -49,6 +49,13 @@ def test_nested_errors_are_alike_at_any_accuracy():
     assert stats.error_correlation(responses_of(apart)).iloc[0, 1] < -0.95
 
 
+def test_one_error_in_common_is_no_perfect_correlation():
+    won = np.ones((2, 400))
+    won[:, 0] = 0
+    won[1, 1:80] = 0
+    assert 0 < stats.error_correlation(responses_of(won)).iloc[0, 1] < 0.9
+
+
 def test_the_normal_integral_is_that_of_scipy():
     rng = np.random.default_rng(2)
     h, k, rho = rng.normal(size=20), rng.normal(size=20), rng.uniform(-0.95, 0.95, 20)

@@ -65,6 +65,13 @@ def test_steps_count_only_places_that_change():
     assert features_of(TRANSFORMS["emoji"]("One. Two. Three. Four. Five. Six. Seven."))["emoji"] == 5
 
 
+def test_every_code_block_stays():
+    fence = "```\nSome large words. Often.\n```"
+    text = f"Large words here.\n\n{fence}\n\nMore words here.\n\n{fence}\n\nOften so."
+    for name in ("bold", "synonyms", "bullets"):
+        assert TRANSFORMS[name](text).count(fence) == 2
+
+
 def test_an_address_is_no_word_to_mark():
     text = "See https://example.org/a or example.org. Ask me@example.org!"
     assert TRANSFORMS["bold"](text) == text

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, TIE, WIN, build_items
+from rmlab.metrics.items import WIN, build_items
 from rmlab.metrics.weights import domain_parts, overall_weights
 from rmlab.stats.difference import differences, holm
 from rmlab.stats.planning import exact_power
@@ -203,9 +203,8 @@ def _test_effect(
     if answered.empty:
         return columns | {"reason": "no prompt has the verdicts that this needs"}
     rows = answered.melt(var_name="model", value_name="credit", ignore_index=False).reset_index()
-    credit = rows["credit"].to_numpy(float)
-    outcome = np.where(credit >= 1, WIN, np.where(credit <= 0, LOSS, TIE)).astype(np.int8)
-    items = build_items(rows, key=PROMPT, outcome=outcome, credit=credit)
+    outcome = np.full(len(rows), WIN, np.int8)  # nobody reads it: the credit counts
+    items = build_items(rows, key=PROMPT, outcome=outcome, credit=rows["credit"].to_numpy(float))
     result = estimate(items, overall_weights(items, domain_parts(items, "prompts")), confidence, contrasts=[0])
     difference = differences(result, np.array([0]), np.array([1]), confidence=confidence)
     columns |= {"effect": float(difference.value[0]), "reason": difference.reason[0]}
