@@ -9,6 +9,7 @@ and the ratio is the median of the rounds' ratios. Encoders share nothing: Moder
 """
 
 import argparse
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch
 from scoring import ENCODERS, SIZES, Worker, shape_of
 
 from rmlab.inference.forward import hidden
-from rmlab.inference.passes import accepts, packing_support
+from rmlab.inference.passes import packing_support
 from rmlab.inference.planning import Packing, plan
 
 ANSWERS, ANSWER, VOCABULARY = 6, 400, 16384
@@ -60,7 +61,8 @@ def forward(model: torch.nn.Module, batch: list[np.ndarray]) -> None:
         ids[row, : len(text)], mask[row, : len(text)] = torch.from_numpy(text), 1
     named = {} if bool(mask.all()) else {"attention_mask": mask}
     with torch.inference_mode():
-        model(input_ids=ids, **named | ({"use_cache": False} if accepts(model, "use_cache") else {}))
+        takes_cache = "use_cache" in inspect.signature(model.forward).parameters
+        model(input_ids=ids, **named | ({"use_cache": False} if takes_cache else {}))
 
 
 def backbone(architecture: str, size: str, dtype: str) -> torch.nn.Module:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmlab.inference.attention import Kept
-from rmlab.inference.memory import default_budget, free_memory, offloaded, until_it_fits, upload
+from rmlab.inference.memory import model_budget, until_it_fits, upload
 from rmlab.inference.passes import packed_rows, packing_support, padded_rows, position_scales, supports_prefix_cache
 from rmlab.inference.planning import FILL, Groups, Ints, Part, Texts, Tokens, cut, lay_out, plan
 
@@ -74,11 +74,8 @@ def hidden(
         if len(positions) and not 0 <= np.min(positions) <= np.max(positions) < n_tokens:
             at = f"reads[{text}]={list(positions)} of a text of {n_tokens} tokens"
             raise ValueError(f"{at}; allowed: 0 to {n_tokens - 1}")
-    config, dtype, device = backbone.config, backbone.dtype, backbone.device
-    free, is_offloaded = free_memory(device), offloaded(backbone)
-    budget = budget or default_budget(config, dtype, device, free=free, offloaded=is_offloaded)
-    arrays = [np.asarray(ids) for ids in sequences]
-    run = _Run(backbone, arrays, reads, np.asarray(groups), budget, FILL.get(device.type))
+    arrays, fill = [np.asarray(ids) for ids in sequences], FILL.get(backbone.device.type)
+    run = _Run(backbone, arrays, reads, np.asarray(groups), budget or model_budget(backbone), fill)
     # Texts that the model gives the same position scale go together; it is 0 for all texts of most models. The scale of
     # a pass is that of its last position, and a beginning ends too early for the scale of its text.
     scales = position_scales(backbone, np.array([len(ids) for ids in sequences]))

@@ -45,6 +45,12 @@ _log = logging.getLogger(__name__)
 _ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
 
+def model_budget(backbone: "PreTrainedModel") -> int:
+    """The default budget of a loaded model, in tokens."""
+    free, is_offloaded = free_memory(backbone.device), offloaded(backbone)
+    return default_budget(backbone.config, backbone.dtype, backbone.device, free=free, offloaded=is_offloaded)
+
+
 def default_budget(
     config: "PreTrainedConfig",
     dtype: "torch.dtype",
