@@ -70,6 +70,17 @@ def test_one_version():
     assert f"version: {rmlab.__version__}" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_no_file_tells_anyone_to_install_the_other_project():
+    """`rmlab` on the package index is a stranger's: the distribution is called reward-model-lab."""
+    stranger = re.compile(r"\b(pip3?|uv|conda)\b[^\n`&;|]* (install|add)\b[^\n`&;|]*[ '\"]rmlab(?![\w./-])|\brmlab\[\w")
+    assert stranger.search("pip install -q 'rmlab[lab]'")
+    assert stranger.search("pip install rmlab")
+    folders = ("rmlab", "docs", "notebooks", "benchmarks")
+    paths = [*ROOT.glob("*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    texts = [path for path in paths if path.suffix in (".py", ".md", ".ipynb", ".toml", ".yml", ".txt")]
+    assert [path for path in texts if stranger.search(path.read_text("utf-8"))] == []
+
+
 STATE = """
 import matplotlib, pandas
 from IPython.core.interactiveshell import InteractiveShell
