@@ -233,7 +233,9 @@ def _add_argument(
 ) -> None:
     """Give every forward pass the argument `name`, computed from its token ids and positions."""
 
-    def add_computed(_: object, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def add_computed(
+        _: object, inputs: "tuple[torch.Tensor, ...]", named: "dict[str, torch.Tensor]"
+    ) -> "tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]":
         ids = inputs[0] if inputs else named["input_ids"]
         return inputs, named | {name: compute(ids, named.get("position_ids"))}
 
