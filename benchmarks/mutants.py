@@ -4,7 +4,7 @@ mutmut changes one operator, constant or argument at a time. 400 of its mutants 
 mutants that only change the words of a message, and those that change nothing (`equivalent_mutants.csv` says why).
 A mutant that was killed once is not run again; the others are, so that the script can be stopped and started again.
 
-    make mutants      # an hour or two; writes results/mutants.csv
+    make mutants      # half an hour on a quiet core; writes results/mutants.csv
 """
 
 import argparse

@@ -66,7 +66,7 @@ def test_steps_count_only_places_that_change():
 
 
 def test_every_code_block_stays():
-    fence = "```\nSome large words. Often.\n```"
+    fence = "```\nSome large words.\n\nOften so.\n```"
     text = f"Large words here.\n\n{fence}\n\nMore words here.\n\n{fence}\n\nOften so."
     for name in ("bold", "synonyms", "bullets"):
         assert TRANSFORMS[name](text).count(fence) == 2
