@@ -31,7 +31,8 @@ def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
     """Whether a table has one row per item, and the outcomes of one model in each further column."""
     cells = [value for row in rows for value in [*row.values()][1:]]
     return (
-        next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
+        bool(rows)
+        and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
         and bool(cells)
         and all(str(value) in _OUTCOMES or value is None for value in cells)
     )
