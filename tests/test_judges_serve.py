@@ -23,6 +23,11 @@ pytestmark = [
 ]
 
 
+def _answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """Address and folder of a toy model that is served."""
@@ -35,7 +40,7 @@ def served(tmp_path_factory):
     server = subprocess.Popen(command, env=calm, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         last = time.monotonic() + 180
-        while socket.socket().connect_ex(("127.0.0.1", port)):
+        while not _answers(port):
             if time.monotonic() > last or server.poll() is not None:
                 pytest.skip("transformers serve did not start on this machine")
             time.sleep(0.5)
