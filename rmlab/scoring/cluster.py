@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -50,7 +50,8 @@ class Ray:
         A worker whose process ends is started again, three times, with the block that it was at. Raises DataError,
         with the traceback, where a worker raises.
         """
-        ray = _connect(self.address or os.environ.get("RAY_ADDRESS"))
+        _connect(self.address or os.environ.get("RAY_ADDRESS"))
+        import ray
         from ray.exceptions import RayError, RayTaskError
         from ray.util import ActorPool
 
@@ -60,7 +61,7 @@ class Ray:
         if room < 1:
             raise DataError(
                 f"cluster: {n_cpus:g} CPUs and {n_gpus:g} GPUs hold no worker of {self.cpus} CPUs and {gpus:g} GPUs. "
-                "Start Ray with more, or ask for less with rmlab.scoring.Ray(cpus=, gpus=)."
+                "Ask for less with rmlab.scoring.Ray(cpus=, gpus=)."
             )
         restarts = {"max_restarts": _N_RESTARTS, "max_task_retries": _N_RESTARTS}
         actor = ray.remote(num_cpus=self.cpus, num_gpus=gpus, **restarts)(_Actor)
@@ -70,9 +71,7 @@ class Ray:
         except RayTaskError as error:
             raise DataError(f"{error.cause} (on the cluster)\n{error}") from error
         except RayError as error:
-            raise DataError(
-                f"cluster: a worker ended {_N_RESTARTS + 1} times, as where memory runs out. Ray says: {error}"
-            ) from error
+            raise DataError(f"cluster: a worker ended {_N_RESTARTS + 1} times. Ray says: {error}") from error
         finally:
             for worker in actors:
                 ray.kill(worker)
@@ -88,8 +87,8 @@ class _Actor:
         return self.work(block)
 
 
-def _connect(address: str | None) -> ModuleType:
-    """Ray, connected to the cluster at the address, or to one on this machine."""
+def _connect(address: str | None) -> None:
+    """Connect Ray to the cluster at the address, or to one on this machine."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own affairs
         try:
@@ -101,12 +100,8 @@ def _connect(address: str | None) -> ModuleType:
             try:
                 ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
             except ConnectionError as error:
-                raise DataError(
-                    f"cluster: no Ray cluster answers at {address!r} ({error}). Give ray://host:port with the port of "
-                    "its client server, and set RAY_AUTH_MODE=token where the cluster asks for a token."
-                ) from error
-    module: ModuleType = ray
-    return module
+                remedy = "Give ray://host:port of its client server, and RAY_AUTH_MODE=token where it asks for one."
+                raise DataError(f"cluster: no Ray cluster answers at {address!r} ({error}). {remedy}") from error
 
 
 def find_engine(name: str, cpus: int = 1) -> Ray:
@@ -125,23 +120,22 @@ class Block(NamedTuple):
 
 def cut_blocks(texts: Sequence[Text]) -> list[Block]:
     """Blocks of texts that end where a prompt does; neither tiny nor the whole."""
-    size, start, n = min(_LARGEST, max(_SMALLEST, len(texts) // _N_BLOCKS)), 0, len(texts)
-    blocks = []
-    for stop in range(1, n + 1):
-        if stop == n or (stop - start >= size and texts[stop].prompt != texts[stop - 1].prompt):
-            blocks.append(Block(start, list(texts[start:stop])))
-            start = stop
-    return blocks
+    size, starts = min(_LARGEST, max(_SMALLEST, len(texts) // _N_BLOCKS)), [0]
+    for i in range(1, len(texts)):
+        if i - starts[-1] >= size and texts[i].prompt != texts[i - 1].prompt:
+            starts.append(i)
+    return [Block(start, list(texts[start:stop])) for start, stop in pairwise([*starts, len(texts)])]
 
 
 class Spread(Scorer):
-    """A scorer, or a model of a weighted sum, whose texts are scored by workers; `described`: its provenance there."""
+    """A scorer (part 0), or a model of its weighted sum, that workers score with; `described`: its provenance there."""
 
     writes_store = True
 
-    def __init__(self, model: Scorer, engine: Ray, work: "partial[tuple[Ints, Floats]]", described: Provenance) -> None:
+    def __init__(self, scorer: Scorer, part: int, engine: Ray, store: Store | None, described: Provenance) -> None:
+        model, self.engine, self.described = _list_models(scorer)[part], engine, described
         self.name, self.columns, self.fingerprint = model.name, model.columns, str(described["fingerprint"] or "")
-        self.engine, self.work, self.described = engine, work, described
+        self.work = partial(_score_block, scorer, part, self.fingerprint, store)
 
     def provenance(self) -> Provenance:
         """The provenance where the models run."""
@@ -156,12 +150,7 @@ def spread_scorer(scorer: Scorer, engine: Ray, store: Store | None) -> Spread:
     """The scorer with its work on the cluster; a model that is made anew there tells who it is."""
     identify = partial(_identify, scorer)
     descriptions = next(engine.map(identify, [None])) if hasattr(scorer, "remake") else identify(None)
-    total, *parts = [
-        Spread(
-            model, engine, partial(_score_block, scorer, part, str(described["fingerprint"] or ""), store), described
-        )
-        for part, (model, described) in enumerate(zip(_list_models(scorer), descriptions, strict=True))
-    ]
+    total, *parts = [Spread(scorer, part, engine, store, described) for part, described in enumerate(descriptions)]
     total.terms = [(weight, part) for (weight, _), part in zip(scorer.terms, parts, strict=True)]
     return total
 
@@ -184,8 +173,8 @@ def _score_block(scorer: Scorer, part: int, fingerprint: str, store: Store | Non
     model = _list_models(scorer)[part]
     if (model.fingerprint or "") != fingerprint:
         raise DataError(
-            f"scorer {scorer.name!r}: a worker of the cluster has other weights or settings than the driver, so that "
-            "its scores would be another model's. Give all machines the same files and releases."
+            f"scorer {scorer.name!r}: a worker of the cluster has other weights or settings than the driver. "
+            "Give all machines the same files and releases."
         )
     if block.start == 0 and len(block.texts) >= _SMALLEST:
         check_company(scorer, block.texts)
