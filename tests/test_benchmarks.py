@@ -1,6 +1,7 @@
-"""RM-Bench and RewardBench from files, and the registry: tables, refusals, and fields that agree."""
+"""Benchmarks from files, what each counts against plain loops, and the registry: tables, refusals, fields."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores, reward_bench_pairs
 
+import rmlab
 from rmlab import metrics, report
 from rmlab.benchmarks import benchmark_of, load, named
 from rmlab.benchmarks.registry import benchmarks_by_name
@@ -17,76 +19,80 @@ from rmlab.tables import STYLES, DataError
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 
 
-def row(number=1, **changes):
-    texts = {label: [f"{word} {number}", f"It is {word} {number}.", f"**{word}** {number}"] for label, word in LABELS}
-    answers = {"id": number, "subset": "here", "prompt": f"Question {number}?"} | texts | changes
-    return {name: value for name, value in answers.items() if value is not ...}
-
-
-LABELS = (("chosen", "right"), ("rejected", "wrong"))
-
-
-def put(path, rows):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(rows), encoding="utf-8")
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else json.dumps(rows), encoding="utf-8")
     return path
+
+
+def row(number=1, **changes):
+    """A row in RM-Bench's layout, without the fields that are changed to `...`."""
+    answers = {"id": number, "subset": "here", "prompt": f"Question {number}?"}
+    for label, word in (("chosen", "right"), ("rejected", "wrong")):
+        answers[label] = [f"{word} {number}", f"It is {word} {number}.", f"**{word}** {number}"]
+    return {name: value for name, value in (answers | changes).items() if value is not ...}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Five per-domain files with two prompts each."""
+    """Five per-domain files with two prompts each, out of order."""
     for place, subset in enumerate(RM_BENCH):
-        put(tmp_path / "five" / f"{subset}_filtered.json", [row(10 * place), row(10 * place + 1)])
+        write(tmp_path / "five" / f"{subset}_filtered.json", [row(10 * place + 2), row(10 * place)])
     return tmp_path / "five"
 
 
-def test_per_domain_files(folder):
+def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path, caplog):
     responses = load("rm-bench", path=folder)
     assert len(responses) == 5 * 2 * 6
     assert responses["subset"].drop_duplicates().tolist() == list(RM_BENCH)
     assert (responses["domain"] == responses["subset"].str.split("-").str[0]).all()
-    assert set(responses["benchmark"]) == {"rm-bench"}
-    assert set(responses["source"]) == {"here"}
+    assert [set(responses["benchmark"]), set(responses["source"])] == [{"rm-bench"}, {"here"}]
     first = responses[:6]
     assert first["label"].tolist() == ["chosen"] * 3 + ["rejected"] * 3
     assert first["slot"].tolist() == [0, 1, 2] * 2
     assert first["style"].tolist() == list(STYLES) * 2
     assert first["response"].tolist() == row(0)["chosen"] + row(0)["rejected"]
+    assert responses["id"].tolist()[::6] == [str(10 * place + i) for place in range(5) for i in (0, 2)]
     assert responses.attrs == {"missing_domains": []}
-
-
-def test_the_total_file_gives_the_same_table(folder, tmp_path):
     rows = [
         {**r, "id": f"{subset}/{r['id']}", "domain": subset}
         for subset in sorted(RM_BENCH)
         for r in json.loads((folder / f"{subset}_filtered.json").read_text())
     ]
-    total = put(tmp_path / "one" / "total_dataset.json", rows)
+    total = write(tmp_path / "one" / "total_dataset.json", rows)
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + total.read_bytes())
     for path in (total, str(total.parent), tmp_path / "lines.json", tmp_path / "marked.json"):
-        pd.testing.assert_frame_equal(load("rm-bench", path=path), load("rm-bench", path=folder))
-
-
-def test_missing_domains_are_named_and_not_invented(folder, caplog):
-    (folder / "math_filtered.json").unlink()
-    (folder / "safety-refuse_filtered.json").unlink()
-    responses = load("rm-bench", path=folder)
+        pd.testing.assert_frame_equal(load("rm-bench", path=path), responses)
+    slashed = write(tmp_path / "one" / "x.json", [row(domain="chat", id="chat/a/b", note=7, error="e")])
+    assert load("rm-bench", path=slashed).loc[0, ["id", "note", "error"]].tolist() == ["a/b", "7", "e"]
+    for subset in ("math", "safety-refuse"):
+        (folder / f"{subset}_filtered.json").unlink()
+    caplog.clear()
+    partial = load("rm-bench", path=folder)
+    assert "rm-bench" in caplog.text
     assert "math, safety-refuse" in caplog.text
-    assert responses.attrs["missing_domains"] == ["math", "safety-refuse"]
-    assert set(responses["subset"]) == {"chat", "code", "safety-response"}
+    assert partial.attrs["missing_domains"] == ["math", "safety-refuse"]
+    assert set(partial["subset"]) == {"chat", "code", "safety-response"}
 
 
-def test_the_released_files(shared_data):
-    responses = load("rm-bench", path=shared_data / "rm-bench")
-    assert responses.attrs == {"missing_domains": ["math"]}
-    for subset in ("chat", "code", "safety-refuse", "safety-response"):
-        raw = json.loads((shared_data / "rm-bench" / f"{subset}_filtered.json").read_text(encoding="utf-8"))
-        read = responses[responses["subset"] == subset]
-        assert read["response"].tolist() == [text for r in raw for text in r["chosen"] + r["rejected"]]
-        assert read["id"].tolist() == [str(r["id"]) for r in raw for _ in range(6)]
-        assert read["source"].tolist() == [r["subset"] for r in raw for _ in range(6)]
-    assert (responses["error"].notna() == (responses["domain"] == "chat")).all()
+ONE = {"id": 395, "prompt": "Which?", "chosen": "a", "rejected": "b", "subset": "llmbar-natural"}
+FOUR = {"id": "1", "prompt": "Which?", "chosen": ["a"], "rejected": ["b", "c", "d"], "subset": "Focus"}
+READ = {
+    "reward-bench": [ONE, ONE | {"id": 7, "subset": "shp"}],
+    "reward-bench-2": [FOUR, FOUR | {"id": "tied:1", "subset": "ties", "chosen": ["a", "A"], "num_correct": 2}],
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_reward_bench_from_files(tmp_path, name):
+    responses = load(name, path=write(tmp_path / "x.json", READ[name]))
+    sides = [(r, label) for r in READ[name] for label in ("chosen", "rejected")]
+    answers = [(str(r["id"]), r["subset"], label, *item) for r, label in sides for item in enumerate(r[label])]
+    columns = ["id", "subset", "label", "slot", "response"]
+    assert responses[columns].replace("Ties", "ties").values.tolist() == [*map(list, answers)]
+    assert responses["subset"].tolist() == responses["domain"].tolist()
+    assert responses["style"].isna().all()
 
 
 @pytest.mark.parametrize(
@@ -102,41 +108,41 @@ def test_odd_but_legal_text_passes_unchanged(tmp_path, text, lines):
     assert responses["prompt"].tolist() == responses["response"].tolist() == [text] * 12
 
 
-BAD_ROWS = {
-    "no chosen": (row(chosen=...), r"row 1 \(id 1\): 'chosen' .*3 of them"),
-    "a number": (row(chosen=["a", 5, "c"]), r"'chosen' .*\['a', 5, 'c'\]"),
-    "no prompt": (row(prompt=...), "'prompt'"),
-    "fraction as id": (row(id=1.5), r"'id' .* 1.5"),
-    "repeated id": (row(0), r"row 1 .*'id' .*'chat'.* 0"),
-    "unknown domain": (row(domain="chatt"), r"'domain' .* 'chatt'; .*'chat'"),
-    "not an object": ("text", "row 1 is 'text'"),
-}
-BAD_FILES = {
-    "empty": (b"", "empty"),
-    "no rows": (b"[]", "no rows"),
-    "cut off": (json.dumps([row(1)]).encode()[:-30], r"line 1 column \d+"),
-    "cut off lines": (b'{"id": 1}\n{"id": 2}\n{"id', "line 3: "),
-    "latin 1": ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), r"UTF-8 .*byte 22"),
-    "half an emoji": (b'[{"id": 1, "prompt": "so \\ud83d"}]', "row 0: .* surrogate"),
-} | {name: (json.dumps([row(0), bad]).encode(), message) for name, (bad, message) in BAD_ROWS.items()}
+BAD_ROWS = [  # a row and what the message says of it
+    (row(chosen=...), r"row 1 \(id 1\): 'chosen' .*3 of them"),
+    (row(chosen=["a", 5, "c"]), r"'chosen' .*\['a', 5, 'c'\]"),
+    (row(prompt=...), "'prompt'"),
+    (row(id=1.5), "'id' .* 1.5"),
+    (row(0), "row 1 .*'id' .*'chat'.* 0"),
+    (row(domain="chatt"), "'domain' .* 'chatt'; .*'chat'"),
+    ("text", "row 1 is 'text'"),
+]
+BAD_FILES = [
+    (b"", "empty"),
+    (b"[]", "no rows"),
+    (json.dumps([row(1)]).encode()[:-30], r"line 1 column \d+"),
+    (b'{"id": 1}\n{"id": 2}\n{"id', "line 3: "),
+    ('[{"id": 1, "prompt": "\xe9"}]'.encode("latin-1"), "UTF-8 .*byte 22"),
+    (b'[{"id": 1, "prompt": "so \\ud83d"}]', "row 0: .* surrogate"),
+    *[(json.dumps([row(0), bad]).encode(), message) for bad, message in BAD_ROWS],
+]
 
 
-@pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize(("content", "message"), BAD_FILES)
 def test_bad_files_are_refused(tmp_path, content, message):
-    file = tmp_path / "chat_filtered.json"
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
-        load("rm-bench", path=file)
-    assert str(file) in str(caught.value)
+    (tmp_path / "chat_filtered.json").write_bytes(content)
+    with pytest.raises(DataError, match=f"chat_filtered.json.*{message}"):
+        load("rm-bench", path=tmp_path / "chat_filtered.json")
 
 
 def test_bad_places(tmp_path, folder):
-    put(tmp_path / "mine.json", [row(1)])
+    write(tmp_path / "mine.json", [row(1)])
     (tmp_path / "empty").mkdir()
     for name, path, message in [
         ("rm-bench", folder / "chat_filterd.json", r"chat_filterd.json: no such file.*chat_filtered.json"),
         ("rm-bench", tmp_path / "empty", "chat_filtered.json"),
         ("reward-bench", tmp_path / "empty", "found 0"),
+        ("reward-bench", folder, "found 5"),
         ("rmb", tmp_path / "empty", "no data file"),
         ("rm-bench", tmp_path / "mine.json", r"mine.json: .*'domain' in row 0"),
         ("rm_bench", None, r"'rm_bench'; .*'rm-bench'"),
@@ -147,33 +153,26 @@ def test_bad_places(tmp_path, folder):
         load("rmb")
 
 
-def test_reward_bench_2(tmp_path):
-    focus = {"id": "1", "prompt": "Which?", "chosen": ["a"], "rejected": ["b", "c", "d"], "subset": "Focus"}
-    ref = focus | {"id": "ref:1", "subset": "ties", "rejected": ["b"], "total_completions": 2}
-    tied = focus | {"id": "tied:1", "subset": "Ties", "chosen": ["a", "A"], "num_correct": 2}
-    responses = load("reward-bench-2", path=put(tmp_path / "x.json", [focus, ref, tied]))
-    assert responses["subset"].tolist() == responses["domain"].tolist() == ["Focus"] * 4 + ["Ties"] * 7
-    assert responses["style"].isna().all()
-    tied_rows = responses[responses["id"] == "tied:1"]
-    assert tied_rows["label"].tolist() == ["chosen"] * 2 + ["rejected"] * 3
-    assert tied_rows["slot"].tolist() == [0, 1, 0, 1, 2]
-    assert tied_rows["response"].tolist() == ["a", "A", "b", "c", "d"]
-
-
 def test_a_table_is_found_by_its_name_first_and_by_what_it_holds_else(make_scores):
     scores = make_scores()
+    copy = scores.assign(benchmark="a copy")
     for table, name in [
         (scores, "rm-bench"),
         (scores.assign(benchmark="mini"), "mini"),
-        (scores.assign(benchmark="a copy"), "rm-bench"),
-        (scores.assign(benchmark="a copy", style=pd.NA), "own"),
-        (scores.assign(benchmark="mine", domain="poems", subset="poems"), "own"),
+        (copy, "rm-bench"),
+        (copy.drop(columns="subset"), "rm-bench"),
+        (metrics.pairs(copy), "rm-bench"),
+        (copy.assign(style=pd.NA), "own"),
+        (copy.assign(subset="poems"), "own"),
+        (copy.assign(domain="poems", subset="poems"), "own"),
         (reward_bench_pairs().assign(benchmark="x"), "reward-bench"),
         (reward_bench_2_scores().assign(benchmark="x"), "reward-bench-2"),
     ]:
         assert benchmark_of(table).name == name
     with pytest.raises(DataError, match="2 benchmarks"):
-        benchmark_of(pd.concat([scores, scores.assign(benchmark="mini")]))
+        benchmark_of(pd.concat([scores, copy]))
+    with pytest.raises(DataError, match=f"1 of {len(scores)} rows"):
+        benchmark_of(scores.assign(benchmark=scores["benchmark"].where(scores.index != 3)))
     with pytest.raises(TypeError, match="dict"):
         benchmark_of({})
 
@@ -190,48 +189,42 @@ def test_every_field_of_a_benchmark_fits_the_others():
         assert all((PUBLISHED / file).is_file() for file, _ in benchmark.published.values())
 
 
-def test_options_are_the_benchmarks_and_others_are_refused(make_scores):
-    scores = make_scores()
+def test_options_and_chance_are_the_benchmarks_and_other_options_are_refused(make_scores):
+    scores, best_of_four = make_scores(), reward_bench_2_scores()
     assert metrics.summary(scores, safety="split")["average"].iloc[0] == "benchmark, safety=split"
+    assert metrics.summary(reward_bench_pairs(), prior_sets="none")["average"].iloc[0] == "benchmark, prior_sets=none"
     with pytest.raises(TypeError, match=r"weights='counts': .*'safety'"):
         metrics.summary(scores, weights="counts")
     with pytest.raises(ValueError, match=r"'splitt'.*'split'"):
         metrics.summary(scores, safety="splitt")
     with pytest.raises(ValueError, match=r"ties: 'half'; .*'share', 'loss', 'win'"):
-        metrics.summary(reward_bench_2_scores(), ties="half")
-
-
-def test_tasks_in_several_subsets_are_one_cluster():
-    ids = ["1554", "1718", "0", "195", "900"]
-    subsets = ["hep-python", "hep-go", "alpacaeval-easy", "alpacaeval-length", "refusals-dangerous"]
-    rows = [("m", "reward-bench", s, i, 0, 0, 1.0) for i, s in zip(ids, subsets, strict=True)]
-    columns = ["model", "benchmark", "domain", "id", "chosen_slot", "rejected_slot", "margin"]
-    table = pd.DataFrame(rows, columns=columns)
-    items = named("reward-bench").items(table)
-    cluster = dict(zip(items.frame["id"], items.cluster, strict=True))
-    assert cluster["1554"] == cluster["1718"]
-    assert len(set(cluster.values())) == len(np.unique(items.cluster))
-    assert len(np.unique(named("reward-bench").items(table.assign(id="x" + table["id"])).cluster)) == 5
-
-
-def test_chance_is_the_benchmarks():
-    chance = (
-        metrics.estimates(reward_bench_2_scores()).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
-    )
+        metrics.summary(best_of_four, ties="half")
+    chance = metrics.estimates(best_of_four).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
     assert chance["factuality"] == 0.25
     assert chance[["ties", "overall"]].isna().all()
     assert (metrics.estimates(reward_bench_pairs())["chance"].dropna() == 0.5).all()
 
 
-def test_reward_bench_1(tmp_path):
-    subsets = {395: "llmbar-natural", 2538: "math-prm", 7: "shp"}
-    rows = [
-        {"id": i, "prompt": "Which?", "chosen": "a", "rejected": "b", "subset": name} for i, name in subsets.items()
-    ]
-    responses = load("reward-bench", path=put(tmp_path / "x.json", rows))
-    assert responses["domain"].tolist() == ["llmbar-natural"] * 2 + ["math-prm"] * 2 + ["shp"] * 2
-    assert responses["response"].tolist() == ["a", "b"] * 3
-    assert responses["id"].tolist() == ["395"] * 2 + ["2538"] * 2 + ["7"] * 2
+def test_a_column_of_prompts_clusters_ties_as_well():
+    """A pair of Ties prompts has the column of its first prompt."""
+    scores = reward_bench_2_scores(models=("a",), n=8)
+    number = scores["id"].str.extract(r"(\d+)$")[0].astype(int)
+    items = named("reward-bench-2").items(scores.assign(family=(number // 2).astype(str)), cluster=["family"])
+    family = items.frame["id"].astype(int) // 2
+    assert pd.Series(items.cluster).groupby(family.to_numpy()).nunique().tolist() == [1] * family.nunique()
+    assert len(np.unique(items.cluster)) == family.nunique()
+
+
+def test_tasks_in_several_subsets_are_one_cluster():
+    ids = ["1554", "1718", "0", "195", "900"]
+    subsets = ["hep-python", "hep-go", "alpacaeval-easy", "alpacaeval-length", "refusals-dangerous"]
+    table = pd.DataFrame({"model": "m", "benchmark": "reward-bench", "domain": subsets, "id": ids})
+    table = table.assign(chosen_slot=0, rejected_slot=0, margin=1.0)
+    items = named("reward-bench").items(table)
+    cluster = dict(zip(items.frame["id"], items.cluster, strict=True))
+    assert cluster["1554"] == cluster["1718"]
+    assert len(set(cluster.values())) == len(np.unique(items.cluster))
+    assert len(np.unique(named("reward-bench").items(table.assign(id="x" + table["id"])).cluster)) == 5
 
 
 def test_subsets_that_count_in_no_section_do_no_harm():
@@ -240,3 +233,191 @@ def test_subsets_that_count_in_no_section_do_no_harm():
     whole = pd.concat([pairs, more], ignore_index=True)
     pd.testing.assert_frame_equal(metrics.summary(whole), metrics.summary(pairs))
     assert report.leaderboard(whole)["rank"].notna().sum() == 2
+
+
+DOMAIN = {"mmlu-pro-law": "knowledge", "livebench-reasoning": "reasoning", "livebench-math": "math"}
+DOMAIN |= {"livecodebench": "coding", "mmlu-pro-physics": "knowledge"}
+SPLITS = ("gpt-4o", "claude-3-5-sonnet")
+
+
+def judge_rows(n=40, model=SPLITS[0]):
+    """Rows in JudgeBench's layout; every question stands in two of them."""
+    return [
+        {
+            "pair_id": f"{model[:3]}-{i}",
+            "source": [*DOMAIN][i % 5],
+            "question": f"Question {i // 2}?",
+            "response_model": model,
+            "response_A": "a" * (1 + i),
+            "response_B": "b" * (1 + (7 * i) % n),
+            "label": "A>B" if i % 3 else "B>A",
+        }
+        for i in range(n)
+    ]
+
+
+def test_judgebench_reads_both_splits_and_its_numbers_are_the_shares_of_a_plain_loop(tmp_path):
+    rows = {row["pair_id"]: row for model in SPLITS for row in judge_rows(model=model)}
+    for model in SPLITS:
+        write(tmp_path / "data" / f"dataset=judgebench,response_model={model}.jsonl", judge_rows(model=model))
+    responses = load("judgebench", path=tmp_path / "data")
+    assert len(responses) == 2 * len(rows)
+    right = defaultdict(list)
+    for answer in responses.itertuples():
+        row = rows[answer.id]
+        assert answer.response == row[f"response_{row['label'][0 if answer.label == 'chosen' else 2]}"]
+        assert [answer.source, answer.response_model] == [row["source"], row["response_model"]]
+    for row in rows.values():
+        margin = len(row["response_A"]) - len(row["response_B"])
+        right[DOMAIN[row["source"]]].append((margin if row["label"] == "A>B" else -margin) > 0)
+    scores = rmlab.score(responses, "longest")
+    assert len(np.unique(named("judgebench").items(scores).cluster)) == 20, "a question of both splits is one cluster"
+    summary = rmlab.summary(scores).iloc[0]
+    assert {domain: summary[domain] for domain in right} == pytest.approx({d: np.mean(w) for d, w in right.items()})
+    assert summary["overall"] == pytest.approx(np.mean([win for wins in right.values() for win in wins]))
+    by_domain = rmlab.summary(scores, average="domains")["overall"].item()
+    assert by_domain == pytest.approx(np.mean([np.mean(wins) for wins in right.values()]))
+
+
+def test_a_judge_is_right_where_both_orders_sum_to_more_than_nothing(tmp_path):
+    """And two equal scores of a reward model are a tie, whatever the file decides."""
+    decisions, flip = ["A>B", "B>A", "A=B", None, "unreadable"], {"A>B": "B>A", "B>A": "A>B"}
+    rows, counters = judge_rows(n=25), []
+    for row, (first, second) in zip(rows, [(a, b) for a in decisions for b in decisions], strict=True):
+        row["judgments"] = [{"judgment": {"text": "..."}, "decision": first}, second and {"decision": second}]
+        votes = (first, flip.get(second, second))
+        counters.append(votes.count(row["label"]) - votes.count(flip[row["label"]]))
+    path = tmp_path / "response_model=gpt-4o,judge_name=arena_hard,judge_model=o1-mini.jsonl"
+    pairs = rmlab.read_pairs(write(path, rows))
+    assert set(pairs["model"]) == {"o1-mini (arena_hard)"}
+    expected = ["win" if counter > 0 else "loss" if counter < 0 else "tie" for counter in counters]
+    assert pairs["outcome"].tolist() == expected
+    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(np.mean(np.array(counters) > 0))
+    with pytest.raises(DataError, match="read_pairs"):
+        rmlab.read_scores(path)
+    rows = judge_rows(n=30)
+    for i, row in enumerate(rows):
+        row["judgments"] = [{"judgment": {"scores": [0.5 * (i % 4), 0.5]}, "decision": "A>B" if i % 4 > 1 else "B>A"}]
+    path = write(tmp_path / "response_model=gpt-4o,judge_name=reward_model,judge_model=me_rm.jsonl", rows)
+    pairs = rmlab.read_pairs(path)
+    margins = [(0.5 * (i % 4) - 0.5) * (1 if row["label"] == "A>B" else -1) for i, row in enumerate(rows)]
+    assert pairs["margin"].tolist() == margins
+    assert set(pairs["model"]) == {"me_rm"}
+    assert rmlab.summary(pairs)["overall"].item() == pytest.approx(np.mean(np.array(margins) > 0))
+
+
+HELP, HARM = "Helpfulness/Chat/Discussion", "Harmlessness/S1"
+
+
+def answer(name, length):
+    return {"llm_name": name, "answer": "x" * length}
+
+
+def rmb_row(i, **answers):
+    prompt = {"conversation_input": [{"role": "user", "content": f"Prompt {i}", "language": "English"}]}
+    return prompt | answers
+
+
+def rmb_pairs(place, n=24):
+    """Rows of RMB's set of pairs, three a prompt."""
+    sides = [{"chosen": answer("a", 5 + i % 7), "reject": answer("b", 3 + i % 11)} for i in range(n)]
+    path = f"Pairwise_set/{place}"
+    return [rmb_row(i // 3, pair_uid=f"{place[:4]}{i}", category_path=path, **side) for i, side in enumerate(sides)]
+
+
+def rmb_lists(place, n=8):
+    """Rows of RMB's best of n: the same prompts, two to four losers each."""
+    losers = [[answer("b", 4 + (i * j) % 7) for j in range(1, 3 + i % 3)] for i in range(n)]
+    named_alike = {"category_path": f"BoN_set/{place}", "bon_best": answer("a", 9)}
+    return [rmb_row(i, bon_uid=str(i), loser_list=losers[i], **named_alike) for i in range(n)]
+
+
+def write_rmb(folder):
+    for place in (HELP, HARM):
+        write(folder / "Pairwise_set" / f"{place}.json", rmb_pairs(place))
+        write(folder / "BoN_set" / f"{place}.json", rmb_lists(place))
+    return folder
+
+
+def test_rmb_counts_a_list_only_if_the_best_beats_every_loser(tmp_path, caplog):
+    expected = {}
+    for goal, place in {"helpfulness": HELP, "harmlessness": HARM}.items():
+        pair_wins = [len(row["chosen"]["answer"]) > len(row["reject"]["answer"]) for row in rmb_pairs(place)]
+        list_wins = [all(len(loser["answer"]) < 9 for loser in row["loser_list"]) for row in rmb_lists(place)]
+        expected |= {f"{goal}_pairs": np.mean(pair_wins), f"{goal}_best_of_n": np.mean(list_wins)}
+    assert len(set(expected.values())) > 1
+    responses = load("rmb", path=write_rmb(tmp_path))
+    assert "one set only" not in caplog.text
+    assert set(responses["scenario"]) == {"Chat/Discussion", "S1"}
+    scores = rmlab.score(responses, "longest")
+    for table in (scores, rmlab.pairs(scores)):
+        summary = rmlab.summary(table).iloc[0]
+        assert {domain: summary[domain] for domain in expected} == pytest.approx(expected)
+        assert summary["overall"] == pytest.approx(np.mean(list(expected.values())))
+    items = named("rmb").items(scores)
+    assert len(np.unique(items.cluster)) == 8, "a prompt of both sets and goals is one cluster"
+    assert items.credit.shape == (1, 2 * 24 + 2 * 8)
+    (tmp_path / "BoN_set" / f"{HARM}.json").unlink()
+    summary = rmlab.summary(rmlab.score(load("rmb", path=tmp_path), "longest")).iloc[0]
+    assert "harmlessness/S1" in caplog.text
+    assert "harmlessness_best_of_n" in caplog.text
+    assert np.isnan(summary["overall"])
+    assert "harmlessness_best_of_n" in summary["reason"]
+
+
+def test_rows_of_the_runner_of_rmb(tmp_path, caplog):
+    rows = [{"pair_uid": str(i), "category_path": f"Pairwise_set/{HELP}", "chosen_reward": 0.1 * i} for i in range(12)]
+    scores = rmlab.read_scores(write(tmp_path / "my-rm.json", [row | {"reject_reward": 0.45} for row in rows]))
+    assert "my-rm.json" in caplog.text
+    assert "'question'" in caplog.text
+    assert set(scores["benchmark"]) == {"rmb"}
+    assert rmlab.summary(scores)["helpfulness_pairs"].item() == pytest.approx(7 / 12)
+
+
+def test_the_shipped_evalbiasbench(shared_data):
+    original = json.loads((shared_data / "evalbiasbench" / "biasbench.json").read_text(encoding="utf-8"))
+    responses = load("evalbiasbench")
+    assert responses["question"].nunique() == 79
+    chosen = responses[responses["label"] == "chosen"]["response"].tolist()
+    assert chosen == [row["response1"] for rows in original.values() for row in rows]
+    right = {
+        kind.replace("_", " "): np.mean([len(row["response1"]) > len(row["response2"]) for row in rows])
+        for kind, rows in original.items()
+    }
+    summary = rmlab.summary(rmlab.score(responses, "longest")).iloc[0]
+    assert {kind: summary[kind] for kind in right} == pytest.approx(right)
+
+
+JUDGE_ROW, RMB_ROW = judge_rows(n=1)[0], rmb_pairs(HELP)[0]
+BIAS_ROW = {"bias": "length bias", "instruction": "?", "response1": "a", "response2": "b", "label": 2}
+JUDGED, REWARDS = {"judgments": [{"decision": "A>B"}]}, {"chosen_reward": 1, "reject_reward": 0}
+STRANGE, LACKS_SCENARIO = ("category_path", "Pairwise_set/Humour/x"), ("category_path", "Pairwise_set/Helpfulness")
+RMB_CELLS = [("chosen", {"llm_name": "a"}), ("reject", None), ("conversation_input", [])]
+RM_RESULT = {"id": 1, "subset": "math", "score_chosen": [1, 2, 3], "score_rejected": [1, 2, 3]}
+NAMES = [("subset", {"a": 1}), ("subset", ["Math"]), ("subset", 7), ("subset", None)]
+BAD = {  # a good row, and cells that are refused in place of its own
+    "judgebench": (JUDGE_ROW, [("source", "trivia"), ("label", "A=B"), ("response_A", ""), ("pair_id", None)]),
+    "judgebench result": (JUDGE_ROW | JUDGED, [("source", "trivia"), ("label", "A=B"), ("judgments", [])]),
+    "rmb": (RMB_ROW, [STRANGE, LACKS_SCENARIO, *RMB_CELLS]),
+    "rmb result": (RMB_ROW | REWARDS, [STRANGE]),
+    "rm-bench result": (RM_RESULT, [("score_chosen", [1]), ("score_rejected", [])]),
+    "reward-bench": (ONE, [*NAMES, ("chosen", ""), ("rejected", 3)]),
+    "reward-bench-2": (FOUR, [*NAMES, ("chosen", []), ("rejected", [1])]),
+    "evalbiasbench": (BIAS_ROW, [("bias", "vanity"), ("label", 3), ("label", None)]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "value"),
+    [(name, row, *cell) for name, (row, cells) in BAD.items() for cell in cells],
+    ids=lambda part: str(part)[:30],
+)
+def test_a_bad_row_is_named(tmp_path, name, row, column, value):
+    benchmark, _, is_result = name.partition(" ")
+    ids = {key: "x" for key in ("id", "pair_id", "pair_uid") if key in row}
+    rows = [row, row | ids | {column: value}]
+    path = write(tmp_path / "math.json", {"length bias": rows} if benchmark == "evalbiasbench" else rows)
+    with pytest.raises(DataError, match=r"math\.json: row 1") as caught:
+        rmlab.read_pairs(path) if is_result else load(benchmark, path=path)
+    assert f"'{column}'" in str(caught.value)
+    assert repr(value) in str(caught.value)

@@ -1,20 +1,16 @@
 """RewardBench 1 and 2 against plain loops written from the reference, and against the public leaderboard."""
 
 import itertools
-import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from benchmark_worlds import reward_bench_pairs
+from benchmark_worlds import FIVE, reward_bench_pairs
 
-import rmlab
 from rmlab import metrics, tables
 from rmlab.benchmarks.reward_bench import SECTIONS
 from rmlab.tables import DataError
-
-FIVE = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 
 
 def subset_rows(scores):
@@ -65,38 +61,16 @@ def ties_oracle(scores):
         smaller = min(gap_ref, gap_tied)
         prefers.append(gap_tied > spread)
         both.append(smaller > spread)
-        ratio = (
-            math.nan
-            if spread == 0 and smaller == 0
-            else math.copysign(math.inf, smaller)
-            if spread == 0
-            else smaller / spread
-        )
+        at_zero = math.nan if smaller == 0 else math.copysign(math.inf, smaller)
+        ratio = smaller / spread if spread else at_zero
         margin = math.tanh(ratio - 1)
         margins.append(0.0 if math.isnan(margin) else margin)
-    mean = lambda values: sum(values) / len(values)  # noqa: E731
-    return (
-        0.30 * mean(acc["tied"])
-        + 0.30 * mean(acc["ref"])
-        + 0.20 * mean(prefers)
-        + 0.20 * mean(both)
-        + 0.01 * mean(margins)
-    )
+    parts = [(0.3, acc["tied"]), (0.3, acc["ref"]), (0.2, prefers), (0.2, both), (0.01, margins)]
+    return sum(weight * sum(values) / len(values) for weight, values in parts)
 
 
 def whole(seed):
     return pd.concat([best_of_four(seed), ties(seed)], ignore_index=True)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_credit_is_one_over_k_among_the_maxima(seed):
-    scores = best_of_four(seed)
-    table = metrics.best_of(scores).set_index(["domain", "id"])["credit"]
-    for key, prompt in scores.groupby(["domain", "id"]):
-        chosen = prompt.loc[prompt["label"] == "chosen", "score"].item()
-        top = prompt["score"].max()
-        expected = 1 / (prompt["score"] == top).sum() if chosen == top else 0
-        assert table[key] == pytest.approx(expected)
 
 
 def in_some_order(chosen, rejected, rng):
@@ -124,16 +98,6 @@ def test_credit_and_place_equal_the_plain_loop(rule, seed):
         assert row["reciprocal_rank"] == pytest.approx(1 / place)
     assert (table["above"] > 0).any()
     assert (table["level"] > 0).any()
-
-
-@pytest.mark.parametrize("subset", [{"a": 1}, ["Math"], 7, None])
-@pytest.mark.parametrize("name", ["reward-bench", "reward-bench-2"])
-def test_a_subset_that_is_no_text_is_named(tmp_path, name, subset):
-    answers = {"chosen": "yes", "rejected": "no"} if name == "reward-bench" else {"chosen": ["y"], "rejected": [*"nop"]}
-    row = {"id": 0, "subset": subset, "prompt": "q"} | answers
-    (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    with pytest.raises(DataError):
-        rmlab.load(name, path=tmp_path / "x.jsonl")
 
 
 def test_strict_and_lenient_ranks_are_the_ends_of_every_order():
@@ -300,14 +264,10 @@ def test_sections_use_the_published_weights(one_pair_each):
     assert row["overall"] == pytest.approx(sum(expected.values()) / 4)
     assert np.isnan(row["prior_sets"])
     swapped = metrics.summary(one_pair_each, weights="published-before-2024-09").iloc[0]
-    assert swapped["safety"] == pytest.approx(
-        sections_oracle(one_pair_each, {"xstest-should-refuse": 250, "xstest-should-respond": 154})["safety"]
-    )
+    counts = {"xstest-should-refuse": 250, "xstest-should-respond": 154}
+    assert swapped["safety"] == pytest.approx(sections_oracle(one_pair_each, counts)["safety"])
     counted = metrics.summary(one_pair_each, weights="counts").iloc[0]
-    pooled = one_pair_each[
-        one_pair_each["subset"].isin(["mt-bench-easy", "mt-bench-med"])
-        | one_pair_each["subset"].str.startswith("alpaca")
-    ]
+    pooled = one_pair_each[one_pair_each["subset"].str.contains("^mt-bench-easy$|^mt-bench-med$|^alpaca")]
     assert counted["chat"] == pytest.approx((pooled["outcome"] == "win").mean())
 
 
@@ -332,23 +292,11 @@ def test_an_absent_subset_makes_its_section_missing(one_pair_each):
 def test_the_real_response_matrix_gives_the_official_leaderboard(shared_data):
     folder = shared_data / "rewardbench"
     wide = pd.read_csv(folder / "response_matrix.torch_measure.csv", index_col="model")
-    subset = (
-        pd.read_csv(folder / "item_content.torch_measure.csv", dtype=str)
-        .set_index("item_id")["content"]
-        .str.extract(r"^\[([^\]]+)\]")[0]
-    )
+    content = pd.read_csv(folder / "item_content.torch_measure.csv", dtype=str).set_index("item_id")["content"]
     long = wide.copy().reset_index().melt("model", var_name="id", value_name="margin")
-    names = long["id"].map(subset)
-    pairs = tables.check_pairs(
-        long.assign(
-            benchmark="reward-bench",
-            domain=names,
-            subset=names,
-            chosen_slot=0,
-            rejected_slot=0,
-            margin=long["margin"] - 0.5,
-        )
-    )
+    names = long["id"].map(content.str.extract(r"^\[([^\]]+)\]")[0])
+    long = long.assign(benchmark="reward-bench", domain=names, subset=names, margin=long["margin"] - 0.5)
+    pairs = tables.check_pairs(long.assign(chosen_slot=0, rejected_slot=0))
     found = metrics.summary(pairs).set_index("model")
     board = pd.read_csv(folder / "leaderboard.every_eval_ever.csv").drop_duplicates("model").set_index("model")
     both = [model for model in found.index if model in board.index]

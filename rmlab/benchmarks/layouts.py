@@ -207,8 +207,7 @@ def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[li
             row |= {f"{label}_score": record.row.get(column) for column in columns[f"score_{letter}"]}
         decided.append(replace(record, row=record.row | row))
     n_ties = undecided.pop("tie", 0)
-    message = f"{n_ties} ties and {undecided.total()} rows whose {winner!r} is neither side"
-    message += f" ({', '.join(value for value, _ in undecided.most_common(5))})" if undecided else ""
+    message = f"{n_ties} ties, and rows whose {winner!r} is neither side: {dict(undecided.most_common(5))}"
     if not decided:
         raise DataError(f"{place}: no row names a winner ({message}); allowed in {winner!r}: a, b, tie, 1, 2, A>B, B>A")
     if len(decided) < len(rows):

@@ -107,7 +107,7 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
         for model in range(len(items.models))
         if (absent := [subset for subset in section if not n_answered[subset][model]])
     }
-    return Parts(names, of_cell, weights, "benchmark", reasons)
+    return Parts(names, of_cell, weights, reasons=reasons)
 
 
 def _weigh_subsets(rule: str) -> dict[str, float]:

@@ -49,7 +49,7 @@ def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Se
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The six subsets alike."""
     weight = {name: 0.0 if name == TIES and options["overall"] == "without-ties" else 1.0 for name in NAMES}
-    return weighted_parts(items, items.cells["subset"].tolist(), weight, label="benchmark")
+    return weighted_parts(items, items.cells["subset"].tolist(), weight)
 
 
 def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
@@ -76,7 +76,7 @@ def _list_ties(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _add_prompt_columns(rows: pd.DataFrame, scores: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """`rows` with columns of the scores; a pair of Ties prompts has those of its first prompt."""
-    number = scores["id"].str.split(":", n=1).str[-1]
+    number = scores["id"].str.partition(":")[2]
     prompts = scores.assign(id=scores["id"].where(scores["domain"] != TIES, number))[["domain", "id", *columns]]
     return rows.merge(prompts.drop_duplicates(["domain", "id"]), on=["domain", "id"], how="left")
 

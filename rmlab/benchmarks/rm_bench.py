@@ -111,8 +111,8 @@ def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
         files = [subset if domain == "safety" else domain for subset, domain in zip(subsets, domains, strict=True)]
         refuse_strange("subset", files, SUBSETS, "RM-Bench")
         weight = {file: 1 / len(_SAFETY) if domain == "safety" else 1.0 for file, domain in SUBSETS.items()}
-        return weighted_parts(items, files, weight, label="benchmark")
-    parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0), label="benchmark")
+        return weighted_parts(items, files, weight)
+    parts = weighted_parts(items, domains, dict.fromkeys(DOMAINS, 1.0))
     has_file = [(items.outcome[:, items.frame["subset"] == file] != NO_ROW).any(axis=1) for file in _SAFETY]
     place = DOMAINS.index("safety")
     reasons = {

@@ -97,7 +97,7 @@ def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Se
 
 def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
     """The four domains alike. How the paper weighs scenarios is not stated: here all ids of a domain count alike."""
-    return weighted_parts(items, items.cells["domain"].tolist(), dict.fromkeys(DOMAINS, 1.0), label="benchmark")
+    return weighted_parts(items, items.cells["domain"].tolist(), dict.fromkeys(DOMAINS, 1.0))
 
 
 RMB = Benchmark(

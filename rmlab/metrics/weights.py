@@ -39,7 +39,7 @@ class Parts:
     names: list[str]
     of_cell: IntArray
     weight: FloatArray
-    label: str
+    label: str = "benchmark"
     reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
@@ -202,7 +202,9 @@ def prepare(
     return Prepared(benchmark, items, parts)
 
 
-def weighted_parts(items: Items, part_of_cell: Sequence[str], weight: Mapping[str, float], *, label: str) -> Parts:
+def weighted_parts(
+    items: Items, part_of_cell: Sequence[str], weight: Mapping[str, float], *, label: str = "benchmark"
+) -> Parts:
     """Parts of a benchmark from the name of each cell's part.
 
     Parameters
