@@ -1,8 +1,14 @@
-"""The explorer's selection held to loops, its state, and its errors; the playground; rewards along an answer."""
+"""The explorer's selection held to loops, its state and its texts; the playground; rewards along an answer."""
+
+import re
+import time
+from html import escape as html_escape
+from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
+from hostile_texts import HOSTILE, SLOW
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,13 +17,9 @@ from rmlab import baselines, metrics, toy
 from rmlab.scorers.classifier import classifier
 from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError
-from rmlab.widgets import Selection, explore, playground, token_rewards
-from rmlab.widgets.comparisons import Comparisons
-from rmlab.widgets.explorer import check_selection, matching_prompts
+from rmlab.widgets import Selection, explore, markup, playground, token_rewards
+from rmlab.widgets.markup import markdown_html, plain_html
 from rmlab.widgets.tokens import sentences
-
-CELLS = st.none() | st.tuples(st.sampled_from(STYLES), st.sampled_from(STYLES))
-KEY = ["benchmark", "domain", "id"]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +43,17 @@ def tiny(zoo):
     return classifier(zoo("qwen3"), dtype="float32", name="tiny")
 
 
+def longest(prompts, texts):
+    return [float(len(text)) for text in texts]
+
+
 def texts_of(scores):
     first = scores[scores["model"] == scores["model"].iloc[0]].drop(columns=["model", "score"])
     texts = [f"Text {k} about {'Rome' if k % 3 else 'rivers'}" for k in range(len(first))]
     return first.assign(prompt=[f"What of {key}?" for key in first["id"]], response=texts)
+
+
+# The selection
 
 
 def slow_match(scores, responses, selection):
@@ -74,58 +83,51 @@ def slow_match(scores, responses, selection):
 @given(
     domain=st.sampled_from([None, "chat", "safety"]),
     subset=st.sampled_from([None, "safety-refuse", "chat"]),
-    cell=CELLS,
+    cell=st.none() | st.tuples(st.sampled_from(STYLES), st.sampled_from(STYLES)),
     level=st.sampled_from([None, "hard"]),
     outcome=st.sampled_from([None, "loss", "tie", "win", "flip"]),
     low=st.none() | st.floats(-3, 3),
     span=st.floats(0, 3),
     text=st.sampled_from(["", "rome", "what of", "nowhere", "text 1"]),
+    order=st.sampled_from(["worst", "best", "data"]),
 )
-def test_a_selection_finds_what_loops_find(make_scores, domain, subset, cell, level, outcome, low, span, text):
+def test_a_selection_finds_what_loops_find(make_scores, domain, subset, cell, level, outcome, low, span, text, order):
     scores = make_scores(seed=3)
     margin = (low, None if low is None else low + span)
-    selection = Selection(("a", "b"), domain, subset, cell, level, outcome, margin, text)
-    data = Comparisons(scores.sample(frac=1, random_state=1), texts_of(scores))
-    table = matching_prompts(data, check_selection(data, selection))
+    selection = Selection(("a", "b"), domain, subset, cell, level, outcome, margin, text, order)
+    table = explore(scores.sample(frac=1, random_state=1), texts_of(scores), selection=selection).frame
     expected = slow_match(scores, texts_of(scores), selection)
     rows = {(r.domain, r.id): (r.n_pairs, r.lost, r.margin, r.flips) for r in table.itertuples()}
     assert rows.keys() == expected.keys()
     for key, values in rows.items():
         assert values == pytest.approx(expected[key])
+    disagreement = [(r.flips, abs(r.margin - r.other)) for r in table.itertuples()]
+    assert order == "data" or disagreement == sorted(disagreement, reverse=order == "worst")
 
 
-def test_the_matrix_is_that_of_the_metrics_also_where_it_is_missing(make_scores, scores, responses):
-    view = explore(scores, responses)
+def test_one_models_prompts_in_order_and_its_matrix(view, scores):
+    assert view.frame["margin"].is_monotonic_increasing
+    assert view.select(order="best").frame["margin"].is_monotonic_decreasing
+    assert view.select(order="data").frame["id"].tolist() == scores[["domain", "id"]].drop_duplicates()["id"].tolist()
     table = scores[scores["model"] == "fond"]
     pd.testing.assert_frame_equal(view.matrix, metrics.matrix(table))
     pd.testing.assert_frame_equal(view.select(domain="math").matrix, metrics.matrix(table[table["domain"] == "math"]))
-    without = make_scores({"chat": 9, "code": 4}, models=("a",)).assign(benchmark="rm-bench")
-    payload = Comparisons(without).payload()
-    assert np.isnan(np.frombuffer(payload["columns"]["shares"]["data"])).all()
-    assert "math" in payload["reasons"][0]
 
 
-def test_orders_are_what_they_say(scores, responses):
-    frame = explore(scores, responses).select(models=("fond", "fair")).frame
-    assert (np.diff(frame["flips"]) <= 0).all()
-    apart = (frame["margin"] - frame["other"]).abs()
-    assert all(apart[k] >= apart[k + 1] for k in range(63) if frame["flips"][k] == frame["flips"][k + 1])
-    view = explore(scores, responses)
-    assert view.frame["margin"].is_monotonic_increasing
-    assert view.select(order="best").frame["margin"].is_monotonic_decreasing
-    assert view.select(order="data").frame["id"].tolist() == scores[KEY].drop_duplicates()["id"].tolist()
-
-
-def test_missing_scores_are_missing_never_lost(make_scores):
+def test_what_is_missing_is_missing_never_lost(make_scores):
     scores = make_scores(models=("a", "b"))
     scores.loc[0, "score"] = np.nan
     view = explore(scores, texts_of(scores)).select(order="data")
     assert np.isfinite(view.frame["margin"]).all()
     assert view.frame["n_pairs"][0] == 9
     assert view.select(outcome="missing").frame["n_pairs"].sum() == 3
+    without = make_scores({"chat": 9, "code": 4}, models=("a",))
+    data = explore(without, texts_of(without)).widget.data
+    assert np.isnan(np.frombuffer(data["columns"]["shares"]["data"])).all()
+    assert "math" in data["reasons"][0]
 
 
-def test_page_and_kernel_share_one_selection(view):
+def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(view, tiny, scores, responses):
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view.widget.selection["domain"] == "math"
     view.widget.selection = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}  # as a click does
@@ -134,8 +136,6 @@ def test_page_and_kernel_share_one_selection(view):
     view.widget.annotations = {"3": "doubtful", "5": " "}
     assert view.annotations["annotation"].tolist() == ["doubtful"]
 
-
-def test_the_page_asks_and_is_told_of_errors(tiny, scores, responses):
     def broken(prompts, texts):
         raise RuntimeError("no memory")
 
@@ -143,11 +143,11 @@ def test_the_page_asks_and_is_told_of_errors(tiny, scores, responses):
     for scorer in (tiny, broken):
         view = explore(scores, responses, scorer=scorer)
         view.widget.send = lambda message, buffers=None: replies.append(message)
-        for kind, content in (("texts", {"prompt": 0}), ("search", {"text": "Rome"}), ("tokens", {"answer": 0})):
+        for kind, content in (("texts", {"prompt": 0}), ("tokens", {"answer": 0})):
             view.answer_page(view.widget, {"id": kind, "kind": kind, **content}, [])
-    assert [reply["id"] for reply in replies] == ["texts", "search", "tokens"] * 2
+    assert [reply["id"] for reply in replies] == ["texts", "tokens"] * 2
     assert len(replies[0]["answer"]["answers"]) == 6
-    assert set(replies[2]["answer"]["method"]) == {"token"}
+    assert set(replies[1]["answer"]["method"]) == {"token"}
     assert replies[-1]["error"] == "RuntimeError: no memory"
 
 
@@ -165,18 +165,18 @@ def test_data_without_styles_and_answers_of_any_number(responses):
     assert "shares" not in view.widget.data["columns"]
     with pytest.raises(DataError, match="cell='concise'"):
         view.select(cell=("concise", "plain"))
-    rows = [("rb2", "Ties", "7", "chosen", k, "q", f"right {k}") for k in range(3)]
-    rows += [("rb2", "Ties", "7", "rejected", k, "q", f"wrong {k}") for k in range(5)]
-    several = pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+    rows = [("chosen", k, f"right {k}") for k in range(3)] + [("rejected", k, f"wrong {k}") for k in range(5)]
+    several = pd.DataFrame(rows, columns=["label", "slot", "response"])
+    several = several.assign(benchmark="rb2", domain="Ties", id="7", prompt="q")
     assert explore(score(several, baselines.random), several).frame["n_pairs"].tolist() == [15]
 
 
 def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
     before = view.selection
     for changes, message in (
-        ({"models": ("fund",)}, "did you mean 'fond'"),
+        ({"models": ("fund",)}, "fond"),
         ({"models": ("fond", "fond")}, "models"),
-        ({"domain": "maths"}, "did you mean 'math'"),
+        ({"domain": "maths"}, "math"),
         ({"cell": ("concise", "fancy")}, "fancy"),
         ({"outcome": "flip"}, "flip"),
         ({"order": "wurst"}, "worst"),
@@ -185,14 +185,118 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
             view.select(**changes)
     assert view.selection == before
     for table, texts, message in (
-        (scores.head(0), responses, "no rows"),
-        (pd.concat([scores, scores.head(1)]), responses, "repeat a key"),
-        (scores, responses[responses["id"] != "3"], "no text in responses"),
+        (scores.head(0), responses, "rows"),
+        (pd.concat([scores, scores.head(1)]), responses, "key"),
+        (scores, responses[responses["id"] != "3"], "responses"),
     ):
         with pytest.raises(DataError, match=message):
             explore(table, texts)
     with pytest.raises(TypeError, match="scorer"):
         explore(scores, responses, scorer="a model")
+
+
+# Texts: whatever they hold, the page gets text and a few plain tags
+
+
+class Checker(HTMLParser):
+    """Fails on a tag or attribute that could run, load, lead or cover; collects the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in markup.TAGS - {"script", "style", "img", "svg", "a", "iframe", "form", "object"}, tag
+        for name, value in attrs:
+            assert name in markup.ATTRIBUTES - {"style", "href", "src", "xmlns"}, (tag, name)
+            assert name != "class" or re.fullmatch(r"(rmlab-[a-z]+ ?)+|[a-z][a-z0-9]{0,3}", value), value
+            assert name == "title" or re.fullmatch(r"[\w .+-]{1,40}", value), (tag, name, value)
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_decl(self, decl):
+        raise AssertionError(decl)
+
+    handle_comment = handle_pi = unknown_decl = handle_decl
+
+
+def checked(html):
+    """The text of a page that cannot do anything."""
+    html.encode("utf-8")
+    checker = Checker()
+    checker.feed(html)
+    checker.close()
+    return checker.text
+
+
+@pytest.mark.parametrize("text", HOSTILE + SLOW, ids=range(len(HOSTILE + SLOW)))
+def test_hostile_text_stays_text_on_a_page_and_in_a_terminal(text):
+    start = time.perf_counter()
+    table = rmlab.report.show(pd.DataFrame({"response": [text.encode(errors="replace").decode()]}))
+    cell = table._repr_html_().partition("<tbody>")[2]
+    for shown in (checked(markdown_html(text)), checked(plain_html(text)), checked(cell), repr(table)):
+        assert shown
+        assert not set(shown) & set(map(chr, [*range(9), *range(11, 32), 0x202E, 0x2066]))
+    assert time.perf_counter() - start < 40, "the page must stay usable"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet=st.sampled_from(list("<>/\"'`=&;#[]()!*_|-\n\t ascriptonerrjv:$\\\x00\u202e{}")), max_size=120))
+def test_any_text_stays_text_and_is_whole_as_it_was_written(text):
+    checked(markdown_html(text))
+    html = plain_html(text)
+    written = re.sub(r"[\s\0\u202e\ufffd]", "", checked(html))
+    if "```" not in text and "<math" not in html:
+        assert written == re.sub(r"[\s\0\u202e]", "", text)
+
+
+def test_markdown_renders_and_links_do_not_lead_anywhere():
+    html = markdown_html("# T\n\n- **a**\n\n1. `x`\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n> q ~~s~~")
+    for tag in ("h1", "strong", "li", "ol", "code", "table", "td", "blockquote", "s"):
+        assert f"<{tag}>" in html
+    link = "[text](http://example.org/?a=1&b=2 'title') ![alt](http://example.org/x.png)"
+    assert checked(markdown_html(link)).strip() == link
+
+
+@pytest.mark.parametrize("show", [markdown_html, plain_html])
+@pytest.mark.parametrize(
+    ("text", "mathml"),
+    [
+        (r"\(x_i\)", "<msub><mi>x</mi><mi>i</mi></msub>"),
+        (r"$a_1 * b_2 * c$", "<msub><mi>a</mi><mn>1</mn></msub><mo>*</mo>"),
+        ("\\[\na\n= b\n\\]", "<mi>a</mi><mo>=</mo><mi>b</mi>"),
+        ("$$\n- a\n$$", "<mo>−</mo><mi>a</mi>"),
+        (r"\begin{align*} a &= b \\ c &= d \end{align*}", "<mtr>"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", "<mtd><mn>4</mn></mtd>"),
+        (r"**\(\frac{1}{2}\)**", "<mfrac>"),
+        (r"\[ \begin{aligned} a &= b \\ c &= d \end{aligned} \]", '<mtd columnalign="right"><mi>c</mi></mtd>'),
+        (r"\[ a \\ b \]", "<mtr><mtd>"),
+        (r"\[ \text{if } x < y \]", "<mtext>if&nbsp;</mtext><mi>x</mi><mo>&lt;</mo>"),
+        # No maths, or none that can be typeset.
+        ("It costs $5 to $10, or 5$ and 6$.", None),
+        ("`$x$` and `\\(y\\)`", None),
+        ("```\n$x$ \\(y\\)\n```", None),
+        ("for f in $HOME/$USER; do echo ${a}.$b; done", None),
+        (r"\(\frac\) and $\unknown{x}$ and \(\)", None),
+        (r"\(a & b\)", None),
+        (r"$\def\a{\a\a}\a$ \(\newcommand{\x}{y}\x\)", None),
+        ("$" + r"\sqrt{" * 300 + "$", None),
+        ("one \\( two", None),
+    ],
+)
+def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(show, text, mathml):
+    html = show(text)
+    if mathml:
+        assert mathml in html
+        assert "<em>" not in html
+        assert re.search(r'title="([^"]*)"', html)[1].strip("$\\[]()\n ") in html_escape(text)
+    else:
+        assert "<math" not in html
+        assert all(word in checked(html) for word in re.findall(r"[\w$]+", text))
+
+
+# The playground
 
 
 def test_the_playground_scores_and_draws(tiny, responses):
@@ -211,37 +315,42 @@ def test_the_playground_scores_and_draws(tiny, responses):
 def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(responses):
     asked = []
 
-    def longest(prompts, texts):
+    def logged(prompts, texts):
         asked.extend(zip(prompts, texts, strict=True))
-        return [float(len(text)) for text in texts]
+        return longest(prompts, texts)
 
-    play = playground(longest, responses=responses).set(padding=1)
+    play = playground(logged, responses=responses).set(padding=1)
     table = play.try_on(10)
     assert table["change"].iloc[0] == len("\n\nI hope that this is of use to you.")
     assert table["n_prompts"].iloc[0] == 10
-    assert "padding 1" in play.trial.value
     play.sample_size.value = 10
     play.try_button.click()
+    assert "padding 1" in play.trial.value
     assert len(asked) == len(set(asked))
     play.sample_size.value = 2
     play.try_button.click()
-    assert "fewer than 5 prompts" in play.trial.value
+    assert "5 prompts" in play.trial.value
 
 
 def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
     def moody(prompts, texts):
         if prompts[0] == "bad":
             raise RuntimeError("<i>out</i> of memory")
-        return [float(len(text)) for text in texts]
+        return longest(prompts, texts)
 
     play = playground(moody).set(bold=1)
-    assert all((play.preview.value, play.chart.value, play.scores.value))
-    play.prompt_box.value = "bad"
-    assert "RuntimeError: &lt;i&gt;out&lt;/i&gt; of memory" in play.problem.value
-    assert not any((play.preview.value, play.chart.value, play.scores.value)), "an old number is of other texts"
-    play.prompt_box.value = "good"
-    assert play.problem.value == ""
-    assert play.scores.value
+    for prompt, problem in (
+        ("good", ""),
+        ("bad", "RuntimeError: &lt;i&gt;out&lt;/i&gt; of memory"),
+        ("good again", ""),
+    ):
+        play.prompt_box.value = prompt
+        assert (problem in play.problem.value) == (play.problem.value != "" or not problem)
+        shown = [bool(box.value) for box in (play.preview, play.chart, play.scores)]
+        assert shown == [not problem] * 3, "an old number is of other texts"
+
+
+# Token rewards
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "bert", "modernbert"])
