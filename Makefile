@@ -21,7 +21,7 @@ test-labs: .venv/dev  ## the solved labs of the course
 test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/pytriton/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest -m "" tests/test_triton.py
-	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m "" tests/test_judges_serve.py
+	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m long tests/test_judges_local.py
 	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m "" tests/test_store_s3.py
 	$(BIN)/python -m pytest -m "" tests/test_vllm.py
 	$(BIN)/python -m pytest -m "" tests/test_nemo.py

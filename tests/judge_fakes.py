@@ -7,9 +7,10 @@ import pandas as pd
 from rmlab.judges.modes import AnswerJudge, PairJudge
 from rmlab.judges.questions import Answer, Sampling, load_template
 
-_SHOWN = re.compile(r"<answer_a>\n(.*)\n</answer_a>\n\n<answer_b>\n(.*)\n</answer_b>", re.DOTALL)
-_RATED = re.compile(r"(?:<answer>|Reply of the assistant:\n---)\n(.*)\n(?:</answer>|---)", re.DOTALL)
-_OTHER = re.compile(r"Reply of assistant A:\n---\n(.*)\n---\n\nReply of assistant B:\n---\n(.*)\n---", re.DOTALL)
+_SHOWN = re.compile(
+    r"(?:<answer(?:_\w)?>|Reply of (?:the assistant|assistant \w):\n---)\n(.*?)\n(?:</answer|---(?=\n\nReply of|\Z))",
+    re.DOTALL,
+)
 
 
 class Respondent:
@@ -31,21 +32,20 @@ class Respondent:
         return {"model": "fake"}
 
 
-def both(question):
-    """The two answers that a question shows, in the shipped words or the other ones."""
-    text = question.messages[-1]["content"]
-    return (_SHOWN.search(text) or _OTHER.search(text)).groups()
+def shown_answers(messages):
+    """The answers that a question shows, in the shipped words or the other ones."""
+    return _SHOWN.findall(messages[-1]["content"])
 
 
 def pair_judge(choose, name="judge", template="five", **options):
     """A pairwise judge; `choose(first, second, question)` gives its answer."""
-    respondent = Respondent(lambda question: choose(*both(question), question))
+    respondent = Respondent(lambda question: choose(*shown_answers(question.messages), question))
     return PairJudge(name, respondent, load_template(template, "pair"), **options)
 
 
 def rating_judge(rate, name="judge", template="rating", **options):
     """A judge that rates; `rate(text, question)` gives its answer."""
-    respondent = Respondent(lambda question: rate(_RATED.search(question.messages[-1]["content"])[1], question))
+    respondent = Respondent(lambda question: rate(*shown_answers(question.messages), question))
     return AnswerJudge(name, respondent, load_template(template, "answer"), **options)
 
 
@@ -72,3 +72,9 @@ def completion(text, finish="stop", logprobs=None, **message):
         choice["logprobs"] = logprobs
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     return {"id": "c", "object": "chat.completion", "model": "served", "choices": [choice], "usage": usage}
+
+
+def respond(path, body, headers):
+    """A server's reply: the longer of two answers is better, a single one is rated 9 where it is right, else 3."""
+    answers = shown_answers(body["messages"])
+    return completion(longer(*answers) if len(answers) > 1 else "[[9]]" if answers[0].startswith("chosen") else "[[3]]")

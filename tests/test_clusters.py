@@ -9,7 +9,7 @@ import pytest
 import torch
 from fakes import BothOrders, Difference, Here, Streaming, responses
 from faulty_server import FaultyServer
-from judge_fakes import Respondent, both, longer, pair_judge
+from judge_fakes import Respondent, longer, pair_judge, shown_answers
 from served_models import Vllm, number
 
 import rmlab
@@ -50,7 +50,7 @@ def test_terms_columns_and_orders(store):
 
 
 def _prefers_length(question):
-    return longer(*both(question))
+    return longer(*shown_answers(question.messages))
 
 
 def travelling_judge():

@@ -1,16 +1,69 @@
-"""Judges' tables: outcomes and verdicts, votes, orders, best of four, ratings, and the published conventions."""
+"""Judges without a server: what answers say, outcomes and verdicts, votes, orders, best of four, ratings."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
-from judge_fakes import Respondent, both, longer, pair_judge, responses
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge
 from rmlab.judges.questions import Answer, load_template
+from rmlab.judges.verdicts import read_letter, read_pair, read_rating, without_reasoning
 from rmlab.tables import DataError
+
+VERDICTS = {
+    2: ["[[A>>B]]", "[[B<<A]]", "[[A≫B]]", r"$$\boxed{A \gg B}$$", "Verdict: A>>B"],
+    1: ["[[A>B]]", "[[ A > B ]]", "[[A&gt;B]]", r"So \boxed{A>B}", "[[A]]", "A"],
+    0: ["[[A=B]]", r"\boxed{[[A=B]]}", "[[tie]]", "[[Tie]]"],
+    -1: ["[[B>A]]", "[[A<B]]", r"\boxed{\text{B>A}}", "[[B]]", "[[Assistant B]]", "**B**", "Talk.\n\nVerdict: **B**"],
+    -2: ["[[B>>A]]", "[[A>>B]] at first, then [[B>>A]]. See [[1]] and [[note]]."],
+    None: ["", "A is better.", "[[A>A]]", "[[C]]", "[[]]", "[[A>>>B]]", "[[yes]]", r"\boxed{}", "[[A", "A or B"],
+}
+RATINGS = {
+    7: ["[[7]]", "[[7/10]]"],
+    7.5: ["[[7.5]]"],
+    8: ["[[3]] no, [[8]]"],
+    9: ["Rating: 9/10", "Good.\n\n9", r"\boxed{9}"],
+    10: ["[[10]]"],
+    None: ["[[0]]", "[[11]]", "[[100]]", "[[-3]]", "7 of 10", "[[seven]]", "in 1998"],
+}
+LETTERS = {0: ["[[A]]"], 1: ["[[B]]"], 3: ["[[D]]", r"[[A]] but \boxed{D}"], None: ["[[E]]", "[[AB]]"]}
+READERS = [
+    (read_pair, VERDICTS),
+    (partial(read_pair, draw="C"), {0: ["[[C]]"]}),
+    (partial(read_letter, answers=4), LETTERS),
+    (read_rating, RATINGS),
+]
+
+
+@pytest.mark.parametrize(("read", "table"), READERS)
+def test_the_last_verdict_is_read_and_nothing_where_none_is_said(read, table):
+    for value, texts in table.items():
+        assert {text: read(text) for text in texts} == dict.fromkeys(texts, value)
+
+
+@pytest.mark.parametrize("tag", ["<think>", "<thinking>", "<reasoning>", "[THINK]"])
+def test_reasoning_is_no_verdict(tag):
+    end = f"{tag[0]}/{tag[1:]}"
+    assert read_pair(f"{tag}[[A>B]]{end}[[B>A]]") == -1
+    assert read_pair(f"it seems [[A>B]]{end}\n[[B>A]]") == -1, "the opening tag stood in the template"
+    assert read_pair(f"{tag}[[A>B]]{end} I cannot say.") is None
+    assert read_pair(f"{tag} I am sure: [[A>B]]") is None, "it never ended"
+    assert read_pair(f"{tag}a{end}{tag}[[A]]{end}[[B]]") == -1
+
+
+@given(st.text(max_size=300), st.sampled_from([2, 1, 0, -1, -2]))
+def test_a_verdict_at_the_end_of_any_text_is_read(text, strength):
+    read_pair(text, draw="C")
+    read_letter(text, 4)
+    assert read_rating(text) is None or 1 <= read_rating(text) <= 10
+    if without_reasoning(text + "x"):
+        assert read_pair(f"{text}\n{VERDICTS[strength][0]}") == strength
 
 
 def prefer(judge, n=20, **options):
@@ -40,12 +93,14 @@ BOTH_ORDERS = [
 ]
 
 
-@pytest.mark.parametrize(("forward", "backward", "verdict", "outcome"), BOTH_ORDERS)
-def test_both_orders_together(forward, backward, verdict, outcome):
-    judge = pair_judge(lambda first, *_: forward if first.startswith("chosen") else backward)
-    pairs = prefer(judge, 1, allow_missing=True)
-    assert pairs["verdict"].tolist() == [verdict]
-    assert pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None).tolist() == [outcome]
+def test_both_orders_together():
+    def choose(first, second, question):
+        number = int(question.text.prompt.split()[1])
+        return BOTH_ORDERS[number][not first.startswith("chosen")]
+
+    pairs = prefer(pair_judge(choose), len(BOTH_ORDERS), allow_missing=True)
+    outcomes = pairs["outcome"].astype(object).where(pairs["outcome"].notna(), None)
+    assert [*zip(pairs["verdict"], outcomes, strict=True)] == [row[2:] for row in BOTH_ORDERS]
     assert pairs["margin"].isna().all()
 
 
@@ -74,42 +129,35 @@ def odds(a, b):
     return Answer("A", "length", top={"A": np.log(a), " A": np.log(a), "B": np.log(b), "The": -1.0})
 
 
-def letter_judge(choose, **options):
-    return pair_judge(choose, template="letter", letters=True, **options)
-
-
 def test_log_odds_of_the_letters():
-    chosen_first, rejected_first = odds(0.4, 0.1), odds(0.1, 0.3)
-    pairs = prefer(letter_judge(lambda first, *_: chosen_first if first.startswith("chosen") else rejected_first), 3)
+    letters, chosen_first = partial(pair_judge, template="letter", letters=True), odds(0.4, 0.1)
+    pairs = prefer(letters(lambda first, *_: chosen_first if first.startswith("chosen") else odds(0.1, 0.3)), 3)
     # P(chosen) is 0.8 / 0.9 where it is shown first, 0.3 / 0.5 where it is shown second.
     mean = (8 / 9 + 3 / 5) / 2
     assert pairs["margin"].tolist() == [pytest.approx(np.log(mean / (1 - mean)))] * 3
     assert pairs["outcome"].tolist() == pairs["verdict"].tolist() == ["win"] * 3
-    pairs = prefer(letter_judge(lambda *_: chosen_first), 3)
+    pairs = prefer(letters(lambda *_: chosen_first), 3)
     assert pairs["margin"].abs().max() < 1e-12
     assert set(pairs["verdict"]) == {"flip"}
-
-
-def test_a_letter_that_the_server_does_not_name_is_the_least_likely_at_most():
-    only = letter_judge(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True)
-    assert np.abs(prefer(only, 1)["margin"].iloc[0]) == pytest.approx(2.9)
-    silent = letter_judge(lambda *_: Answer("x", top={"x": -0.1}))
-    assert prefer(silent, 1, allow_missing=True)["verdict"].tolist() == ["unparsable"]
+    # A letter that the server does not name is at most as likely as the least likely token.
+    pairs = prefer(letters(lambda *_: Answer("A", top={"A": -0.1, "x": -3.0}), one_order=True), 1)
+    assert pairs["margin"].abs().tolist() == [pytest.approx(2.9)]
+    silent = prefer(letters(lambda *_: Answer("x", top={"x": -0.1})), 1, allow_missing=True)
+    assert silent["verdict"].tolist() == ["unparsable"]
 
 
 def test_both_orders_are_asked_and_equal_questions_once():
     judge = pair_judge(longer)
     table = pd.concat([responses(5), responses(5).assign(id=lambda frame: frame["id"] + " again")])
     assert len(rmlab.prefer(table, judge, progress=False)) == 10
-    shown = [tuple(side.split()[0] for side in both(question)) for question in judge.respondent.asked]
-    assert sorted(shown) == [("chosen", "rejected")] * 5 + [("rejected", "chosen")] * 5
+    shown = [[side.split()[0] for side in shown_answers(question.messages)] for question in judge.respondent.asked]
+    assert sorted(shown) == [["chosen", "rejected"]] * 5 + [["rejected", "chosen"]] * 5
 
 
 def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
     def is_win(labels=None, **options):
         judge = pair_judge(lambda *_: "[[A]]", one_order=True, template="two", **options)
-        table = responses(400).replace({"label": labels or {}})
-        pairs = rmlab.prefer(table, judge, progress=False)
+        pairs = rmlab.prefer(responses(400).replace({"label": labels or {}}), judge, progress=False)
         assert len(judge.respondent.asked) == 400
         return (pairs["outcome"] == "win").to_numpy()
 
@@ -120,43 +168,33 @@ def test_one_order_is_a_coin_that_does_not_know_which_answer_is_right():
 
 def focus(n):
     """One right and three wrong answers to each prompt."""
-    table = responses(n, answers=3)
-    return table[(table["label"] == "rejected") | (table["slot"] == 0)].assign(
-        benchmark="reward-bench-2", domain="Focus", subset="Focus"
-    )
+    table = responses(n, answers=3).assign(benchmark="reward-bench-2", domain="Focus", subset="Focus")
+    return table[(table["label"] == "rejected") | (table["slot"] == 0)]
 
 
 def ties():
     """A pair of Ties prompts."""
-    rows = [
-        ("reward-bench-2", "Ties", f"{kind}:0", label, slot, "Ties", "Name a colour.", f"{label} {slot} {kind}")
-        for kind, label, count in (
-            ("ref", "chosen", 1),
-            ("ref", "rejected", 2),
-            ("tied", "chosen", 3),
-            ("tied", "rejected", 2),
-        )
-        for slot in range(count)
-    ]
-    columns = ["benchmark", "domain", "id", "label", "slot", "subset", "prompt", "response"]
-    return pd.DataFrame(rows, columns=columns)
+    counts = [("ref", "chosen", 1), ("ref", "rejected", 2), ("tied", "chosen", 3), ("tied", "rejected", 2)]
+    rows = [(f"{kind}:0", label, slot, f"{label} {slot} {kind}") for kind, label, n in counts for slot in range(n)]
+    table = pd.DataFrame(rows, columns=["id", "label", "slot", "response"])
+    return table.assign(benchmark="reward-bench-2", domain="Ties", subset="Ties", prompt="Name a colour.")
 
 
 def choose(question):
     """The letter of the right answer; a rating where the question wants one."""
-    text = question.messages[-1]["content"]
-    if "<answer>" in text:
-        return "[[9]]" if "chosen" in text else "[[2]]"
-    place = next(letter for letter in "abcd" if f"<answer_{letter}>\nchosen" in text)
-    return f"[[{place.upper()}]]"
+    rights = [answer.startswith("chosen") for answer in shown_answers(question.messages)]
+    return f"[[{'ABCD'[rights.index(True)]}]]" if len(rights) > 1 else "[[9]]" if rights[0] else "[[2]]"
+
+
+def rater(answer, template="rating", **options):
+    return AnswerJudge("judge", Respondent(answer), load_template(template, "answer"), **options)
 
 
 def lister(answer, published=False, **options):
     """A judge of lists; Ties are rated."""
-    respondent = Respondent(answer)
-    ties = AnswerJudge("judge", respondent, load_template("rating-ties", "answer"), published=published)
+    apart = rater(answer, "rating-ties", published=published)
     ranking = load_template("ranking", "list")
-    return ListJudge("judge", respondent, ranking, apart={"Ties": ties}, published=published, **options)
+    return ListJudge("judge", apart.respondent, ranking, apart={"Ties": apart}, published=published, **options)
 
 
 def test_best_of_four_and_ties_by_ratings():
@@ -169,11 +207,8 @@ def test_best_of_four_and_ties_by_ratings():
     asked = [question.messages[0]["content"] for question in judge.respondent.asked]
     assert sum("several answers" in text for text in asked) == 8
     assert sum("Several different answers may be fully right" in text for text in asked) == 8
-
-
-def test_a_fixed_letter_earns_a_quarter():
     scores = score(lister(lambda _: "[[A]]"), focus(400))
-    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32
+    assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, "a fixed letter earns a quarter"
 
 
 def test_votes_share_and_doubles_get_the_same():
@@ -181,15 +216,13 @@ def test_votes_share_and_doubles_get_the_same():
     table = focus(1).assign(response=["same", "same", "other", "more"])
     judge = lister(lambda _: next(answers), samples=3)
     scores = score(judge, table)
-    texts = (question.messages[-1]["content"] for question in judge.respondent.asked)
-    first_answers = [text.split("<answer_a>\n")[1].split("\n")[0] for text in texts][:2]
+    first_answers = [shown_answers(question.messages)[0] for question in judge.respondent.asked][:2]
     assert scores["score"].tolist() == [first_answers.count(text) / 2 for text in ("same", "same", "other", "more")]
 
 
 def test_ratings_and_their_mean():
     answers = itertools.cycle(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
-    judge = AnswerJudge("judge", Respondent(lambda _: next(answers)), load_template("rating", "answer"), samples=2)
-    table = responses(3).query("label == 'chosen'")
+    judge, table = rater(lambda _: next(answers), samples=2), responses(3).query("label == 'chosen'")
     scores = score(judge, table, allow_missing=True)
     assert scores["score"].fillna(-9).tolist() == [3.0, 7.0, -9]
     assert scores["verdict"].tolist() == ["rated", "rated", "unparsable"]
@@ -210,12 +243,12 @@ def test_what_cannot_be_read_counts_as_the_runners_count_it():
 
 
 def test_judges_are_scorers():
-    pair, rater = pair_judge(longer), AnswerJudge("r", Respondent(choose), load_template("rating", "answer"))
+    pair, single = pair_judge(longer), rater(choose)
     assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
-    assert rater(["q"], ["chosen"]).tolist() == [9.0]
-    with pytest.raises(TypeError, match=r"use rmlab\.prefer"):
+    assert single(["q"], ["chosen"]).tolist() == [9.0]
+    with pytest.raises(TypeError, match=r"rmlab\.prefer"):
         rmlab.score(responses(1), pair)
-    with pytest.raises(TypeError, match=r"use rmlab\.score"):
-        rmlab.prefer(responses(1), rater)
+    with pytest.raises(TypeError, match=r"rmlab\.score"):
+        rmlab.prefer(responses(1), single)
     with pytest.raises(DataError, match=r"28 .*26"):
         score(lister(choose), responses(1, answers=14).assign(domain="Focus"))

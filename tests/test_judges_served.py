@@ -1,0 +1,467 @@
+"""Judges behind servers: requests and replies, conventions, stores, budgets, batch files, and `rmlab judge`."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from faulty_server import FaultyServer
+from judge_fakes import completion, longer, pair_judge, respond, responses, shown_answers
+
+import rmlab
+from rmlab.judges import estimate, judge, load_template, read_results, shipped, write_requests
+from rmlab.store import Store
+from rmlab.tables import DataError
+
+KEY = "sk-planted-4f2a9c7e"
+URL = "http://127.0.0.1:9/v1"
+SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
+prefer = partial(rmlab.prefer, allow_missing=True, progress=False)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_question_shows_what_it_asks_about_as_it_is(name):
+    """What a text holds is no place of the template."""
+    template = load_template(name, SHOWS.get(name, "pair"))
+    prompt, answers = "{answer_b} and {x}", ["{prompt}", r"\1 {answer_a}"][: 1 + (SHOWS.get(name) != "answer")]
+    text = "\n".join(part["content"] for part in template.messages(prompt, answers))
+    assert [text.count(part) for part in (prompt, *answers)] == [1] * (1 + len(answers))
+    assert [text.index(answer) for answer in answers] == sorted(text.index(answer) for answer in answers)
+    for part in (prompt, *answers):
+        text = text.replace(part, "")
+    assert "{" not in text.replace(r"\boxed{", "")
+
+
+def test_a_file_of_ones_own(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("[system]\nBe strict.\n[user]\nQ {prompt} A {answer_a} B {answer_b}\n")
+    messages = load_template(file, "pair").messages("q", ["a", "b"])
+    assert messages == [{"role": "system", "content": "Be strict."}, {"role": "user", "content": "Q q A a B b"}]
+    file.write_text("{prompt}: {answer_a} {answer_b} {answer_c} {answer_d}")
+    assert load_template(file, "list").messages("q", list("wxyz")) == [{"role": "user", "content": "q: w x y z"}]
+    for text in ("{prompt} {answer_a}", "[user]\n{prompt}\n[user]\n", "x\n[user]\n"):
+        file.write_text(text)
+        with pytest.raises(DataError, match=r"mine\.txt"):
+            load_template(file, "pair")
+
+
+@contextmanager
+def served_judge(answer, path="", **options):
+    """A judge of a server that always answers the same, and the server."""
+    with FaultyServer(lambda *_: answer) as server:
+        yield judge("m", server.url + path, **options), server
+
+
+def ask(answer, path="", **options):
+    """The table and the first request of a judge who is always answered the same."""
+    with served_judge(answer, path, **options) as (judge, server):
+        table = (prefer if judge.takes == "pair" else rmlab.score)(responses(1), judge, progress=False)
+    assert {request.path for request in server.log} == {f"{path}/chat/completions"}
+    return table, server.log[0].body
+
+
+def test_what_a_request_says():
+    options = {"answer_tokens": 99, "seed": 3, "extra": {"top_p": 0.9, "temperature": None}}
+    body = ask(completion("[[A]]"), "/v1", **options)[1]
+    assert [body[name] for name in ("model", "max_tokens", "top_p")] == ["m", 99, 0.9]
+    assert not {"temperature", "logprobs"} & set(body)
+    assert isinstance(body["seed"], int)
+    assert ask(completion("[[4]]"), mode="rating")[1]["temperature"] == 0.0
+    assert ask(completion("[[4]]"), mode="rating", samples=2)[1]["temperature"] == 0.7
+    openai, plain = (judge("gpt", f"https://{host}/v1").respondent for host in ("api.openai.com", "example.org"))
+    assert (openai.client.key, plain.client.key) == ("OPENAI_API_KEY", None), "no key goes where none is named"
+    assert "max_completion_tokens" in openai.fields
+
+
+CHOSEN = {"token": "B", "logprob": -0.2}
+
+
+def test_log_probabilities_of_alternatives():
+    """A letter's log-probability alone made every comparison a tie."""
+    top = [CHOSEN, {"token": " A", "logprob": -2.0}]
+    answer = completion("B", "length", logprobs={"content": [CHOSEN | {"top_logprobs": top}]})
+    pairs, body = ask(answer, mode="logprob")
+    assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
+    assert pairs["margin"].abs().max() < 1e-12
+    assert set(pairs["verdict"]) == {"flip"}
+    for logprobs in (None, {"content": [CHOSEN]}, {"content": [CHOSEN | {"top_logprobs": [CHOSEN]}]}):
+        with pytest.raises(DataError, match="top_logprobs"):
+            ask(completion("B", logprobs=logprobs), mode="logprob")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (completion([{"type": "text", "text": "[[A"}, {"type": "text", "text": ">B]]"}]), "flip"),
+        (completion(None, reasoning_content="I think [[A]]"), "unparsable"),
+        (completion(None, refusal="I cannot do that."), "unparsable"),
+        (completion("[[A]]") | {"usage": {"prompt_tokens": "many"}}, "failed"),
+        (completion({"text": "[[A]]"}), "failed"),
+    ],
+)
+def test_replies_that_are_unlike_the_others(answer, verdict):
+    assert ask(answer, retries=0)[0]["verdict"].tolist() == [verdict]
+
+
+def test_two_servers_share_no_answers_and_several_models_behind_one_are_warned_of(tmp_path):
+    """Two servers of one model name share no answers in a store; the models that servers name are counted."""
+    for reply in ("[[A>B]]", "[[B>A]]"):
+        names = ["m-1"]
+        with FaultyServer(lambda *_, reply=reply, names=names: completion(reply) | {"model": names[-1]}) as server:
+            one = judge("m", server.url, name="one", concurrency=1)
+            provenance = prefer(responses(2), one, store=tmp_path).attrs["provenance"]["one"]
+            assert (len(server.log), provenance["models"]) == (4, {"m-1": 4})
+            names.append("m-2")
+            with pytest.warns(UserWarning, match="2 models: m-1, m-2"):
+                prefer(responses(3), one, store=tmp_path)
+            assert len(server.log) == 6
+
+
+def test_the_fingerprint_knows_model_address_and_sampling():
+    def print_of(model="m", url=URL, **options):
+        return judge(model, url, **options).fingerprint
+
+    assert print_of() == print_of(key="SOME_KEY") == print_of(concurrency=1, retries=0, max_requests=5)
+    urls = ("http://127.0.0.1:9/other/v1", "http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1")
+    changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}, {"samples": 2}]
+    changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}, {"template": "three"}, {"seed": 1}]
+    changes += [{"convention": "reward-bench"}]
+    assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"mode": "pairs"}, "mode='pairs'"),
+        ({"samples": 0}, "samples=0"),
+        ({"template": "fiv"}, "'five'"),
+        ({"template": "rating"}, "answer_a"),
+        ({"convention": "reward-bench-3"}, "'reward-bench-2'"),
+        ({"convention": "reward-bench", "mode": "rating"}, "mode='pairwise'"),
+        ({"convention": "reward-bench", "samples": 3}, "samples=3"),
+        ({"mode": "logprob", "samples": 2}, "samples=2"),
+        ({"temperature": -1}, "temperature=-1"),
+        ({"answer_tokens": 0}, "answer_tokens=0"),
+        ({"url": None}, "model='m'"),
+    ],
+)
+def test_what_is_refused(options, named):
+    with pytest.raises(DataError, match=named):
+        judge("m", **{"url": URL} | options)
+
+
+PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
+REPLIES = [
+    f"{before}{number}{after}"
+    for before in ("", "A sound answer.\n\n", "Rating: ", "**", "[[", "<think>3</think>", "-", "7/", "7.", "1")
+    for number in (0, 1, 7, 10, 11)
+    for after in ("", " \n", ".", "**", "]]", "/10", " out of 10", " of 12")
+]
+
+
+@pytest.mark.parametrize("subset", ["Focus", "Ties"])
+def test_ratings_by_convention_are_the_integer_at_the_end(subset):
+    """The expression is that of `get_single_rating` in RewardBench 2's runner, and -1 stands for no match."""
+    table = responses(len(REPLIES)).query("label == 'chosen'").assign(subset=subset)
+
+    def reply(path, body, headers):
+        return completion(REPLIES[int(shown_answers(body["messages"])[0].split()[3])])
+
+    with FaultyServer(reply) as server:
+        scores = rmlab.score(table, judge("m", server.url, convention="reward-bench-2-ratings"), progress=False)
+    expected = [int(match[1]) if (match := PUBLISHED_RATING.search(reply.strip())) else -1 for reply in REPLIES]
+    assert scores["score"].tolist() == expected
+    assert "brackets" not in json.dumps(server.log[0].body["messages"]), "the question asks for what is read"
+
+
+@pytest.mark.parametrize(
+    ("reply", "place"),
+    [("[[B]] at first, then [[C]]", 1), ("[[D]] or [[A]]", 0), ("**C**", None), ("<think>[[A]]</think>[[D]]", 0)],
+)
+def test_letters_by_convention_are_the_first_of_the_alphabet_in_the_reply(reply, place):
+    """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and so on, in the whole reply."""
+    table = responses(1, answers=2).assign(subset="Focus")
+    with served_judge(completion(reply), convention="reward-bench-2") as (best, server):
+        scores = rmlab.score(table, best, progress=False)
+    votes = ask(completion(reply), convention="reward-bench")[0][["vote_first", "vote_second"]].iloc[0].dropna()
+    shown = shown_answers(server.log[0].body["messages"])
+    assert scores["score"].tolist() == [float(place is not None and shown[place] == text) for text in table["response"]]
+    assert votes.abs().tolist() == [1.0] * ("[[A]]" in reply or "[[B]]" in reply)
+
+
+def count_questions(server):
+    return Counter(json.dumps(body["messages"]) for body in server.bodies())
+
+
+def list_stored_keys(store):
+    lines = [line for file in store.glob("*/*.records") for line in file.read_bytes().splitlines()[1:]]
+    return [json.loads(line)["key"] for line in lines]
+
+
+def test_a_thousand_questions_on_a_bad_day(tmp_path):
+    """Every third prompt gets an answer without a verdict."""
+
+    def vague(path, body, headers):
+        number = int(shown_answers(body["messages"])[0].split()[3])
+        return respond(path, body, headers) if number % 3 else completion("Hard to say.")
+
+    faults = {"429": 0.05, "500": 0.05, "timeout": 0.005, "cut": 0.05, "garbage": 0.05, "slow": 0.02, "hangup": 0.02}
+    table = responses(500)
+    with FaultyServer(vague, faults=faults) as server:
+        hasty = judge("m", server.url, concurrency=64, retries=3, backoff=0.01, timeout=0.8, name="hasty")
+        pairs = prefer(table, hasty, store=tmp_path)
+    provenance = pairs.attrs["provenance"]["hasty"]
+    unreadable, answered = pairs["id"].astype(int) % 3 == 0, pairs["verdict"] != "failed"
+    assert len(pairs) == 500
+    assert set(pairs.loc[answered & unreadable, "verdict"]) == {"unparsable"}
+    assert set(pairs.loc[answered & ~unreadable, "verdict"]) == {"win"}, "never a wrong row"
+    assert provenance["asked"] + provenance["failed"] == provenance["questions"] == 1000
+    assert (~answered).sum() <= provenance["failed"] <= 50
+    assert max(count_questions(server).values()) <= 4
+    keys = list_stored_keys(tmp_path)
+    assert len(keys) == len(set(keys)) == provenance["asked"]
+    with FaultyServer(vague, port=server.port) as server:
+        pairs = prefer(table, judge("m", server.url, concurrency=8, name="hasty"), store=tmp_path)
+    assert len(server.log) == provenance["failed"], "what was answered is not asked again"
+    assert pairs["verdict"].value_counts().to_dict() == {"win": 500 - unreadable.sum(), "unparsable": unreadable.sum()}
+
+
+RUN = """
+import sys, rmlab
+from judge_fakes import responses
+rmlab.prefer(responses(200), rmlab.judge("m", sys.argv[1], concurrency=8), store=sys.argv[2], progress=False)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with FaultyServer(respond, delay=0.02) as server:
+        run = subprocess.Popen([sys.executable, "-c", RUN, server.url, str(tmp_path)], env=env)
+        while len(server.log) < 150 and run.poll() is None:
+            time.sleep(0.001)
+        run.kill()
+        assert run.wait() == -signal.SIGKILL
+        n_kept = len(list_stored_keys(tmp_path))
+        pairs = prefer(responses(200), judge("m", server.url), store=tmp_path)
+    assert set(pairs["verdict"]) == {"win"}
+    assert pairs.attrs["provenance"]["m"]["asked"] == 400 - n_kept, "nothing that was kept is asked again"
+    assert len(server.log) - 400 <= 2 * 8 + 8, "handed to eight senders, or of the eight answers stored at once"
+
+
+def test_answers_are_kept_as_they_came_and_only_new_questions_are_asked(tmp_path):
+    answers = iter(["<think>hm [[B]]</think>é 🙂\tTab\n[[A]]", None, "huh", "[[B]]"])
+
+    def verdicts(judge, n):
+        return prefer(responses(n), judge, store=tmp_path)["verdict"].tolist()
+
+    once, again, more = pair_judge(lambda *_: next(answers)), pair_judge(longer), pair_judge(longer, samples=2)
+    assert verdicts(once, 2) == ["failed", "unparsable"]
+    texts = {answer["text"] for answer in Store(tmp_path).read(once.respondent.fingerprint).values()}
+    assert texts == {"<think>hm [[B]]</think>é 🙂\tTab\n[[A]]", "huh", "[[B]]"}
+    assert verdicts(again, 3) == ["win", "unparsable", "win"]
+    assert len(again.respondent.asked) == 1 + 2, "a failure and the new prompt"
+    verdicts(more, 3)
+    assert len(more.respondent.asked) == 6, "the first sample is there"
+
+
+def test_the_budget_is_known_before_the_first_question(tmp_path):
+    table = responses(10)
+    with FaultyServer(respond) as server:
+        capped = judge("m", server.url, max_requests=12, answer_tokens=50)
+        row = estimate(capped, table, store=tmp_path).iloc[0]
+        assert row[["questions", "answered", "to_ask", "answer_tokens"]].tolist() == [20, 0, 20, 1000]
+        assert row["prompt_tokens"] > 20 * 200
+        with pytest.raises(DataError, match=r"max_requests=12: .*20.*12 are left"):
+            prefer(table, capped, store=tmp_path)
+        with pytest.raises(DataError, match="max_tokens=100"):
+            prefer(table, judge("m", server.url, max_tokens=100))
+        assert server.log == []
+        prefer(responses(5), capped, store=tmp_path)
+        assert estimate(capped, table, store=tmp_path)[["answered", "to_ask"]].to_numpy().tolist() == [[10, 10]]
+        with pytest.raises(DataError, match="2 are left"):
+            prefer(table, capped, store=tmp_path)
+
+
+@pytest.mark.parametrize(("sign", "first"), [("\u4f60", 0), ("a", 0), ("\U0001f642", 0), ("\u4f60", 10)])
+def test_a_budget_of_tokens_holds_in_every_script(sign, first):
+    """Also where a run in English goes on in Chinese: both are charged by what the server says.
+
+    Chinese has about one token for a character, English a quarter.
+    """
+    charged, n_bytes = [], []
+
+    def charge(path, body, headers):
+        text = "".join(part["content"] for part in body["messages"])
+        n_bytes.append(len(text.encode()))
+        charged.append(int(sum(0.25 if character < "\x80" else 1.3 for character in text)) + 4)
+        return completion("[[A]]") | {"usage": {"total_tokens": charged[-1]}}
+
+    table = responses(40)
+    table.loc[first:, "response"] += sign * 700
+    with FaultyServer(charge, delay=0.01) as server:
+        budget = 95_000 if first else int(1.1 * estimate(judge("m", server.url), table)["prompt_tokens"].iloc[0])
+        pairs = prefer(table, judge("m", server.url, answer_tokens=4, concurrency=16, max_tokens=budget))
+    provenance = pairs.attrs["provenance"]["m"]
+    assert sum(charged) <= budget
+    assert provenance["asked"] + provenance["failed"] == 80
+    assert set(pairs["verdict"]) <= {"flip", "failed"}
+    if provenance["failed"]:
+        assert sign != "a"
+        assert sum(charged) > budget - max(n_bytes) - 4, "no further question fits into the budget"
+        assert any("max_tokens" in reason for reason in provenance["failures"])
+
+
+def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    caplog.set_level(0)
+
+    def echo(path, body, headers):
+        is_first = "chosen 0 to 1 " in json.dumps(body)
+        return completion(f"{headers['authorization']} [[A]]") if is_first else (401, {}, headers)
+
+    with FaultyServer(echo) as server:
+        with_key = judge("m", server.url, key="JUDGE_KEY", retries=0, name="one")
+        pairs = prefer(responses(3), with_key, store=tmp_path / "store")
+        assert all(KEY in seen.headers["authorization"] for seen in server.log)
+        with pytest.raises(DataError) as caught:
+            prefer(responses(3), with_key, store=tmp_path / "store", allow_missing=False)
+    write_requests(with_key, responses(3), tmp_path / "requests.jsonl")
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"[key]" in written, "the server's echo was kept, without the key"
+    texts = [*capsys.readouterr(), caplog.text, repr(with_key), str(caught.value), repr(pairs.attrs), pairs.to_csv()]
+    assert not [text for text in [*texts, written.decode()] if KEY in text]
+
+
+COUNTS = ["read", "known", "failed", "strange", "missing"]
+REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
+batch_judge = partial(judge, "m", URL, name="batch", retries=0)
+
+
+def result(line, body=None, error=None):
+    """What a batch endpoint writes for a line of requests, with an id of its own; the longer answer is better."""
+    body = respond("", line["body"], {}) if body is None and error is None else body
+    response = body and {"status_code": 400 if error else 200, "request_id": "r", "body": body}
+    return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": error}
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_batch_files_there_and_back(tmp_path):
+    """One line a question, results joined by custom_id in any order, and nothing asked afterwards."""
+    table, batch, store, out = responses(6), batch_judge(), tmp_path / "store", tmp_path / "out.jsonl"
+
+    def read(results):
+        out.write_text("".join(json.dumps(line) + "\n" for line in results))
+        return read_results(batch, table, out, store=store).iloc[0][COUNTS].tolist()
+
+    files = write_requests(batch, table, tmp_path / "r.jsonl", most=5)
+    assert [file.name for file in files] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
+    assert [len(read_lines(file)) for file in files] == [5, 5, 2]
+    lines = [line for file in files for line in read_lines(file)]
+    assert len({line["custom_id"] for line in lines}) == len(lines) == 12
+    assert {(line["method"], line["url"]) for line in lines} == {("POST", "/v1/chat/completions")}
+    results = [result(line) for line in lines][::-1]
+    assert read([*results[1:], results[1] | {"custom_id": "another run"}]) == [11, 0, 0, 1, 1]
+    (file,) = write_requests(batch, table, tmp_path / "rest.jsonl", store=store)
+    assert [line["custom_id"] for line in read_lines(file)] == [results[0]["custom_id"]]
+    assert read(results) == [1, 11, 0, 0, 0]
+    assert set(prefer(table, batch, store=store)["verdict"]) == {"win"}, "there is no server, so nothing was asked"
+    with pytest.raises(DataError, match="every question"):
+        write_requests(batch, table, tmp_path / "none.jsonl", store=store)
+    ties = responses(2, answers=2).assign(subset="Ties")
+    (file,) = write_requests(batch_judge(mode="ranking"), ties, tmp_path / "ties.jsonl")
+    assert len(read_lines(file)) == 8, "Ties are rated, one answer a line"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        pytest.param({"error": REFUSED}, None, id="OpenAI refused it"),
+        pytest.param(None, {"code": "batch_expired", "message": "not executed in time"}, id="OpenAI's batch expired"),
+        pytest.param(None, {"error": {"message": "maximum context length", "code": 400}}, id="vLLM refused it"),
+    ],
+)
+def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, body, error):
+    table, batch, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
+    lines = read_lines(write_requests(batch, table, tmp_path / "requests.jsonl")[0])
+    # A line separator in an answer ends no line of the file. vLLM writes empty fields as null.
+    answer = completion("Well\u2028\x85\x0c\n[[A>B]]", reasoning=None, refusal=None) | {"system_fingerprint": None}
+    results = [result(lines[0], answer), *(result(line, body, error) for line in lines[1:])]
+    out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in results).encode())
+    assert read_results(batch, table, out, store=store).iloc[0][COUNTS].tolist() == [1, 0, 3, 0, 3]
+    unanswered = read_lines(write_requests(batch, table, tmp_path / "rest.jsonl", store=store)[0])
+    assert [line["custom_id"] for line in unanswered] == [line["custom_id"] for line in lines[1:]]
+    assert prefer(table, batch, store=store)["verdict"].tolist() == ["failed"] * 2
+
+
+@pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', "[]", "7"])
+def test_lines_that_are_no_results_are_named(tmp_path, line):
+    (tmp_path / "out.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match="line 1 "):
+        read_results(batch_judge(), responses(2), tmp_path / "out.jsonl", store=tmp_path / "store")
+
+
+@pytest.fixture
+def command(main, tmp_path):
+    """`rmlab judge` on a file of six pairs."""
+    wide = responses(6).pivot(index="prompt", columns="label", values="response").reset_index()
+    wide.to_json(tmp_path / "mine.jsonl", orient="records", lines=True)
+
+    return lambda server, *words: main("judge", tmp_path / "mine.jsonl", "m", "--url", server.url, *words)
+
+
+def table_of(text):
+    return pd.read_csv(io.StringIO(text))
+
+
+def test_the_command_compares_and_rates(command, tmp_path):
+    with FaultyServer(respond) as server:
+        code, out, _ = command(server, "-q", "--store", tmp_path / "s")
+        assert (code, table_of(out)["verdict"].tolist()) == (0, ["win"] * 6)
+        out = command(server, "-q", "--mode", "rating", "--name", "r")[1]
+        assert sorted(set(table_of(out)["score"])) == [3.0, 9.0]
+        n_before = len(server.log)
+        command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
+        assert len(server.log) == n_before
+    assert pd.read_csv(tmp_path / "p.csv")["outcome"].tolist() == ["win"] * 6
+
+
+def test_the_command_estimates_checks_and_reports(command, tmp_path):
+    with FaultyServer(respond) as server:
+        costs = table_of(command(server, "--estimate", "--answer-tokens", 10)[1])
+        assert costs[["questions", "answer_tokens"]].to_numpy().tolist() == [[12, 120]]
+        costs = table_of(command(server, "--estimate", "--convention", "reward-bench")[1])
+        assert costs["questions"].tolist() == [6]
+        for words in (("--report", "--mode", "ranking"), ("--device", "cpu")):
+            code, _, err = command(server, *words)
+            assert code == 2
+            assert words[0] in err
+        assert server.log == []
+        findings = command(server, "--check")[1]
+        assert "pass  verdict" in findings
+        assert "warn  model" in findings, "the fake says that it is called 'served'"
+        assert command(server, "--report", "--template", "five", "-q", "-o", tmp_path / "r.csv")[:2] == (0, "")
+    assert pd.read_csv(tmp_path / "r.csv")["probe"].tolist()[0] == "position"
+
+
+@pytest.mark.parametrize(("options", "n"), [("", 12), ("--mode rating", 12), ("--check", 12), ("--report", 108)])
+def test_the_command_says_the_cost_before_the_first_question_and_never_the_key(command, monkeypatch, options, n):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with FaultyServer(lambda path, body, headers: (401, {}, f"bad key {headers['authorization']}")) as server:
+        _, out, err = command(server, "--key", "JUDGE_KEY", "-q", *options.split())
+        assert KEY in server.log[0].headers["authorization"]
+    assert f"{n} questions" in err.splitlines()[0]
+    assert KEY not in out + err
