@@ -37,6 +37,10 @@ def test_the_audit_finds_the_known_contradictions_and_none_where_there_is_none()
     assert {"Qwen3-8B", "GRM-Llama3.2-3B-rewardmodel-ft", "Skywork-Reward-Llama-3.1-8B-v0.2"} <= set(means.index)
     source = audit[audit["check"] == "contradicts its source"]
     assert source.groupby("model").size().to_dict() == {"DeepSeek R1": 3, "RM-R1-Qwen-Instruct-32B": 2}
+    assert source[source["model"] == "RM-R1-Qwen-Instruct-32B"].set_index("quantity")["expected"].to_dict() == {
+        "math": 0.802,
+        "code": 0.668,
+    }
     domains, levels = (
         {"chat": 0.6, "math": 0.7, "code": 0.8, "safety": 0.9},
         {"easy": 0.85, "normal": 0.75, "hard": 0.65},

@@ -22,7 +22,7 @@ _SOURCES = pd.DataFrame(
         ("RM-R1-Qwen-Instruct-32B", "math", 0.802, f"RM-R1 paper: 80.2; {_OTHER_MODEL}"),
         ("RM-R1-Qwen-Instruct-32B", "code", 0.668, f"RM-R1 paper: 66.8; {_OTHER_MODEL}"),
     ],
-    columns=["model", "column", "expected", "note"],
+    columns=["model", "quantity", "expected", "note"],
 )
 
 
@@ -84,9 +84,11 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     Returns
     -------
     DataFrame
-        One row per finding: model, check, printed, expected, difference, note. Checks: "domain mean is not the level
-        mean" (the two are equal by definition), "overall is neither mean", "contradicts its source" (the row's own
-        paper prints another value). A mean over columns that are not all printed is not checked.
+        One row per finding: model, check, quantity, printed, expected, difference, note. Checks: "domain mean is not
+        the level mean" (the two are equal by definition), "overall is neither mean", "contradicts its source" (the
+        row's own paper prints another value). `quantity` names the column that is in doubt. Where the two means
+        differ, this is domain_avg, computed from the row, although a level may be the one that is wrong. A mean over
+        columns that are not all printed is not checked.
 
     Raises
     ------
@@ -105,19 +107,20 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     overall = shares["overall"]
     nearer = level.where((overall - level).abs() < (overall - domain).abs(), domain).fillna(level)
     models = pd.DataFrame({"model": table["model"], "note": table["note"].fillna("") if "note" in table else ""})
-    cells = shares.assign(model=table["model"]).melt("model", var_name="column", value_name="printed")
-    sources = _SOURCES.merge(cells, on=["model", "column"])
+    cells = shares.assign(model=table["model"]).melt("model", var_name="quantity", value_name="printed")
+    sources = _SOURCES.merge(cells, on=["model", "quantity"])
+    unequal, neither = "domain mean is not the level mean", "overall is neither mean"
     findings = pd.concat(
         [
-            models.assign(check="domain mean is not the level mean", printed=domain, expected=level),
-            models.assign(check="overall is neither mean", printed=overall, expected=nearer),
-            sources.assign(check="contradicts its source", note=sources["column"] + ": " + sources["note"]),
+            models.assign(check=unequal, quantity="domain_avg", printed=domain, expected=level),
+            models.assign(check=neither, quantity="overall", printed=overall, expected=nearer),
+            sources.assign(check="contradicts its source"),
         ]
     )
     findings["difference"] = findings["printed"] - findings["expected"]
     allowed = findings["check"].map({"contradicts its source": _SOURCE_TOLERANCE}).fillna(tolerance)
     findings = findings[findings["difference"].abs() > allowed].reset_index(drop=True)
-    return findings[["model", "check", "printed", "expected", "difference", "note"]]
+    return findings[["model", "check", "quantity", "printed", "expected", "difference", "note"]]
 
 
 def read_shares(table: pd.DataFrame, columns: Sequence[str], argument: str) -> pd.DataFrame:
