@@ -13,66 +13,49 @@ from rmlab import metrics, stats, tables
 
 SIZES = {"chat": 5, "math": 6, "code": 5, "safety-refuse": 5, "safety-response": 6}
 COUNTS = "n_prompts n_ties missing average reason"
+LOSSES = "brier brier_low brier_high log_loss log_loss_low log_loss_high"
 COMPARED = "value_a value_b difference se low high p p_holm agreement n_prompts n_pairs n_ties_a n_ties_b missing"
-COLUMNS = {  # the function and its columns, in order
-    "summary": (rmlab.summary, f"model chat math code safety easy normal hard overall se low high {COUNTS}"),
-    "estimates": (
-        rmlab.estimates,
-        "model quantity name value se low high n_prompts n_pairs n_ties missing chance average reason",
-    ),
-    "accuracy": (
-        lambda scores: rmlab.accuracy(scores, ["model", "domain"]),
-        "model domain accuracy se low high n_prompts n_pairs n_ties missing average reason",
-    ),
-    "compare": (
-        lambda scores: rmlab.compare(scores, "a", "b", by="domain"),
-        f"model_a model_b domain {COMPARED} average reason",
-    ),
-    "compare_all": (stats.compare_all, f"model_a model_b {COMPARED} average reason"),
-    "equivalence": (
-        lambda scores: stats.equivalence(scores, "a", "b", margin=0.1),
-        "model_a model_b difference low high margin equivalent smallest_margin n_prompts average reason",
-    ),
-    "rank": (rmlab.rank, f"model value se low high rank rank_low rank_high group {COUNTS}"),
-    "power": (
-        lambda scores: stats.power(scores, "a"),
-        "model_a model_b difference agreement n_prompts detectable alpha adjust average reason",
-    ),
-    "flips": (
-        lambda scores: stats.flips(scores, "a", "b"),
-        "benchmark domain id chosen_slot rejected_slot subset chosen_style rejected_style level outcome_a outcome_b "
-        "margin_a margin_b",
-    ),
-    "calibration": (
-        stats.calibration,
-        "model bin left right predicted accuracy se low high n_pairs n_prompts missing ece ece_low ece_high",
-    ),
-    "calibration_error": (
-        stats.calibration_error,
-        "model ece ece_low ece_high brier brier_low brier_high log_loss log_loss_low log_loss_high n_pairs n_prompts "
-        "n_ties missing reason",
-    ),
-    "margins": (stats.margins, "model level n_pairs n_prompts missing mean sd q05 q25 q50 q75 q95 positive"),
-    "item_difficulty": (
-        stats.item_difficulty,
-        "benchmark domain id chosen_slot rejected_slot level subset n_models missing difficulty discrimination "
-        "none_right all_right",
-    ),
-    "best_of": (
-        metrics.best_of,
-        "model benchmark domain id subset n_answers above level credit reciprocal_rank",
-    ),
-    "style_gap": (rmlab.style_gap, f"model easy hard gap se low high {COUNTS}"),
+COLUMNS = f"""
+summary: model chat math code safety easy normal hard overall se low high {COUNTS}
+estimates: model quantity name value se low high n_prompts n_pairs n_ties missing chance average reason
+accuracy: model domain accuracy se low high n_prompts n_pairs n_ties missing average reason
+compare: model_a model_b domain {COMPARED} average reason
+compare_all: model_a model_b {COMPARED} average reason
+equivalence: model_a model_b difference low high margin equivalent smallest_margin n_prompts average reason
+rank: model value se low high rank rank_low rank_high group {COUNTS}
+power: model_a model_b difference agreement n_prompts detectable alpha adjust average reason
+flips: {" ".join(tables.PAIRS[1:-2])} outcome_a outcome_b margin_a margin_b
+calibration: model bin left right predicted accuracy se low high n_pairs n_prompts missing ece ece_low ece_high
+calibration_error: model ece ece_low ece_high {LOSSES} n_pairs n_prompts n_ties missing reason
+margins: model level n_pairs n_prompts missing mean sd q05 q25 q50 q75 q95 positive
+item_difficulty: benchmark domain id chosen_slot rejected_slot level subset n_models missing difficulty discrimination \
+none_right all_right
+best_of: model benchmark domain id subset n_answers above level credit reciprocal_rank
+style_gap: model easy hard gap se low high {COUNTS}
+"""
+COLUMNS = {name: columns.split() for name, columns in (line.split(":") for line in COLUMNS.strip().splitlines())}
+TWO = {"a": "a", "b": "b"}
+OPTIONS = {
+    "accuracy": {"by": ["model", "domain"]},
+    "compare": TWO | {"by": "domain"},
+    "flips": TWO,
+    "power": {"a": "a"},
 }
+OPTIONS |= {"equivalence": TWO | {"margin": 0.1}}
+
+
+def call(name, table, **options):
+    """The public function of this name, with the arguments that it needs."""
+    module = next(module for module in (rmlab, stats, metrics) if hasattr(module, name))
+    return getattr(module, name)(table, **OPTIONS.get(name, {}), **options)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_and_their_types(name, make_scores):
-    function, columns = COLUMNS[name]
     scores = make_scores(SIZES, models=("a", "b", "c"))
     scores.attrs["provenance"] = {"a": {"by": "hand"}}
-    table = function(scores)
-    assert list(table.columns) == columns.split()
+    table = call(name, scores)
+    assert list(table.columns) == COLUMNS[name]
     assert "object" not in {str(dtype) for dtype in table.dtypes}
     if name in {"summary", "estimates", "accuracy", "compare", "compare_all", "rank", "style_gap"}:
         assert table.attrs["provenance"] == scores.attrs["provenance"]
@@ -90,17 +73,18 @@ def test_quantities_and_names_of_estimates(make_scores):
     }
 
 
-@pytest.mark.parametrize("benchmark", ["rm-bench", "reward-bench", "reward-bench-2"])
+TABLES = {  # of two models, one of them without the prior sets of RewardBench 1
+    "rm-bench": lambda make_scores: make_scores(SIZES),
+    "reward-bench": lambda _: pd.concat(
+        [reward_bench_pairs(models=("a",), prior_sets=True), reward_bench_pairs(models=("b",), seed=1)]
+    ),
+    "reward-bench-2": lambda _: reward_bench_2_scores(),
+}
+
+
+@pytest.mark.parametrize("benchmark", TABLES)
 def test_a_models_numbers_are_its_own(benchmark, make_scores):
-    """Where all share a table, some of them without the prior sets of RewardBench 1."""
-    tables_of = {
-        "rm-bench": lambda: make_scores(SIZES),
-        "reward-bench": lambda: pd.concat(
-            [reward_bench_pairs(models=("a",), prior_sets=True), reward_bench_pairs(models=("b",), seed=1)]
-        ),
-        "reward-bench-2": lambda: reward_bench_2_scores(),
-    }
-    table = tables_of[benchmark]()
+    table = TABLES[benchmark](make_scores)
     key = ["model", "quantity", "name"]  # the chance of a subset that a model lacks is known from the others
     shared = rmlab.estimates(table).drop(columns="chance").set_index(key)
     for model in "ab":
@@ -110,14 +94,10 @@ def test_a_models_numbers_are_its_own(benchmark, make_scores):
 
 @pytest.mark.parametrize("name", ["summary", "accuracy", "compare", "rank", "style_gap"])
 def test_common_items_are_those_left_after_dropping_the_others(name, make_scores):
-    function, pairs = COLUMNS[name][0], metrics.pairs(make_scores({**SIZES, "chat": 8}, models=("a", "b", "c")))
+    pairs = metrics.pairs(make_scores({**SIZES, "chat": 8}, models=("a", "b", "c")))
     is_lost = (pairs["domain"] == "chat") & pairs["id"].isin(["chat/1", "chat/6"])
-    expected = function(pairs[~is_lost])
-    options = {"by": ["model", "domain"]} if name == "accuracy" else {"a": "a", "b": "b", "by": "domain"}
-    options = options if name in {"accuracy", "compare"} else {}
     partial = pairs[~(is_lost & (pairs["model"] == "b"))]
-    public = stats.rank if name == "rank" else getattr(rmlab, name)
-    pd.testing.assert_frame_equal(public(partial, common=True, **options), expected)
+    pd.testing.assert_frame_equal(call(name, partial, common=True), call(name, pairs[~is_lost]))
 
 
 def test_options_of_the_benchmark_reach_every_table(make_scores):

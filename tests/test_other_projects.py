@@ -26,36 +26,19 @@ def test_blank_second_answers_mean_one_fewer(tmp_path):
 PAIR = {"chosen_score": "out.rm.w", "rejected_score": "out.rm.l"}
 UIDS = [{"uid": i, "rw": [i, 0.5]} for i in range(3)]
 LISTS = [{"rewards": [3, 1, 2], "right": n} for n in (1, 2)]
-SIDES = [{"side": side, "r": r} for side, r in (("chosen", "1.5"), ("rejected", 1), ("rejected", 0))]
+SIDES = [{"k": "7", "side": side, "r": r} for side, r in (("chosen", "1.5"), ("rejected", 1), ("rejected", 0))]
+UID_SCORES = [0, 0.5, 1, 0.5, 2, 0.5]
 # The file, its columns, and scores, ids and labels of the table.
-LAYOUTS = {
-    "pairs two levels deep and in lists": (
-        [{"uid": i, "out": {"rm": {"w": [[i + 0.5]], "l": [0.25]}}} for i in range(3)],
-        {"id": "uid", **PAIR},
-        ([0.5, 0.25, 1.5, 0.25, 2.5, 0.25], "001122", "crcrcr"),
-    ),
-    "a list per prompt": (
-        LISTS,
-        {"scores": "rewards", "num_correct": "right"},
-        ([3, 1, 2, 3, 1, 2], "000111", "crrccr"),
-    ),
-    "a list whose first is chosen": (LISTS, {"scores": "rewards"}, ([3, 1, 2, 3, 1, 2], "000111", "crrcrr")),
-    "rows inside one object": (
-        {"config": {}, "results": UIDS},
-        {"id": "results.uid", "scores": "results.rw"},
-        ([0, 0.5, 1, 0.5, 2, 0.5], "001122", "crcrcr"),
-    ),
-    "columns as lists": (
-        {"r": {"uid": [0, 1, 2], "rw": [row["rw"] for row in UIDS]}},
-        {"id": "r.uid", "scores": "r.rw"},
-        ([0, 0.5, 1, 0.5, 2, 0.5], "001122", "crcrcr"),
-    ),
-    "a row per answer": (
-        [{"k": "7", **row} for row in SIDES],
-        {"id": "k", "label": "side", "score": "r"},
-        ([1.5, 1, 0], "777", "crr"),
-    ),
-}
+DEEP = [{"uid": i, "out": {"rm": {"w": [[i + 0.5]], "l": [0.25]}}} for i in range(3)]
+INSIDE, TURNED = {"config": {}, "results": UIDS}, {"r": {"uid": [0, 1, 2], "rw": [row["rw"] for row in UIDS]}}
+LAYOUTS = [
+    (DEEP, {"id": "uid", **PAIR}, ([0.5, 0.25, 1.5, 0.25, 2.5, 0.25], "001122", "crcrcr")),
+    (LISTS, {"scores": "rewards", "num_correct": "right"}, ([3, 1, 2, 3, 1, 2], "000111", "crrccr")),
+    (LISTS, {"scores": "rewards"}, ([3, 1, 2, 3, 1, 2], "000111", "crrcrr")),
+    (INSIDE, {"id": "results.uid", "scores": "results.rw"}, (UID_SCORES, "001122", "crcrcr")),
+    (TURNED, {"id": "r.uid", "scores": "r.rw"}, (UID_SCORES, "001122", "crcrcr")),
+    (SIDES, {"id": "k", "label": "side", "score": "r"}, ([1.5, 1, 0], "777", "crr")),
+]
 
 
 def write(path, content):
@@ -63,9 +46,9 @@ def write(path, content):
     return path
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_scores_of_other_projects(tmp_path, layout):
-    content, columns, (scores, ids, labels) = LAYOUTS[layout]
+@pytest.mark.parametrize(("content", "columns", "expected"), LAYOUTS)
+def test_scores_of_other_projects(tmp_path, content, columns, expected):
+    scores, ids, labels = expected
     path = write(tmp_path / ("judge.jsonl" if isinstance(content, list) else "judge.json"), content)
     table = rmlab.read_scores(path, columns=columns)
     assert table["score"].tolist() == scores
@@ -73,12 +56,6 @@ def test_scores_of_other_projects(tmp_path, layout):
     assert "".join(label[0] for label in table["label"].astype(str)) == labels
     assert set(table["model"]) == set(table["benchmark"]) == {"judge"}
     assert table["slot"].tolist() == table.groupby(["id", "label"], observed=True).cumcount().tolist()
-
-
-def test_pairs_of_other_projects(tmp_path):
-    path = write(tmp_path / "y.jsonl", [{"rm": "m", "item": i, "diff": i - 1} for i in range(3)])
-    table = rmlab.read_pairs(path, columns={"model": "rm", "id": "item", "margin": "diff"})
-    assert table["outcome"].astype("str").tolist() == ["loss", "tie", "win"]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +85,13 @@ def scores(mini):
     return rmlab.score(mini, "random")
 
 
-@pytest.mark.parametrize(
-    "key",
-    [["domain", "id", "label", "slot"], ["subset", "id", "label", "style"], ["domain", "id", "label", "response"]],
-)
+KEYS = [["domain", "id", "label", "slot"], ["subset", "id", "label", "style"], ["domain", "id", "label", "response"]]
+
+
+@pytest.mark.parametrize("key", KEYS)
 def test_rows_in_any_order_find_their_answers(mini, scores, key):
     plain = mini.assign(score=scores["score"])[[*key, "score"]].sample(frac=1, random_state=0)
-    plain = plain.drop_duplicates(key)
-    pd.testing.assert_frame_equal(join(mini, plain, model="random"), scores, check_like=True)
+    pd.testing.assert_frame_equal(join(mini, plain.drop_duplicates(key), model="random"), scores, check_like=True)
 
 
 def test_joins_that_would_guess_are_refused(tmp_path, mini, scores):
@@ -124,17 +100,17 @@ def test_joins_that_would_guess_are_refused(tmp_path, mini, scores):
     in_order = join(mini, tmp_path / "mine.csv")
     assert set(in_order["model"]) == {"mine"}
     np.testing.assert_array_equal(in_order["score"], scores["score"])
-    with pytest.raises(DataError, match="'domain'"):
-        join(mini, plain.sample(frac=1, random_state=0))
     chat = mini[mini["domain"] == "chat"]
     mine = plain[(mini["domain"] == "chat").to_numpy()]
-    with pytest.raises(DataError, match="2 of 96 rows"):
-        join(chat, mine.iloc[:-2])
     assert join(chat, mine.iloc[:-2], allow_missing=True)["score"].isna().sum() == 2
-    with pytest.raises(DataError, match="1 of 97 scores"):
-        join(chat, pd.concat([mine, mine.iloc[:1]]))
-    with pytest.raises(DataError, match="'id' or 'response'"):
-        join(chat, mine[["label", "score"]])
+    for texts, table, message in (
+        (mini, plain.sample(frac=1, random_state=0), "'domain'"),
+        (chat, mine.iloc[:-2], "2 of 96 rows"),
+        (chat, pd.concat([mine, mine.iloc[:1]]), "1 of 97 scores"),
+        (chat, mine[["label", "score"]], "'id' or 'response'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            join(texts, table)
 
 
 def test_a_table_of_several_models_with_other_names(mini, scores):
@@ -143,3 +119,9 @@ def test_a_table_of_several_models_with_other_names(mini, scores):
     table = join(mini, plain[[*columns]].rename(columns=columns), columns=columns)
     assert table["model"].unique().tolist() == ["a", "b"]
     np.testing.assert_array_equal(table["score"], np.tile(scores["score"], 2))
+
+
+def test_pairs_with_other_names(tmp_path):
+    path = write(tmp_path / "y.jsonl", [{"rm": "m", "item": i, "diff": i - 1} for i in range(3)])
+    table = rmlab.read_pairs(path, columns={"model": "rm", "id": "item", "margin": "diff"})
+    assert table["outcome"].astype("str").tolist() == ["loss", "tie", "win"]

@@ -12,18 +12,11 @@ from rmlab.tables import DataError
 def families(n=12, size=4, models=("a", "b"), seed=0):
     """Scores of families of prompts that mostly stand or fall together; `source` differs between families."""
     rng = np.random.default_rng(seed)
-    rows = []
-    for model in models:
-        for family in range(n):
-            up = rng.normal(0.5, 2)
-            for prompt in range(size):
-                key = {"model": model, "benchmark": "own", "domain": "all", "id": f"{family}-{prompt}", "slot": 0}
-                key |= {"family": f"f{family}", "source": "web" if family % 3 else "books"}
-                rows += [
-                    key | {"label": "chosen", "score": up + rng.normal()},
-                    key | {"label": "rejected", "score": 0.0},
-                ]
-    return pd.DataFrame(rows)
+    keys = [(m, "own", "all", f"{f}-{p}", 0, f"f{f}") for m in models for f in range(n) for p in range(size)]
+    frame = pd.DataFrame(keys, columns=["model", "benchmark", "domain", "id", "slot", "family"])
+    frame["source"] = np.where(frame["family"].str[1:].astype(int) % 3, "web", "books")
+    up = np.repeat(rng.normal(0.5, 2, n * len(models)), size) + rng.normal(size=len(frame))
+    return pd.concat([frame.assign(label="chosen", score=up), frame.assign(label="rejected", score=0.0)])
 
 
 def family_error(credit, family):
@@ -65,8 +58,7 @@ def test_a_missing_or_absent_family_is_named(function):
 
 def test_columns_of_a_prompt_go_into_pairs_and_others_do_not():
     scores = families()
-    scores["tokens"] = np.arange(len(scores))
-    pairs = rmlab.pairs(scores)
+    pairs = rmlab.pairs(scores.assign(tokens=np.arange(len(scores))))
     assert list(pairs.columns) == [*tables.PAIRS, "family", "source"]
     source = scores.drop_duplicates("id").set_index("id")["source"]
     assert (pairs["source"].to_numpy() == source[pairs["id"]].to_numpy()).all()
@@ -94,12 +86,16 @@ def test_accuracy_and_compare_reach_a_column_of_ones_own():
 def test_a_column_that_differs_between_models_splits_each_model_by_its_own():
     pairs = rmlab.pairs(families())
     pairs["size"] = pd.cut(pairs["margin"].abs(), [0, 1, 2, 100])
-    accuracy = rmlab.accuracy(pairs, by=["model", "size"])
-    assert len(accuracy) == 6
-    for row in accuracy.itertuples():
-        rows = pairs[(pairs["model"] == row.model) & (pairs["size"] == row.size)]
-        assert row.n_pairs == len(rows)
-        assert row.accuracy == pytest.approx((rows["outcome"] == "win").mean())
+    accuracy = rmlab.accuracy(pairs, by=["model", "size"]).set_index(["model", "size"])
+    won = (pairs["outcome"] == "win").groupby([pairs["model"], pairs["size"]], observed=True).agg(["size", "mean"])
+    assert accuracy["n_pairs"].to_dict() == won["size"].to_dict()
+    assert accuracy["accuracy"].to_dict() == pytest.approx(won["mean"].to_dict())
+    with pytest.raises(DataError, match="'size' differs between the models"):
+        rmlab.compare(pairs, "a", "b", by="size")
+    with pytest.raises(DataError, match="by: 'size' is missing"):
+        rmlab.accuracy(pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])), by=["model", "source", "size"])
+    with pytest.raises(DataError, match="by: 'reason'"):  # the name of a column of the result
+        rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
 
 
 NAMES = ["easy", "hard", "overall", "group", "rank", "model", "se"]
@@ -109,25 +105,18 @@ def test_a_domain_may_have_the_name_of_a_column(make_scores):
     """Of data with styles, which has a column "hard" of its own: both numbers stay."""
     sizes = dict(zip(["chat", "math", "code", "safety-refuse", "safety-response"], range(8, 13), strict=True))
     scores = make_scores(sizes, seed=3)
-    domain = scores["id"].str.split("/").str[1].astype(int) % len(NAMES)
-    scores = scores.assign(benchmark="own", domain=np.array(NAMES)[domain], subset=np.array(NAMES)[domain])
-    pairs = rmlab.pairs(scores)
+    domain = np.array(NAMES)[scores["id"].str.split("/").str[1].astype(int) % len(NAMES)]
+    pairs = rmlab.pairs(scores.assign(benchmark="own", domain=domain, subset=domain))
     won = (pairs["outcome"] == "win").astype(float)
-    summary = rmlab.summary(pairs).set_index("model")
-    board = rmlab.leaderboard(pairs).set_index("model").loc[summary.index]
-    rank = rmlab.rank(pairs).set_index("model").loc[summary.index]
+    functions = (rmlab.summary, rmlab.leaderboard, rmlab.rank)
+    summary, board, rank = (function(pairs).set_index("model").loc[["a", "b"]] for function in functions)
+    expected = {f"domain {name}": pairs["domain"] == name for name in NAMES}
+    expected |= {level: pairs["level"] == level for level in ("easy", "hard")} | {"overall": won >= 0}
     for table in (summary, board):
         assert table.columns.is_unique
-        for name in NAMES:
-            in_domain = pairs["domain"] == name
-            expected = won[in_domain].groupby(pairs["model"]).mean()
-            np.testing.assert_allclose(table[f"domain {name}"], expected[table.index])
-        for level in ("easy", "hard"):
-            expected = won[pairs["level"] == level].groupby(pairs["model"]).mean()
-            np.testing.assert_allclose(table[level], expected[table.index])
-        np.testing.assert_allclose(table["overall"], won.groupby(pairs["model"]).mean()[table.index])
-    assert board["group"].tolist() == rank["group"].tolist()
-    assert board["rank"].tolist() == rank["rank"].tolist()
+        for column, is_counted in expected.items():
+            np.testing.assert_allclose(table[column], won[is_counted].groupby(pairs["model"]).mean()[table.index])
+    assert board[["group", "rank"]].to_dict() == rank[["group", "rank"]].to_dict()
 
 
 COMMON = {
@@ -138,18 +127,6 @@ COMMON = {
     "item_difficulty": stats.item_difficulty,
     "calibration": stats.calibration,
 }
-
-
-def test_columns_that_cannot_define_rows_are_refused_by_name():
-    """Bins that differ between the models, bins with holes, and the name of a column of the result."""
-    pairs = rmlab.pairs(families())
-    sized = pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1, 2, 100]))
-    with pytest.raises(DataError, match="'size' differs between the models"):
-        rmlab.compare(sized, "a", "b", by="size")
-    with pytest.raises(DataError, match="by: 'size' is missing"):
-        rmlab.accuracy(pairs.assign(size=pd.cut(pairs["margin"].abs(), [0, 1])), by=["model", "source", "size"])
-    with pytest.raises(DataError, match="by: 'reason'"):
-        rmlab.accuracy(pairs.assign(reason=pairs["source"]), by=["model", "reason"])
 
 
 def arrow(frame):

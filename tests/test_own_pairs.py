@@ -134,26 +134,25 @@ def test_several_answers():
     assert texts(of_messages) == first
 
 
-def test_columns_of_other_names():
-    frame = pd.DataFrame(
-        {"q": ["1?"], "good": ["yes"], "bad_1": ["no"], "bad_2": ["never"], "key": [7.0], "kind": ["sums"], "id": ["x"]}
-    )
+def test_columns_of_other_names_and_what_was_understood():
+    row = {
+        "q": "1?",
+        "good": "yes",
+        "bad_1": "no",
+        "bad_2": "never",
+        "key": 7.0,
+        "kind": "sums",
+        "id": "x",
+        "weight": 1,
+    }
+    frame = pd.DataFrame([row | {"score": 2.5, "critique": "long " * 100}])
     columns = {"prompt": "q", "chosen": "good", "rejected": ["bad_1", "bad_2"], "id": "key", "domain": "kind"}
     responses = load_pairs(frame, columns=columns, name="mine")
     assert texts(responses) == [["chosen", 0, "yes"], ["rejected", 0, "no"], ["rejected", 1, "never"]]
-    assert set(responses["id"]) == {"7"}
-    assert set(responses["domain"]) == set(responses["subset"]) == {"sums"}
-    assert responses.attrs["understood"]["ignored"] == ["id"]
-
-
-def test_what_was_understood():
-    frame = pd.DataFrame({"question": ["1?"], "chosen": ["yes"], "rejected": ["no"], "weight": [1], "score": [2.5]})
-    frame["critique"] = "long " * 100
-    assert load_pairs(frame, name="mine").attrs["understood"] == {
-        "columns": {"prompt": ["question"], "chosen": ["chosen"], "rejected": ["rejected"]},
-        "extra": ["weight"],
-        "ignored": ["score", "critique"],
-    }
+    assert [set(responses[c]) for c in ("id", "domain", "subset", "weight")] == [{"7"}, {"sums"}, {"sums"}, {1}]
+    matched = {ours: [theirs] if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
+    ignored = ["id", "score", "critique"]
+    assert responses.attrs["understood"] == {"columns": matched, "extra": ["weight"], "ignored": ignored}
 
 
 def test_texts_that_only_look_like_a_prompt_stay():
@@ -165,77 +164,79 @@ def test_texts_that_only_look_like_a_prompt_stay():
 
 
 @pytest.mark.parametrize(
-    ("column", "winners"),
+    ("column", "winners", "left_out"),
     [
-        ("winner", [1, 2, 0]),
-        ("labels", [1.0, 0.0, 0.5]),
-        ("label", [True, False]),
-        ("winner", ["A>>B", "B > A", "A=B"]),
-        ("winner", ["model_a", "model_b", "tie"]),
+        ("winner", [1, "?", 2], {"ties": 0, "unknown": {"'?'": 1}}),
+        ("labels", [1.0, 0.5, 0.0], {"ties": 1, "unknown": {}}),
+        ("label", [True, False], {"ties": 0, "unknown": {}}),
+        ("winner", ["A>>B", "A=B", "B > A"], {"ties": 1, "unknown": {}}),
+        ("winner", ["model_a", "tie", "model_b"], {"ties": 1, "unknown": {}}),
+        ("winner", ["x", "Tie (bothbad)", "y"], {"ties": 1, "unknown": {}}),
+        ("winner", ["a", None, "b"], {"ties": 0, "unknown": {"empty": 1}}),
     ],
 )
-def test_ways_to_write_a_winner(tmp_path, column, winners):
+def test_ways_to_write_a_winner(tmp_path, caplog, column, winners, left_out):
+    """Those without a winner are left out and counted, and the others keep their ids."""
     n = len(winners)
-    frame = pd.DataFrame({"prompt": list("123")[:n], "response_a": list("abc")[:n], "response_b": list("xyz")[:n]})
-    frame[column] = winners
+    frame = pd.DataFrame({"prompt": list("123")[:n], "response_a": list("abc")[:n], "response_b": list("pqr")[:n]})
+    frame = frame.assign(score_a=1.0, score_b=0.0, model_a="X", model_b="Y", **{column: winners})
     for source in (frame, write(frame, tmp_path / "x.csv")):
         responses = load_pairs(source, winner=column)
-        assert responses["response"].tolist() == ["a", "x", "y", "b"]
-        assert responses["id"].tolist() == ["0", "0", "1", "1"]
-        left_out = responses.attrs["understood"]["without_winner"]
-        assert left_out["ties"] + sum(left_out["unknown"].values()) == n - 2
+        assert responses["response"].tolist() == ["a", "p", "pqr"[n - 1], "abc"[n - 1]]
+        assert responses["id"].tolist() == ["0", "0", str(n - 1), str(n - 1)]
+        assert responses.attrs["understood"]["without_winner"] == left_out
+        assert ("1 of 3 rows" in caplog.text) == (n > 2)
+    if column == "winner":
+        assert rmlab.read_scores(source)["id"].unique().tolist() == ["0", str(n - 1)]
 
 
 @pytest.mark.parametrize("winners", [[0, 1], [1, 1], ["0", "1"], [True, False]])
 def test_a_winner_that_may_mean_either_side_is_refused(winners):
     frame = pd.DataFrame({"prompt": ["1?", "2?"], "response_a": ["a", "b"], "response_b": ["x", "y"], "best": winners})
-    with pytest.raises(DataError, match=r"'best'.*'a' and 'b'"):
+    with pytest.raises(DataError, match=r"frame: .*'best'.*'a' and 'b'"):
         load_pairs(frame, winner="best")
     numbered = frame.rename(columns={"response_a": "response_0", "response_b": "response_1", "best": "label"})
     with pytest.raises(DataError, match=r"'label'.*'a' and 'b'"):
         load_pairs(numbered, winner="label", columns={"a": "response_0", "b": "response_1"})
 
 
-def test_ties_and_empty_winners_keep_the_ids_of_the_others(tmp_path):
-    path = write(SIDES | {"winner": ["tie", "b", "a"]}, tmp_path / "mine.csv")
-    for table in (load_pairs(path), rmlab.read_scores(path)):
-        assert table["id"].unique().tolist() == ["1", "2"]
-
-
 PAIR_ROW = {"prompt": "1?", "chosen": "a", "rejected": "b"}
 TALK = [user("1?"), assistant("a")]
+BAD_ROWS = [
+    ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
+    ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
+    (PAIR_ROW | {"chosen": ""}, "row 0: 'chosen'"),
+    (PAIR_ROW | {"chosen": []}, r"'chosen' .* \[\]"),
+    ({"chosen": TALK, "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
+    ({"chosen": TALK, "rejected": TALK[::-1]}, "'rejected'"),
+    ({"chosen": TALK, "rejected": "b"}, "'rejected'"),
+    ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
+    (PAIR_ROW | {"subset": ["x"]}, r"row 0: 'subset' .*\['x'\]"),
+    (PAIR_ROW | {"domain": ["x"]}, r"row 0: 'domain' .*\['x'\]"),
+    (PAIR_ROW | {"id": True}, "row 0.*'id' .*True"),
+    ({"prompt": "1?", "responses": ["a", "b"], "labels": [1, 2]}, "row 0: 'labels' .*2 responses"),
+    ({"prompt": "1?", "responses": ["a", "b"], "labels": [1]}, "row 0: 'labels' .*2 responses"),
+]
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "1?", "chosen": "a"}, "rejected.*columns="),
-        ({"chosen": "a", "rejected": "b"}, r"row 0: 'prompt' .*columns=\{'prompt': ...\}"),
-        (PAIR_ROW | {"chosen": ""}, "row 0: 'chosen'"),
-        (PAIR_ROW | {"chosen": []}, r"'chosen' .* \[\]"),
-        ({"chosen": TALK, "rejected": [user("2?"), assistant("b")]}, "'rejected'"),
-        ({"chosen": TALK, "rejected": TALK[::-1]}, "'rejected'"),
-        ({"chosen": TALK, "rejected": "b"}, "'rejected'"),
-        ({"instruction": "Add.", "input": "1", "chosen": "3", "rejected": "4"}, "'instruction', 'input'"),
-        (PAIR_ROW | {"subset": ["x"]}, r"row 0: 'subset' .*\['x'\]"),
-        (PAIR_ROW | {"domain": ["x"]}, r"row 0: 'domain' .*\['x'\]"),
-    ],
-)
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS)
 def test_bad_rows_are_refused(row, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=f"frame.*{message}"):
         load_pairs(pd.DataFrame([row]))
 
 
-MISTAKES = {
-    "no scores": (PAIR, "rmlab score"),
-    "two spellings": (SCORED["chosen_score"] | {"reward_chosen": CHOSEN}, "--column chosen_score="),
-    "unusual names": ({"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}, "--column chosen_score="),
-    "a word for a score": (PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED}, "high"),
-    "ratings for labels": (ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}, "label"),
-}
+MISTAKES = [
+    (PAIR, "rmlab score"),
+    (SCORED["chosen_score"] | {"reward_chosen": CHOSEN}, "--column chosen_score="),
+    ({"prompt": PROMPTS, "good": CHOSEN, "bad": REJECTED}, "--column chosen_score="),
+    (PAIR | {"chosen_score": ["high", "1", "2"], "rejected_score": REJECTED}, "row 0: 'chosen_score' .*'high'"),
+    (ANSWERS | {"label": [5, 1, 4, 2, 3, 3]}, "row 0: 'label' .*5"),
+    ({name: ANSWERS[name] for name in ("response", "score")} | {"label": [1, 0] * 3}, "'id'"),
+    (SIDES | {"winner": ["tie", "neither", "?"]}, r"'winner'.*\?"),
+]
 
 
-@pytest.mark.parametrize(("content", "remedy"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("content", "remedy"), MISTAKES)
 def test_mistakes_end_with_what_to_type(tmp_path, content, remedy):
     with pytest.raises(DataError, match=f"mine.csv.*{remedy}"):
         rmlab.read_scores(write(content, tmp_path / "mine.csv"))
@@ -245,25 +246,25 @@ def test_scores_without_texts(tmp_path):
     path = write({"id": ["x", "y", "z"], "chosen_score": [0, 1, 2], "rejected_score": 1}, tmp_path / "mine.jsonl")
     outcomes = rmlab.pairs(rmlab.read_scores(path))
     assert dict(zip(outcomes["id"], outcomes["outcome"], strict=True)) == {"x": "loss", "y": "tie", "z": "win"}
+    lists = PAIR | {"chosen_score": [[1, 2]] * 3, "rejected_score": [0] * 3}
+    with pytest.raises(DataError, match=r"mine\.json: 9 scores for 6 answers"):
+        rmlab.read_scores(write(lists, tmp_path / "mine.json"))
 
 
 def test_bad_arguments(tmp_path):
     frame = pd.DataFrame({"id": [1, 1], "prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": ["c", "d"]})
-    with pytest.raises(DataError, match=r"'id' '1' .*columns=\{'id': None\}"):
-        load_pairs(frame)
     assert load_pairs(frame, columns={"id": None})["id"].tolist() == ["0", "0", "1", "1"]
-    with pytest.raises(DataError, match=r"columns\['chosen'\]: .*'choosen'; .*'chosen'"):
-        load_pairs(frame, columns={"chosen": "choosen"})
-    with pytest.raises(DataError, match=r"columns: .*'choosen'; .*'chosen'"):
-        load_pairs(frame, columns={"choosen": "chosen"})
-    for name, missing in (("winner", "a and b"), ("score", "label")):
-        with pytest.raises(DataError, match=f"no column for {missing}"):
-            load_pairs(frame, columns={name: "chosen"})
-    with pytest.raises(DataError, match="no rows"):
-        load_pairs(frame[:0])
-    with pytest.raises(DataError, match=r"name: .*\\ud83d"):  # a UnicodeEncodeError before
-        load_pairs(frame, name="cut \ud83d", columns={"id": None})
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
-    for place, message in ((tmp_path / "cut.csv", "cut.csv: line 2"), (tmp_path / "nothing.csv", "no such file")):
+    for source, options, message in (
+        (frame, {}, r"frame: 'id' '1' .*columns=\{'id': None\}"),
+        (frame, {"columns": {"chosen": "choosen"}}, r"frame: columns\['chosen'\]: .*'choosen'; .*'chosen'"),
+        (frame, {"columns": {"choosen": "chosen"}}, "columns: .*'choosen'; .*'chosen'"),
+        (frame, {"columns": {"winner": "chosen"}}, "frame: no column for a and b; .*columns="),
+        (frame, {"columns": {"score": "chosen"}}, "no column for label"),
+        (frame[:0], {}, "no rows"),
+        (frame, {"name": "cut \ud83d", "columns": {"id": None}}, r"name: .*\\ud83d"),  # a UnicodeEncodeError before
+        (tmp_path / "cut.csv", {}, "cut.csv: line 2"),
+        (tmp_path / "nothing.csv", {}, "nothing.csv: no such file"),
+    ):
         with pytest.raises(DataError, match=message):
-            load_pairs(place)
+            load_pairs(source, **options)

@@ -1,6 +1,7 @@
-"""Style features, plain prose and the audit: counts by hand, laws on odd text, the known defects of the real files."""
+"""Styles: counts by hand, plain prose, the audit, changes step by step and three styles by rule; laws on odd text."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -9,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rmlab
-from rmlab import tables
-from rmlab.styles import FEATURES, audit, features, restyle
+from rmlab import benchmarks, tables
+from rmlab.styles import FEATURES, TRANSFORMS, audit, features, restyle, restyle_pairs
 from rmlab.styles.counts import MARKS, features_of
 from rmlab.styles.prose import plain
+from rmlab.styles.transforms import ASSURANCES, FILLERS, HEDGES
+from rmlab.tables import DataError
 
 PIECES = re.split(
     "¦",
@@ -46,71 +49,47 @@ def responses(rows, **more):
     return frame.assign(**{"benchmark": "b", "domain": "chat", "slot": slot, "prompt": "p" + frame["id"], **more})
 
 
-@pytest.fixture(scope="module")
-def real(shared_data):
-    folder = shared_data / "rm-bench"
-    math = rmlab.load_pairs(folder / "math_concise_only.json")
-    return pd.concat([rmlab.load("rm-bench", path=folder), math], ignore_index=True)[tables.RESPONSES]
-
-
 def marked(**counts):
-    return dict.fromkeys(MARKS, 0) | counts
+    """The counts of a text with these marks and no other."""
+    return dict.fromkeys(MARKS, 0) | counts | {"markdown": sum(counts.values())}
 
 
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
-        ("# A\n\nB\n===\n\n### C", {"headings": 3}),
-        ("**a** __b c__ ***d***", {"bold": 3, "italic": 1}),
-        ("*a* _b_ 中文**粗体**中文", {"italic": 2, "bold": 1}),
-        ("**S**trong **W**eak", {"bold": 2}),
-        ("- a\n  - b\n- c\n\n1. d\n2. e", {"list_items": 5}),
-        ("|a|b|\n|-|-|\n|**c**|d|", {"tables": 1, "bold": 1}),
-        ("```py\n# no\n**no**\n```\n\n~~~\n- no\n~~~", {"code_blocks": 2}),
-        ("`a` ``b`c``", {"inline_code": 2}),
-        ("[a](b) <https://c.org> ![d](e) [f](javascript:g)", {"links": 4}),
-        ("[a][1]\n\n[1]: https://b.org", {}),
-        ("\\*a\\* \\# b", {}),
-        ("> quote\n\n---\n\nend", {}),
-    ],
-)
-def test_marks_are_counted_as_commonmark_reads_them(text, counts):
-    found = features_of(text)
-    assert {kind: found[kind] for kind in MARKS} == marked(**counts)
-    assert found["markdown"] == sum(counts.values())
+COUNTS = [
+    ("# A\n\nB\n===\n\n### C", marked(headings=3)),
+    ("**a** __b c__ ***d***", marked(bold=3, italic=1)),
+    ("*a* _b_ 中文**粗体**中文", marked(italic=2, bold=1)),
+    ("**S**trong **W**eak", marked(bold=2)),
+    ("- a\n  - b\n- c\n\n1. d\n2. e", marked(list_items=5)),
+    ("|a|b|\n|-|-|\n|**c**|d|", marked(tables=1, bold=1)),
+    ("```py\n# no\n**no**\n```\n\n~~~\n- no\n~~~", marked(code_blocks=2)),
+    ("`a` ``b`c``", marked(inline_code=2)),
+    ("[a](b) <https://c.org> ![d](e) [f](javascript:g)", marked(links=4)),
+    ("[a][1]\n\n[1]: https://b.org", marked()),
+    ("\\*a\\* \\# b", marked()),
+    ("> quote\n\n---\n\nend", marked()),
+    ("One two. Three!", {"words": 3, "sentences": 2}),
+    ("No end", {"words": 2, "sentences": 1}),
+    ("Pi is 3.14, e.g. here... Yes?! (Really.)", {"words": 7, "sentences": 4}),
+    ("# Head\n\n- item one\n- item two.", {"words": 5, "sentences": 3}),
+    ("- | * —", {"words": 0, "sentences": 0}),
+    ("```\na. b. c.\n```", {"words": 3, "sentences": 0}),
+    ("这是。那是！", {"words": 1, "sentences": 2}),
+    ("هل أنت هنا؟ نعم.", {"words": 4, "sentences": 2}),
+    (" \n\t ", {"words": 0, "sentences": 0}),
+    ("One here.\n\n| a. | b. |\n|---|---|\n| It is. It was. | c |\n\nAfter it. Two.", {"sentences": 3}),
+    *[(text, {"emoji": 2}) for text in ("👍 👍🏽", "🇩🇪🇫🇷", "❤️ ✅", "🤪🤪")],
+    *[(text, {"emoji": 1}) for text in ("👨‍👩‍👧", "1️⃣")],
+    ("™ © → ✓ 1 # *", {"emoji": 0}),
+    *[(text, marked()) for text in PLAIN_CODE],
+]
 
 
-@pytest.mark.parametrize("text", PLAIN_CODE)
-def test_source_code_and_formulas_are_not_markdown(text):
-    assert {kind: n for kind, n in features_of(text).items() if kind in MARKS and n} == {}
-    assert plain(text) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "sentences"),
-    [
-        ("One two. Three!", 3, 2),
-        ("No end", 2, 1),
-        ("Pi is 3.14, e.g. here... Yes?! (Really.)", 7, 4),
-        ("# Head\n\n- item one\n- item two.", 5, 3),
-        ("- | * —", 0, 0),
-        ("```\na. b. c.\n```", 3, 0),
-        ("这是。那是！", 1, 2),
-        ("هل أنت هنا؟ نعم.", 4, 2),
-        (" \n\t ", 0, 0),
-    ],
-)
-def test_words_and_sentences(text, words, sentences):
-    found = features_of(text)
-    assert (found["words"], found["sentences"], found["characters"]) == (words, sentences, len(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "n"),
-    [("👍 👍🏽", 2), ("👨‍👩‍👧", 1), ("🇩🇪🇫🇷", 2), ("1️⃣", 1), ("❤️ ✅", 2), ("™ © → ✓ 1 # *", 0), ("🤪🤪", 2)],
-)
-def test_an_emoji_sequence_counts_once(text, n):
-    assert features_of(text)["emoji"] == n
+@pytest.mark.parametrize(("text", "counts"), COUNTS)
+def test_counts_by_hand(text, counts):
+    """Marks as CommonMark reads them, none in source code and formulas; a sequence of emoji counts once."""
+    assert {kind: features_of(text)[kind] for kind in counts} == counts
+    assert features_of(text)["characters"] == len(text)
+    assert text not in PLAIN_CODE or plain(text) == text
 
 
 def test_features_are_one_row_per_response_in_order():
@@ -155,26 +134,27 @@ def test_plain_keeps_every_word_in_order(blocks):
     assert re.findall(r"[a-z0-9]+", kept) == words
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("# Soil", "Soil."),
-        ("## Why?\nBecause.", "Why?\nBecause."),
-        ("Title\n=====\n\ntext", "Title.\n\ntext"),
-        ("3. **a**\n4. b\n   - c", "(3) a\n(4) b\nc"),
-        ("| a | b |\n|---|---|\n| 1 | `2` |", "a; b\n1; 2"),
-        ('[site](https://a.org "A") and <https://b.org>', 'site (https://a.org "A") and https://b.org'),
-        ("![cat](c.png)", "cat (c.png)"),
-        ("> *quoted*\n\n---\n\nend", "quoted\n\nend"),
-        ("Run `a*b` or `*x*`.", "Run a*b or \\*x\\*."),
-        ("so:\n```python\n# Sum\ntotal = a**2\n```\ndone", "so:\n\n# Sum\ntotal = a**2\n\ndone"),
-        ("```\n# Title\n\n- x\n```", "    # Title\n\n    - x"),
-        ("*Note*:\ndef f():\n    return 1", "Note:\ndef f():\n    return 1"),
-        ("**1.** first", "(1) first"),
-        ("***", " "),
-        ("plain **only", "plain **only"),
-    ],
-)
+PLAIN = [
+    ("# Soil", "Soil."),
+    ("## Why?\nBecause.", "Why?\nBecause."),
+    ("Title\n=====\n\ntext", "Title.\n\ntext"),
+    ("3. **a**\n4. b\n   - c", "(3) a\n(4) b\nc"),
+    ("| a | b |\n|---|---|\n| 1 | `2` |", "a; b\n1; 2"),
+    ('[site](https://a.org "A") and <https://b.org>', 'site (https://a.org "A") and https://b.org'),
+    ("![cat](c.png)", "cat (c.png)"),
+    ("> *quoted*\n\n---\n\nend", "quoted\n\nend"),
+    ("Run `a*b` or `*x*`.", "Run a*b or \\*x\\*."),
+    ("so:\n```python\n# Sum\ntotal = a**2\n```\ndone", "so:\n\n# Sum\ntotal = a**2\n\ndone"),
+    ("```\n# Title\n\n- x\n```", "    # Title\n\n    - x"),
+    ("*Note*:\ndef f():\n    return 1", "Note:\ndef f():\n    return 1"),
+    ("**1.** first", "(1) first"),
+    ("**a** \\*b\\* &amp; c", "a \\*b\\* &amp; c"),
+    ("***", " "),
+    ("plain **only", "plain **only"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), PLAIN)
 def test_plain_by_example(text, expected):
     assert plain(text) == expected
 
@@ -193,9 +173,10 @@ def test_restyle_makes_a_new_plain_table():
     pd.testing.assert_frame_equal(restyle(made), made)
 
 
-@pytest.mark.parametrize(
-    "unit", ["word ", "**a** ", "[", "`a``b```", "<!--", "&", "*a_ ", "$a ", "\\(a", "/*\n", "...", "> ", "[a]: b\n"]
-)
+UNITS = ["word ", "**a** ", "[", "`a``b```", "<!--", "&", "*a_ ", "$a ", "\\(a", "/*\n", "...", "> ", "[a]: b\n"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_a_long_text_is_read_in_one_go(unit):
     text = (unit * (60_000 // len(unit) + 1))[:60_000]
     assert features_of(text)["characters"] == 60_000
@@ -216,31 +197,35 @@ def test_audit_names_each_defect_and_its_place():
     frame = responses(rows)
     frame.loc[0, "response"] = frame.loc[1, "response"]
     frame.loc[7, "response"] = frame.loc[5, "response"]
-    frame.loc[frame["id"] == "3", "prompt"] = "p2"
-    found = audit(frame).set_index("check")
+    prompts = frame["prompt"].where(frame["id"] != "3", "p2")
+    found = audit(frame.assign(prompt=prompts)).set_index("check")
     first = found.loc["same_text_across_styles"]
     assert first[["label", "style", "other", "n", "ids"]].tolist() == ["chosen", "plain", "markdown", 1, ["0"]]
     across = found.loc["chosen_equals_rejected"]
     assert (across["style"], across["other"], across["ids"], across["share"]) == ("markdown", "markdown", ["1"], 1 / 40)
     assert found.loc["markdown_in_plain", "ids"] == ["0"]
-    assert found.loc["same_prompt", "ids"] == ["2", "3"]
+    assert found.loc["same_prompt", ["ids", "other"]].tolist() == [["2", "3"], "chat"]
     length = found.loc["length_tells_label"]
     assert (length["style"], length["n"], length["share"]) == ("plain", 40, 39 / 40 + 1 / 40)
     assert length["low"] > 0.9
     assert found.index.value_counts().max() == 1
+    talks = frame.assign(prompt=[[{"role": "user", "content": prompt}] for prompt in prompts])
+    assert audit(talks).set_index("check").loc["same_prompt", "ids"] == ["2", "3"]
 
 
 def test_audit_of_a_clean_table_is_empty_and_typed():
     rows = [(str(i), label, "plain", f"{label[i % 2]} {i}") for i in range(4) for label in ("chosen", "rejected")]
     clean, dirty = audit(responses(rows)), audit(responses([*rows, ("0", "rejected", "markdown", "c 0")]))
     assert clean.empty
-    assert len(dirty) == 2
+    assert dirty["check"].tolist() == ["chosen_equals_rejected", "no_markdown"]
     assert clean.dtypes.equals(dirty.dtypes)
     assert audit(responses(rows[:0])).empty
 
 
-def test_real_answers_in_prose_keep_words_and_code(real):
-    real = real.iloc[::3]  # every label and style comes up; the whole takes three times as long
+def test_real_answers_in_prose_keep_words_and_code(shared_data):
+    folder = shared_data / "rm-bench"
+    real = [rmlab.load("rm-bench", path=folder), rmlab.load_pairs(folder / "math_concise_only.json")]
+    real = pd.concat(real, ignore_index=True)[tables.RESPONSES].iloc[::3]  # the whole takes three times as long
     made = restyle(real)
     assert (features(made)["markdown"] == 0).all()
     assert restyle(made)["response"].equals(made["response"])
@@ -255,3 +240,190 @@ def test_real_answers_in_prose_keep_words_and_code(real):
             indented = "\n".join("    " + line if line.strip() else line for line in block.split("\n"))
             assert block in after or indented in after
     assert differ <= 1  # one link repeats its address as its text, and prose says it once
+
+
+TEXT = (
+    "Dr. Smith walked to the large house. He bought 3.5 litres of milk, e.g. for tea. Often he sings.\n\n"
+    "```python\nlarge = 1. often\n```\n\nThe second paragraph starts here. It ends."
+)
+
+
+@pytest.mark.parametrize("change", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_no_steps_no_change_and_code_is_never_touched(change):
+    assert change(TEXT, 0) == TEXT
+    code = "```python\nlarge = 1. often\n```"
+    assert code in change(TEXT) or change.name == "strip_markdown"
+    assert change(TEXT, change.steps) == change(TEXT) != TEXT
+    for steps in (-1, change.steps + 1):
+        with pytest.raises(ValueError, match=f"steps={steps}: {change.name}"):
+            change(TEXT, steps)
+
+
+FIRST_TWO_STEPS = {  # what stands in the text after one step and after two
+    "headings": (("## Answer\n\nDr. Smith",), ("## Answer\n\nDr. Smith", "## Explanation\n\nThe second")),
+    "bold": (("**walked** to the",), ("**walked** to the", "**bought** 3.5")),
+    "bullets": (
+        ("- Dr. Smith walked to the large house.\n- He bought",),
+        ("- The second paragraph starts here.\n- It",),
+    ),
+    "padding": ((f"It ends.\n\n{FILLERS[0]}",), (f"It ends.\n\n{FILLERS[0]} {FILLERS[1]}",)),
+    "hedging": ((f"house. {HEDGES[0]} He",), (f"house. {HEDGES[0]} He", f"tea. {HEDGES[1]} Often")),
+    "confidence": ((f"house. {ASSURANCES[0]} He",), (f"tea. {ASSURANCES[1]} Often",)),
+    "emoji": (("house. 🙂 He",), ("house. 🙂 He", "tea. ✨ Often")),
+    "synonyms": (("the big house.", "Frequently he", "paragraph begins"),),
+    "spacing": (("house.  He", "e.g. for tea.  Often", "here.  It"),),
+    "final_newline": (("It ends.\n",),),
+    "strip_markdown": (("\n\nlarge = 1. often\n\n",),),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_TWO_STEPS)
+def test_each_step_changes_the_next_place(name):
+    for steps, pieces in enumerate(FIRST_TWO_STEPS[name], 1):
+        changed = TRANSFORMS[name](TEXT, steps)
+        assert [piece for piece in pieces if piece not in changed] == []
+        if steps == 1 and len(FIRST_TWO_STEPS[name]) == 2 and name != "padding":
+            assert changed.endswith("\n\nThe second paragraph starts here. It ends.")
+
+
+def test_steps_count_only_places_that_change():
+    text = "It is so. A longer sentence is here. Another stands there."  # the first has no word to mark
+    assert TRANSFORMS["bold"](text, 2) == "It is so. A longer **sentence** is here. **Another** stands there."
+    assert TRANSFORMS["bold"]("Some **words** already.") == "Some **words** already."
+    lists = "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nA paragraph of words. Two of them."
+    assert TRANSFORMS["bullets"](lists, 1) == lists.replace(
+        "A paragraph of words. Two", "- A paragraph of words.\n- Two"
+    )
+    assert features_of(TRANSFORMS["emoji"]("One. Two. Three. Four. Five. Six. Seven."))["emoji"] == 5
+
+
+def test_code_and_addresses_stay():
+    fence = "```\nSome.\n\nLarge words often.\n\nOften so.\n```"
+    text = f"Large words here.\n\n{fence}\n\nMore words here.\n\n{fence}\n\nOften so."
+    for name in ("bold", "synonyms", "bullets"):
+        assert TRANSFORMS[name](text).count(fence) == 2
+    addresses = "See https://example.org/a or example.org. Ask me@example.org!"
+    assert TRANSFORMS["bold"](addresses) == addresses
+
+
+@given(st.text(alphabet="aB. !?\n*#`-|_1", min_size=1, max_size=80), st.sampled_from(sorted(TRANSFORMS)))
+def test_any_text_survives_every_change(text, name):
+    assert TRANSFORMS[name](text)
+    assert TRANSFORMS[name](text, 0) == text
+
+
+def test_synonyms_are_their_own_inverse():
+    swap = TRANSFORMS["synonyms"]
+    assert swap(swap(TEXT)) == TEXT
+    assert re.findall("[Bb]ig", swap("Large and large, but `large` and large()")) == ["Big", "big"]
+
+
+LONG = "It opens at 9 in the morning. Trains run often. They are not late. Bring a coat."
+OTHER = "It opens at noon, they say. Trains run often. Some are late. Bring a hat."
+LOOP = "```python\nfor i in range(3):\n    print(i)\n```"
+CODE = f"Use a loop to add them up. That is simple.\n\n{LOOP}\n\nIt prints. Well done."
+C_CODE = "#include <stdio.h>\n\n// prints\n\nint main() {\n    return 0;\n}"
+
+
+def two_answers(*chosen, rejected=OTHER, id_="0"):
+    """Preference pairs of one prompt, without styles."""
+    rows = [(id_, "rejected", None, rejected), *[(id_, "chosen", None, text) for text in chosen or (LONG,)]]
+    return responses(rows).drop(columns="style")
+
+
+def restyle_text(text):
+    """The three versions of a text, by style."""
+    rows = restyle_pairs(two_answers(text)).responses.query("label == 'chosen'")
+    return dict(zip(rows["style"].astype(str), rows["response"], strict=True))
+
+
+def test_a_plain_text_gets_a_concise_and_a_markdown_version():
+    versions = restyle_text(LONG)
+    assert versions["plain"] == LONG
+    assert versions["concise"] == "It opens at 9 in the morning. They are not late."
+    assert versions["markdown"].startswith("**It opens at 9 in the morning.**\n\n- Trains run often.\n- They are")
+    assert " ".join(plain(versions["markdown"]).split()) == LONG
+    two = restyle_text(f"{LONG}\n\nOne thing is this. Another is that.")["markdown"]
+    assert two.endswith("\n\n- One thing is this.\n- Another is that.")
+
+
+def test_a_markdown_text_gets_a_plain_and_a_concise_version():
+    text = "## Hours\n\nIt opens at **9**. Bring a coat.\n\n- It is `free`.\n- No dogs."
+    versions = restyle_text(text)
+    assert versions["markdown"] == text
+    assert versions["plain"] == plain(text)
+    assert features_of(versions["plain"])["markdown"] == 0
+    assert versions["concise"] == "Hours.\n\nIt opens at 9.\n\nIt is free.\nNo dogs."
+    rules = restyle_pairs(two_answers(text)).responses.query("label == 'chosen'").set_index("style")["rule"]
+    assert rules[["markdown", "plain"]].tolist() == ["as given", "plain from Markdown"]
+
+
+def test_code_stays_whole():
+    versions = restyle_text(CODE)
+    for style in ("concise", "plain"):
+        assert "for i in range(3):\n    print(i)" in versions[style]
+    assert "Well done" not in versions["concise"]
+    versions = restyle_text(f"Here is how it goes in C. It is short.\n\n{C_CODE}\n\nEnjoy.")
+    for line in ("#include <stdio.h>", "// prints", "    return 0;"):
+        assert line in versions["concise"]
+        assert line in versions["markdown"]
+    assert "Enjoy" not in versions["concise"]
+
+
+def test_the_result_is_a_three_style_benchmark_marked_as_rule_made():
+    frame = restyle_pairs(two_answers(LONG, LONG + " Or two.")).responses
+    pd.testing.assert_frame_equal(tables.check_responses(frame), frame)
+    assert set(frame["benchmark"]) == {"b (restyled by rule)"}
+    assert frame["rule"].notna().all()
+    chosen = frame[frame["label"] == "chosen"]
+    assert chosen["slot"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert chosen["style"].tolist() == list(tables.STYLES) * 2
+    matrix = rmlab.matrix(rmlab.score(frame, ["longest"], progress=False))
+    assert matrix.notna().all(axis=None)
+    assert matrix.loc["concise", "markdown"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "reason"),
+    [
+        ("Nine.", "concise", "shorter"),
+        ("It is not 3. It is never 4.", "concise", "shorter"),
+        ("Say _one_one_ and *two*: `a_b_`, ``x`y``. Fine. Good.", "plain", "_one_one_"),
+    ],
+)
+def test_what_cannot_be_done_safely_is_reported_with_its_reason(text, style, reason):
+    made = restyle_pairs(pd.concat([two_answers(text), two_answers(id_="good")]))
+    assert set(made.responses["id"]) == {"good"}
+    report = made.report.set_index("style")
+    assert set(report["label"]) == {"chosen"}
+    assert reason in report.loc[style, "reason"]
+
+
+def test_bad_input_is_named():
+    with pytest.raises(DataError, match="style"):
+        restyle_pairs(two_answers().assign(style="plain"))
+    with pytest.raises(DataError, match="no prompt"):
+        restyle_pairs(two_answers("Yes.", rejected="No."))
+
+
+def _check_kept(text, versions):
+    """Numbers, negations and code blocks of a text stand in all of its versions, as often as in it."""
+    for version in versions:
+        for pattern in (r"\d+(?:[.,:/]\d+)*", r"\b(?:not|no|never|without|cannot)\b|n['’]t\b"):
+            assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower())), version
+        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            assert all(line.strip() in version for line in block.splitlines())
+
+
+def test_real_pairs_keep_numbers_negations_and_code(shared_data):
+    original = benchmarks.load_pairs(shared_data / "rewardbench" / "llmbar_419.jsonl")
+    made = restyle_pairs(original)
+    frames = (original, made.responses, made.report)
+    n_prompts, n_restyled, n_refused = (frame.groupby(["domain", "id"]).ngroups for frame in frames)
+    assert n_restyled + n_refused == n_prompts
+    assert n_restyled > 0.35 * n_prompts, "answers of one sentence have no concise version"
+    texts = original.set_index(["id", "label"])["response"]
+    for key, rows in made.responses.groupby(["id", "label"], observed=True):
+        _check_kept(texts[key], rows["response"])
+        n_words = rows.set_index("style")["response"].str.split().str.len()
+        assert n_words["concise"] < n_words["plain"]

@@ -207,11 +207,12 @@ def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[li
             row |= {f"{label}_score": record.row.get(column) for column in columns[f"score_{letter}"]}
         decided.append(replace(record, row=record.row | row))
     n_ties = undecided.pop("tie", 0)
-    message = f"{n_ties} ties, and rows whose {winner!r} is neither side: {dict(undecided.most_common(5))}"
+    message = f"ties: {n_ties}; neither side in {winner!r}: {dict(undecided.most_common(5))}"
     if not decided:
         raise DataError(f"{place}: no row names a winner ({message}); allowed in {winner!r}: a, b, tie, 1, 2, A>B, B>A")
     if len(decided) < len(rows):
-        _log.warning("%s: of %d rows %s are left out: they have no right answer", place, len(rows), message)
+        n_lost = len(rows) - len(decided)
+        _log.warning("%s: %d of %d rows are left out, as they name no winner (%s)", place, n_lost, len(rows), message)
     return decided, {"ties": n_ties, "unknown": dict(undecided)}
 
 
