@@ -32,22 +32,14 @@ class FaultyServer(ThreadingTCPServer):
 
     `faults`: how often each of FAULTS happens, as shares of 1. The n-th arrival of a body meets a fault that depends on
     the seed, the body and n alone, whatever else arrives when; a "timeout" lasts until the client leaves. `delay`:
-    seconds before every answer. `most_open`: the most requests that were worked on at once. `tls`: a context with the
-    server's certificate. `port`: 0 takes a free one.
+    seconds before every answer. `most_open`: the most requests that were worked on at once. `port`: 0
+    takes a free one.
     """
 
     allow_reuse_address, request_queue_size = True, 100
 
-    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, tls=None, port=0):
-        assert set(faults or {}) <= set(FAULTS)
-        self.respond, self.faults, self.seed, self.delay, self.tls, self.port = (
-            respond,
-            faults or {},
-            seed,
-            delay,
-            tls,
-            port,
-        )
+    def __init__(self, respond, *, faults=None, seed=0, delay=0.0, port=0):
+        self.respond, self.faults, self.seed, self.delay, self.port = respond, faults or {}, seed, delay, port
         self.log, self.connections, self.n_open, self.most_open = [], [], 0, 0
         self.arrivals, self.lock = Counter(), threading.Lock()
 
@@ -76,13 +68,11 @@ class FaultyServer(ThreadingTCPServer):
 
     def get_request(self):
         connection, address = super().get_request()
-        if self.tls:
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self.connections.append(connection)
         return connection, address
 
     def handle_error(self, request, address):
-        if not isinstance(sys.exception(), OSError):  # a client that left, or did not believe the certificate
+        if not isinstance(sys.exception(), OSError):  # a client that left
             super().handle_error(request, address)
 
     def draw_fault(self, raw):
