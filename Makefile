@@ -24,7 +24,6 @@ test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/
 	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m long tests/test_judges_local.py
 	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m "" tests/test_store_s3.py
 	$(BIN)/python -m pytest -m "" tests/test_vllm.py
-	$(BIN)/python -m pytest -m "" tests/test_nemo.py
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
 
 # The tests that need neither torch nor a browser, with the oldest releases that pyproject.toml allows.

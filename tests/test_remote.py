@@ -3,34 +3,41 @@
 import collections
 import itertools
 import json
+import os
+import socket
+import subprocess
+import time
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
+from nemo_server import ratings
 from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
-from rmlab import scorers, toy
+from rmlab import scorers
 from rmlab.scorers import Text
 from rmlab.servers import LONG_LINES, connect, examine, known_texts, scorer, steerlm
 from rmlab.tables import DataError
 
-RECORDED = json.loads((Path(__file__).parent / "recorded" / "vllm_0.32.json").read_text())
-KEY = "sk-planted-abcdef-0123456789"
+HERE = Path(__file__).parent
+RECORDED = json.loads((HERE / "recorded" / "vllm_0.32.json").read_text())
+PYTRITON = Path(os.environ.get("RMLAB_PYTRITON", HERE.parent / ".venv" / "pytriton" / "bin" / "python"))
+
+
+@pytest.fixture
+def folder(zoo):
+    return zoo(initializer_range=0.5)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return toy.save_model(tmp_path_factory.mktemp("served"), words=toy.tokenizer(), initializer_range=0.5)
-
-
-@pytest.fixture(scope="module")
-def words(folder):
-    return scorers.classifier(folder, device="cpu").tokenizer
+def words(zoo):
+    return scorers.classifier(zoo(initializer_range=0.5), device="cpu").tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -55,38 +62,6 @@ def numbers_of(remote, table):
     return [number(tuple(ids)) for ids in sent]
 
 
-# What vLLM answered when it was measured.
-
-
-@pytest.fixture(scope="module")
-def recorded_model(tmp_path_factory):
-    return toy.save_model(tmp_path_factory.mktemp("recorded"), **RECORDED["model"])
-
-
-def replay(path, body, headers):
-    """The recorded answer to just this request; for token ids `add_special_tokens` says nothing."""
-    if path == "/v1/models":
-        return {"data": [{"id": "tiny"}]}
-    if not isinstance(body["input"][0], str):
-        body = {key: value for key, value in body.items() if key != "add_special_tokens"}
-    for exchange in RECORDED["exchanges"].values():
-        if exchange["path"] == path and exchange["body"] == body:
-            return exchange["status"], {}, exchange["answer"]
-    return 404, {}, {"error": f"not recorded: {body}"}
-
-
-@pytest.mark.parametrize(("kind", "exchange"), [("vllm", "raw ids"), ("vllm-pooling", "pooling classify ids")])
-def test_recorded_answers_replayed_give_the_local_scores(recorded_model, kind, exchange):
-    prompts = [RECORDED["prompt"]] * 3
-    local = rmlab.classifier(recorded_model, device="cpu")(prompts, RECORDED["responses"])
-    with FaultyServer(replay) as server:
-        remote, _, _ = connect(server.url, kind=kind, tokenizer=recorded_model)
-        np.testing.assert_allclose(remote(prompts, RECORDED["responses"]), local, atol=6e-6 * local.std())
-    assert remote.name == "tiny"
-    asked = RECORDED["exchanges"][exchange]
-    assert server.bodies(asked["path"]) == [asked["body"] | {"add_special_tokens": False}]
-
-
 def rounded(answer, keys):
     """The parts of an answer that another one has, in single precision; `keys`: the other one."""
     if isinstance(answer, dict):
@@ -96,8 +71,9 @@ def rounded(answer, keys):
     return pytest.approx(answer, abs=1e-5) if isinstance(answer, float) else answer
 
 
-def test_the_server_of_these_tests_answers_as_vllm_did(recorded_model):
-    server = Vllm(oracle(recorded_model), scorers.classifier(recorded_model, device="cpu").tokenizer)
+def test_the_server_of_these_tests_answers_as_vllm_did_when_it_was_measured(zoo):
+    folder = zoo(**RECORDED["model"])
+    server = Vllm(oracle(folder), scorers.classifier(folder, device="cpu").tokenizer)
     for exchange in RECORDED["exchanges"].values():
         if exchange["path"] != "/tokenize":
             outcome = server(exchange["path"], exchange["body"], {})
@@ -140,37 +116,25 @@ def test_a_right_server_of_each_kind_gives_the_local_scores(folder, words, texts
     assert list(table.columns) == rmlab.tables.SCORES
 
 
-def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights(tmp_path, texts):
-    folder = toy.save_model(tmp_path / "model", num_labels=3)
+@pytest.mark.parametrize("server_class", [Vllm, Tei])
+def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights(zoo, texts, server_class):
+    folder, kind = zoo(num_labels=3), server_class.__name__.lower()
     weights = {"LABEL_0": 1.0, "LABEL_2": -0.5}
     local = rmlab.classifier(folder, weights=weights, device="cpu")
     expected = rmlab.score(texts, local)["score"]
-    for respond in (Vllm(oracle(folder), local.tokenizer), Tei(oracle(folder), local.tokenizer)):
-        kind = type(respond).__name__.lower()
-        with FaultyServer(respond) as server:
-            remote = rmlab.remote(server.url, kind=kind, weights=folder, label_weights=weights)
-            table = rmlab.score(texts, remote, store=tmp_path / kind)
-            with pytest.raises(DataError, match="label_weights=None"):
-                rmlab.remote(server.url, kind=kind, tokenizer=folder)
-        pd.testing.assert_frame_equal(rmlab.score(texts, remote, store=tmp_path / kind), table)
-        assert (table["score"] - expected).abs().max() <= 1e-5 * expected.std()
-        np.testing.assert_allclose(table["score"], table["LABEL_0"] - 0.5 * table["LABEL_2"])
+    with FaultyServer(server_class(oracle(folder), local.tokenizer)) as server:
+        table = rmlab.score(texts, rmlab.remote(server.url, kind=kind, weights=folder, label_weights=weights))
+        with pytest.raises(DataError, match="label_weights=None"):
+            rmlab.remote(server.url, kind=kind, tokenizer=folder)
+    assert (table["score"] - expected).abs().max() <= 1e-5 * expected.std()
+    np.testing.assert_allclose(table["score"], table["LABEL_0"] - 0.5 * table["LABEL_2"])
 
 
 # Servers that are not.
 
 
-def bounded_number(ids):
-    return (number(ids) + 6) / 12
-
-
-def forget_the_first_chunk(score):
-    """A score that is right for short texts alone."""
-    return lambda ids: score(ids if len(ids) < 1000 else ids[1000:])
-
-
-def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_path):
-    right, other = oracle(folder), oracle(toy.save_model(tmp_path / "other", seed=1, initializer_range=0.5))
+def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
+    right, other = oracle(folder), oracle(zoo(seed=1, initializer_range=0.5))
     local, tokenizer = {"weights": folder}, {"tokenizer": folder}
     sglang, openrlhf = {"kind": "sglang"} | tokenizer, {"kind": "openrlhf", "max_length": 99} | tokenizer
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
@@ -182,12 +146,17 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         ("a sigmoid that is wanted", Vllm(number, words, ignores=True), tokenizer | {"bounded": True}, []),
         ("a softmax over one label", Vllm(number, words, softmax=True), tokenizer, ["spread"]),
         ("a softmax", two_outputs, tokenizer | {"label_weights": [1, 0]}, ["activation"]),
-        ("bounded scores", OpenRlhf(bounded_number, words), openrlhf, ["activation"]),
+        ("bounded scores", OpenRlhf(lambda ids: (number(ids) + 6) / 12, words), openrlhf, ["activation"]),
         ("a second beginning token", Vllm(right, words, bos=True), tokenizer, ["tokens"]),
         ("the same, not counted", Vllm(right, words, bos=True, counts=False), tokenizer, []),
         ("the same beside weights", Vllm(right, words, bos=True, counts=False), local, ["weights"]),
         ("other weights", Vllm(other, words), local, ["weights"]),
-        ("wrong for long texts", Vllm(forget_the_first_chunk(right), words), local, ["weights"]),
+        (
+            "wrong for long texts",
+            Vllm(lambda ids: right(ids if len(ids) < 1000 else ids[1000:]), words),
+            local,
+            ["weights"],
+        ),
         ("padding that is read", Vllm(number, words, padded=True, counts=False), tokenizer, ["alone"]),
         ("a hidden state", Sglang(number, hidden=True), sglang, ["labels"]),
         ("values of every token", per_token, pooling, ["answers"]),
@@ -198,11 +167,9 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
 
 
-@pytest.mark.parametrize(
-    ("path", "options", "named"),
-    [
+def test_options_that_cannot_be_right_are_named(folder):
+    for path, options, named in [
         ("/v1", {"kind": "sglang"}, "url="),
-        ("/v1/classify", {"kind": "sglang"}, "url="),
         ("/v1", {}, "url="),
         ("", {"kind": "infinity"}, "kind='infinity'"),
         ("", {"kind": "openrlhf"}, "max_length"),
@@ -213,11 +180,9 @@ def test_servers_are_refused_by_the_check_that_finds_them(folder, words, tmp_pat
         ("", {"label_weights": "Nemotron"}, "label_weights='Nemotron'"),
         ("", {"kind": "triton"}, "tokenizer"),
         ("", {}, "the connection failed"),
-    ],
-)
-def test_options_that_cannot_be_right_are_named(folder, path, options, named):
-    with pytest.raises(DataError, match=named):
-        rmlab.remote(f"http://127.0.0.1:9{path}", retries=0, **({"kind": "vllm", "tokenizer": folder} | options))
+    ]:
+        with pytest.raises(DataError, match=named):
+            rmlab.remote(f"http://127.0.0.1:9{path}", retries=0, **({"kind": "vllm", "tokenizer": folder} | options))
 
 
 def test_text_that_the_server_would_read_as_other_tokens_is_refused(words, monkeypatch):
@@ -294,11 +259,10 @@ def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
             rmlab.score(texts, remote)
 
 
-def test_a_budget_ends_the_run_a_store_resumes_it_and_the_key_is_nowhere(folder, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PLANTED", KEY)
+def test_a_budget_ends_the_run_and_a_store_resumes_it(folder, words, tmp_path):
     frame = fake_responses(40)
     with FaultyServer(Vllm(number, words)) as server:
-        options = {"kind": "vllm", "tokenizer": folder, "version": "v1", "batch": 4, "key": "PLANTED"}
+        options = {"kind": "vllm", "tokenizer": folder, "version": "v1", "batch": 4}
         capped = rmlab.remote(server.url, max_requests=30, **options)
         with pytest.raises(DataError, match="max_requests=30"):
             rmlab.score(frame, capped, store=tmp_path)
@@ -308,20 +272,13 @@ def test_a_budget_ends_the_run_a_store_resumes_it_and_the_key_is_nowhere(folder,
     known = {tuple(ids) for lines in LONG_LINES for ids in capped.prepare(*known_texts(lines)).texts}
     arrived = collections.Counter(tuple(ids) for body in server.bodies() for ids in (body or {}).get("input", []))
     assert [n for ids, n in arrived.items() if ids not in known] == [1] * len(frame), "nothing is asked twice"
-    assert {request.headers.get("authorization") for request in server.log} == {f"Bearer {KEY}"}
-    texts = [repr(capped), str(vars(capped)), str(table.attrs), table.to_csv(), *capsys.readouterr()]
-    texts += [path.read_text("utf-8", "replace") for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(texts) > 6
-    assert not [text for text in texts if KEY in text]
 
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):
-    def print_of(**options):
-        return unchecked(
-            **({"url": "http://127.0.0.1:8000", "tokenizer": folder, "version": "1"} | options)
-        ).fingerprint
+    def print_of(url="http://127.0.0.1:8000", **options):
+        return unchecked(url, **({"tokenizer": folder, "version": "1"} | options)).fingerprint
 
-    assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of(url="http://127.0.0.1:9000")
+    assert print_of() == print_of(batch=1, concurrency=2, key="SOME_KEY") == print_of("http://127.0.0.1:9000")
     changes = [{"version": "2"}, {"model": "n"}, {"eos": True}, {"template": "raw"}, {"kind": "sglang"}]
     changes += [{"version": None}, {"version": None, "url": "http://127.0.0.1:9000"}]
     assert len({print_of(), *(print_of(**options) for options in changes)}) == 1 + len(changes)
@@ -332,28 +289,23 @@ def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(fo
 
 def change_after(n, change):
     """A change of rows from the `n`-th request for scores on."""
-    n_requests = itertools.count(1)
-    return lambda rows: change(rows) if next(n_requests) > n else rows
+    requests = itertools.count(1)
+    return lambda rows: change(rows) if next(requests) > n else rows
 
 
-def squash(rows):
-    return [row | {"probs": [sigmoid(row["probs"][0])]} for row in rows]
+CHANGES = {
+    "a sigmoid": lambda rows: [row | {"probs": [sigmoid(row["probs"][0])]} for row in rows],
+    "constants": lambda rows: [row | {"probs": [0.5]} for row in rows],
+    "another order": lambda rows: [row | {"index": len(rows) - 1 - row["index"]} for row in rows],
+}
 
 
-def level(rows):
-    return [row | {"probs": [0.5]} for row in rows]
-
-
-def swap(rows):
-    return [row | {"index": len(rows) - 1 - row["index"]} for row in rows]
-
-
-@pytest.mark.parametrize("later", [squash, level, swap])
+@pytest.mark.parametrize("later", CHANGES)
 def test_scores_of_a_server_that_changes_are_not_kept(folder, words, tmp_path, later):
     frame, respond = fake_responses(64), Vllm(number, words)
     with FaultyServer(respond) as server:
         options = {"kind": "vllm", "tokenizer": folder, "version": "1"}
-        respond.change = change_after(40, later)
+        respond.change = change_after(40, CHANGES[later])
         with pytest.raises(DataError, match="the server has changed"):
             rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
         del respond.change
@@ -367,7 +319,7 @@ def test_a_server_is_looked_at_during_a_long_run(folder, words, monkeypatch, lim
     for name, limit in zip(("LOOK_REQUESTS", "LOOK_SECONDS", "MOST_REQUESTS"), limits, strict=True):
         monkeypatch.setattr(scorer, name, limit)
     frame, respond = fake_responses(100, slots=1), Vllm(number, words)
-    respond.change = change_after(70, level)
+    respond.change = change_after(70, CHANGES["constants"])
     with FaultyServer(respond) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, batch=2, concurrency=1)
         texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"], strict=True)]
@@ -391,8 +343,8 @@ def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tm
         n_asked = len(server.log)
         assert rmlab.score(texts, remote, store=tmp_path).equals(table)
         assert len(server.log) == n_asked
-    names = list(remote.columns)
-    assert names == [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
+    names = [*(steerlm.FIRST_FOUR if form == 9 else ()), *steerlm.ATTRIBUTES]
+    assert list(remote.columns) == names
     conversations = [steerlm.conversation(p, r) for p, r in zip(texts["prompt"], texts["response"], strict=True)]
     rated = np.array([attributes(text, False, form) for text in conversations], np.float32)
     np.testing.assert_array_equal(table[names], rated)
@@ -400,52 +352,81 @@ def test_steerlm_ratings_over_triton_become_a_weighted_sum_and_columns(texts, tm
     rmlab.summary(table.assign(benchmark="toy"))
 
 
-def test_triton_options_and_texts_that_were_cut(texts):
-    respond = Triton(attributes)
-    with FaultyServer(respond) as server:
-        for label_weights in (None, {"humour": 1}):
-            with pytest.raises(DataError, match="label_weights"):
-                rmlab.remote(server.url, kind="triton", label_weights=label_weights)
+def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(texts):
+    with FaultyServer(Triton(attributes)) as server:
         remote = rmlab.remote(server.url, kind="triton", label_weights=[0, 1, 0, 0, 0], add_eos=True, retries=0)
         sent = (
             "<extra_id_0>System\nA chat between a curious user and an artificial intelligence assistant. The assistant "
             "gives helpful, detailed, and polite answers to the user's questions.\n<extra_id_1>User\nHi\n"
             "<extra_id_1>Assistant\nHello\n<extra_id_2>"
         )
-        assert remote(["Hi"], ["Hello"]) == np.float32(attributes(sent, True)[1]), "the published form"
+        assert remote(["Hi"], ["Hello"]) == np.float32(attributes(sent, True)[1])
         with pytest.raises(DataError, match="a turn of 'tool'"):
             remote([[{"role": "tool", "content": "x"}]], ["Hello"])
-        respond.longest = 100
+        for label_weights in (None, {"humour": 1}):
+            with pytest.raises(DataError, match="label_weights"):
+                rmlab.remote(server.url, kind="triton", label_weights=label_weights)
+        server.respond.longest = 100
         with pytest.warns(UserWarning, match="exceeded"):
             assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not PYTRITON.is_file(), reason="no pytriton here (make test-long, or RMLAB_PYTRITON=path)")
+@pytest.mark.parametrize("n", [5, 9])
+def test_the_triton_of_these_tests_answers_as_a_real_one_with_nemo_s_tensors(tmp_path, n):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    command = [str(PYTRITON), str(HERE / "nemo_server.py"), str(port), str(n)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with open(tmp_path / "log", "wb") as log:
+        real = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+    responses, tables = rmlab.load("mini").head(24), []
+    responses.loc[1, "response"] = "x" * 6000
+    try:
+        while httpx.codes.is_error(ready_status(f"http://127.0.0.1:{port}/v2/models/reward_model/ready")):
+            assert real.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            time.sleep(0.5)
+        with FaultyServer(Triton(lambda text, eos: ratings(text, eos, n), longest=5000)) as server:
+            for url, add_eos in itertools.product((server.url, f"http://127.0.0.1:{port}"), (False, True)):
+                remote = rmlab.remote(url, kind="triton", label_weights=[1] * 5, add_eos=add_eos, retries=0)
+                with pytest.warns(UserWarning, match="exceeded"):
+                    tables.append(rmlab.score(responses, remote, allow_missing=True))
+    finally:
+        os.killpg(real.pid, 15)
+        real.wait(60)
+    assert tables[0].equals(tables[2])
+    assert tables[1].equals(tables[3])
+    assert tables[0]["score"].isna().tolist() == [i == 1 for i in range(24)]
+
+
+def ready_status(url):
+    try:
+        return httpx.get(url, timeout=5).status_code
+    except httpx.HTTPError:
+        return 503
 
 
 # The shell and the doctor.
 
 
-def test_the_doctor_shows_all_checks_of_a_server_and_of_the_texts(folder, words, texts):
+def test_the_doctor_and_the_shell_on_a_served_model(folder, words, texts, main, tmp_path):
+    file, out = tmp_path / "mine.jsonl", tmp_path / "scores.csv"
+    file.write_text(json.dumps({"prompt": "Question 1?", "chosen": "The capital", "rejected": "No."}))
     with FaultyServer(Vllm(oracle(folder), words)) as server:
         rows = rmlab.doctor(server.url, texts, kind="vllm", weights=folder)
-        rows_of_scorer = rmlab.doctor(rmlab.remote(server.url, kind="vllm", weights=folder), texts)
+        rows_of_scorer = rmlab.doctor(rmlab.remote(server.url, kind="vllm", tokenizer=folder), texts)
+        options = ("org/tiny", "--url", server.url, "--kind", "vllm", "--tokenizer", folder)
+        code, _, err = main("score", file, *options, "-q", "-o", out)
+        assert code == 0, err
+        assert main("doctor", *options)[0] == 0
     names = ["answers", "labels", "tokens", "spread", "activation", "alone", "weights", "texts", "nan", "saturation"]
     assert rows["check"].tolist() == names
     assert set(rows["status"]) == {"pass"}
     assert rows_of_scorer["check"].tolist() == [name for name in names if name != "weights"]
-    with FaultyServer(lambda *_: (404, {}, {"detail": "Not Found"})) as server:
-        rows = rmlab.doctor(server.url, texts, kind="vllm", tokenizer=folder, model="m", retries=0)
-    assert rows["check"].tolist() == ["answers"]
-    assert "404" in rows["found"][0]
-
-
-def test_the_shell_scores_and_examines_a_served_model(folder, words, main, tmp_path):
-    file, out = tmp_path / "mine.jsonl", tmp_path / "scores.csv"
-    file.write_text(json.dumps({"prompt": "Question 1?", "chosen": "The capital", "rejected": "No."}))
-    with FaultyServer(Vllm(oracle(folder), words)) as server:
-        where = ("--url", server.url, "--kind", "vllm")
-        code, _, err = main("score", file, "org/tiny", *where, "--tokenizer", folder, "-q", "-o", out)
-        assert code == 0, err
-        code, text, _ = main("doctor", "org/tiny", *where, "--local-weights", folder)
-        assert code == 0, text
-        assert "weights" in text
     local = rmlab.score(rmlab.load_pairs(file), rmlab.classifier(folder, device="cpu", name="tiny"))
     pd.testing.assert_frame_equal(rmlab.read_scores(out), local, rtol=1e-5)
+    with FaultyServer(lambda *_: (404, {}, {"detail": "Not Found"})) as server:
+        (row,) = rmlab.doctor(server.url, texts, kind="vllm", tokenizer=folder, model="m", retries=0).itertuples()
+    assert row.check == "answers"
+    assert "404" in row.found

@@ -1,16 +1,28 @@
+"""From scorers of every kind to a table: one way through, whatever scores, shards, reruns and missing numbers."""
+
+import csv
+import importlib.util
+import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Here, Streaming, responses, truth
-from tokenizers import Tokenizer
+from fakes import Difference, Here, Streaming, responses, truth
+from faulty_server import FaultyServer
+from tokenizers import Tokenizer, normalizers
 
-from rmlab import baselines, tables
+import rmlab
+from rmlab import baselines, tables, toy
+from rmlab.inference.passes import packing_support
 from rmlab.io import read_pairs, read_scores
-from rmlab.metrics import pairs
+from rmlab.scorers import PairScorer, Scorer
 from rmlab.scoring import prefer, score
+from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
+
+HOW_TO = Path(__file__).parents[1] / "docs" / "http_scorer.py"
 
 
 def characters(prompts, answers):
@@ -21,13 +33,109 @@ def expected(frame):
     return [truth(p, r) for p, r in zip(frame["prompt"], frame["response"], strict=True)]
 
 
-def test_plain_function_in_the_order_of_the_rows():
+# What a scorer is.
+
+
+class Characters:
+    """The same numbers, by a name and a call."""
+
+    name, fingerprint = "object", "v1"
+
+    def __call__(self, prompts, answers):
+        return characters(prompts, answers)
+
+
+class StreamedCharacters(Scorer):
+    name, fingerprint = "streamed", "v1"
+
+    def stream(self, texts):
+        for part in np.array_split(np.arange(len(texts)), 3):
+            yield part, np.array([float(len(texts[i].answers[0])) for i in part])
+
+
+class Shorter(PairScorer):
+    name, fingerprint = "shorter", "v1"
+
+    def stream(self, texts):
+        yield range(len(texts)), np.array([len(text.answers[1]) - len(text.answers[0]) for text in texts])
+
+
+class ShorterByName:
+    """The same margins, by a name and `prefer`."""
+
+    name = "object"
+
+    def prefer(self, prompts, first, second):
+        return [len(b) - len(a) for a, b in zip(first, second, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("model", "stored"), [(Characters(), True), (StreamedCharacters(), True), (characters, False), ("longest", False)]
+)
+def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(tmp_path, model, stored):
     frame = responses().sample(frac=1, random_state=0)
-    scores = score(frame, characters)
-    assert list(scores.columns) == tables.SCORES
-    assert scores["score"].tolist() == frame["response"].str.len().tolist()
-    assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
-    pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
+    for _ in range(2):
+        scores = score(frame, model, store=tmp_path if stored else None)
+        assert list(scores.columns) == tables.SCORES
+        assert scores["score"].tolist() == frame["response"].str.len().tolist()
+        assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
+        pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
+
+
+def test_comparisons_by_inheritance_and_by_a_method_are_alike():
+    pairs = prefer(responses(4), [Shorter(), ShorterByName()])
+    assert pairs["model"].unique().tolist() == ["shorter", "object"]
+    assert Shorter().prefer(["p"], ["long"], ["s"]).tolist() == [-3.0]
+    margins = pairs["margin"].to_numpy().reshape(2, -1)
+    assert (margins[0] == margins[1]).all()
+
+
+def test_what_is_no_scorer_is_named(tmp_path):
+    for run, model, options, error, named in [
+        (score, 3, {}, TypeError, "int 3"),
+        (score, [], {}, DataError, "model"),
+        (score, Shorter(), {}, TypeError, r"rmlab\.prefer"),
+        (score, [Streaming("a"), Streaming("a")], {}, DataError, "'a'"),
+        (score, characters, {"dtype": "bfloat16"}, DataError, "dtype"),
+        (score, characters, {"store": tmp_path}, DataError, "store"),
+        (score, "longest", {"store": " "}, DataError, "store: ' '"),
+        (prefer, "longest", {}, DataError, "longest"),
+        (prefer, characters, {}, TypeError, "characters"),
+    ]:
+        with pytest.raises(error, match=named):
+            run(responses(1), model, **options)
+
+
+def test_the_same_model_in_float32_is_another_one(zoo):
+    for make in (rmlab.implicit_reward, rmlab.pairwise):
+        half = make(zoo(task="causal"), dtype="bfloat16")
+        fingerprint, twin = half.fingerprint, half.in_float32()
+        assert str(half.backbone.dtype) == "torch.bfloat16"
+        assert str(twin.backbone.dtype) == "torch.float32"
+        assert half.fingerprint == fingerprint != twin.fingerprint
+        assert twin.provenance()["dtype"] == "float32"
+
+
+@pytest.mark.skipif(not HOW_TO.is_file(), reason="the how-to is not part of this copy")
+def test_the_http_scorer_of_the_how_to_tries_again(tmp_path):
+    spec = importlib.util.spec_from_file_location("http_scorer", HOW_TO)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    statuses, frame = [503, 200, 429], responses(5)
+
+    def respond(path, body, headers):
+        return statuses.pop(0) if statuses else 200, {}, {"scores": characters([], body["responses"])}
+
+    with FaultyServer(respond) as server:
+        for _ in range(2):  # the second time all of it is in the store
+            scorer = module.HttpScorer(f"{server.url}/score", name="served", version="1", pause=0.001)
+            scores = score(frame, scorer, store=tmp_path)
+            assert scores["score"].tolist() == frame["response"].str.len().tolist()
+            assert len(server.log) == 4
+    assert scores.attrs["provenance"]["served"]["version"] == "1"
+
+
+# What the table holds.
 
 
 @pytest.mark.parametrize("run", [score, prefer])
@@ -37,21 +145,20 @@ def test_columns_that_are_constant_within_a_prompt_go_along(run, tmp_path):
 
     words.prefer, words.fingerprint = words, "words"
     frame = responses(3)
-    family = np.array(["a", None, "b"], object)[frame["id"].astype(int)]
-    frame = frame.assign(family=family, weight=frame["id"].astype(int) / 2, row=np.arange(len(frame)))
-    frame["tags"] = [["list"]] * len(frame)
-    found = run(frame, words, store=tmp_path)
-    contract = tables.SCORES if run is score else tables.PAIRS
-    assert list(found.columns) == [*contract, "family", "weight"]
-    by_id = found.drop_duplicates("id").set_index("id")
+    ids = frame["id"].astype(int)
+    family = np.array(["a", None, "b"], object)[ids]
+    frame = frame.assign(family=family, weight=ids / 2, row=np.arange(len(frame)), tags=[["list"]] * len(frame))
+    table = run(frame, words, store=tmp_path)
+    assert list(table.columns) == [*(tables.SCORES if run is score else tables.PAIRS), "family", "weight"]
+    by_id = table.drop_duplicates("id").set_index("id")
     assert by_id["family"].fillna("missing").to_dict() == {"0": "a", "1": "missing", "2": "b"}
     assert by_id["weight"].to_dict() == {"0": 0.0, "1": 0.5, "2": 1.0}
     read = read_scores if run is score else read_pairs
     back = read(next(tmp_path.glob("*.csv")))
-    assert list(back.columns) == list(found.columns)
-    assert back["weight"].tolist() == found["weight"].tolist()
+    assert list(back.columns) == list(table.columns)
+    assert back["weight"].tolist() == table["weight"].tolist()
     if run is score:
-        assert list(pairs(found).columns) == [*tables.PAIRS, "family", "weight"]
+        assert list(rmlab.pairs(table).columns) == [*tables.PAIRS, "family", "weight"]
 
 
 MESSAGES = [{"role": "user", "content": "prompt"}]
@@ -61,23 +168,39 @@ MESSAGES = [{"role": "user", "content": "prompt"}]
 def test_identical_texts_are_scored_once(prompts):
     frame = responses(4, slots=1).assign(response="same")
     frame["prompt"] = [prompt for prompt in prompts for _ in range(2)]
-    scorer, n_distinct = Streaming(), len(set(map(str, prompts)))
+    scorer, n_texts = Streaming(), []
     assert score(frame, scorer)["score"].tolist() == expected(frame)
-    assert len(scorer.forwarded) == n_distinct
-    seen = []
-    score(frame, lambda prompts, answers: seen.append(len(prompts)) or [1.0] * len(prompts))
-    assert seen == [n_distinct]
+    score(frame, lambda prompts, answers: n_texts.append(len(prompts)) or [1.0] * len(prompts))
+    assert [len(scorer.forwarded)] == n_texts == [len(set(map(str, prompts)))]
 
 
-def test_several_scorers_are_concatenated_with_their_provenance():
+def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
     frame = responses(3)
-    scores = score(frame, [Streaming("a"), characters])
-    assert scores["model"].unique().tolist() == ["a", "characters"]
-    assert scores.attrs["provenance"]["a"]["model_id"] == "fake/fake"
-    assert scores.attrs["provenance"]["a"]["texts"] == 18
-    assert scores.attrs["provenance"]["characters"]["scorer"] == "test_scoring.characters"
-    with pytest.raises(DataError, match="two scorers are named 'a'"):
-        score(frame, [Streaming("a"), Streaming("a")])
+    scores = score(frame, ["longest", baselines.shortest, Streaming()], store=tmp_path)
+    assert scores["model"].unique().tolist() == ["longest", "shortest", "fake"]
+    assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
+    assert len(list(tmp_path.glob("*/*.records"))) == 1, "baselines are not stored"
+    provenance = scores.attrs["provenance"]
+    assert (provenance["fake"]["model_id"], provenance["fake"]["texts"]) == ("fake/fake", 18)
+    with pytest.warns(UserWarning, match="'first' and 'second'") as caught:
+        score(frame, [Streaming("first"), Streaming("second")], store=tmp_path)
+    assert [warning.filename for warning in caught] == [__file__], "the line of the caller is shown"
+
+
+def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
+    options_by_model = {}
+
+    def fake(model, **options):
+        options_by_model[str(model)] = options
+        scorer = Streaming(str(model))
+        scorer.fingerprint = str(model)
+        return scorer
+
+    monkeypatch.setattr("rmlab.scorers.classifier", fake)
+    models = ["owner/name", "./folder", tmp_path, "longest"]
+    scores = score(responses(1), models, dtype="float32")
+    assert options_by_model == {str(model): {"dtype": "float32"} for model in models[:3]}
+    assert scores["model"].unique().tolist() == [*map(str, models)]
 
 
 @pytest.mark.parametrize("n", [3, 50])
@@ -97,48 +220,11 @@ def test_shards_are_whole_prompts_and_make_up_everything(n):
             score(frame, characters, shard=shard)
 
 
-def test_rerun_forwards_nothing_and_is_equal(tmp_path):
-    frame = responses()
-    first = score(frame, Streaming(), store=tmp_path)
-    again = Streaming(seed=5)
-    second = score(frame.sample(frac=1, random_state=0), again, store=tmp_path)
-    assert again.forwarded == []
-    assert second["score"].sort_values().tolist() == first["score"].sort_values().tolist()
-    assert first["score"].tolist() == expected(frame)
-    more = Streaming()
-    score(responses(25), more, store=tmp_path)
-    assert len(more.forwarded) == 5 * 6, "only what is new"
-    other = Streaming()
-    other.fingerprint = "fake-2"
-    score(frame, other, store=tmp_path)
-    assert len(other.forwarded) == len(frame), "another model's scores are not taken"
-
-
-def test_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
-    calls = []
-
-    def judge(prompts, answers):
-        calls.append(len(prompts))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return [truth(p, a) for p, a in zip(prompts, answers, strict=True)]
-
-    judge.fingerprint = "judge-v1"
-    frame = responses(10)
-    with pytest.raises(KeyboardInterrupt):
-        score(frame, judge, store=tmp_path, batch=16)
-    assert score(frame, judge, store=tmp_path, batch=16)["score"].tolist() == expected(frame)
-    assert calls == [16, 16, 16, 16, 12]
-
-
 def test_prompts_stay_together_however_the_rows_stand(tmp_path):
-    frame = responses(400).sort_values(["label", "slot"])
-    seen = []
-    scorer = Streaming()
-    scorer.stream = lambda texts: seen.append(texts) or Streaming.stream(scorer, texts)
-    scores = score(frame, scorer, store=tmp_path)
-    assert scores["score"].tolist() == expected(frame)
-    (texts,) = seen
+    frame, scorer, runs = responses(400).sort_values(["label", "slot"]), Streaming(), []
+    scorer.stream = lambda texts: runs.append(texts) or Streaming.stream(scorer, texts)
+    assert score(frame, scorer, store=tmp_path)["score"].tolist() == expected(frame)
+    (texts,) = runs
     prompts = np.array([text.prompt for text in texts])
     assert (prompts[1:] != prompts[:-1]).sum() == 399, "the texts of a prompt are neighbours"
 
@@ -146,21 +232,28 @@ def test_prompts_stay_together_however_the_rows_stand(tmp_path):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (lambda n: [[1.0]] * n, r"shape \(6, 1\)"),
-        (lambda n: [1.0] * (n - 1), r"shape \(5,\)"),
+        (lambda n: [[1.0]] * n, r"shape \(12, 1\)"),
+        (lambda n: [1.0] * (n - 1), r"shape \(11,\)"),
         (lambda n: 1.0, r"shape \(\)"),
-        (lambda n: ["good"] * n, "first .*good"),
-        (lambda n: [None] + [1.0] * (n - 1), "first None"),
-        (lambda n: [1.0] * (n - 1) + [np.nan], "1 of 6 .* nan .*id 0.*rejected.*slot 2"),
-        (lambda n: [np.inf] * n, "6 of 6 .* inf"),
+        (lambda n: ["good"] * n, "good"),
+        (lambda n: [None] + [1.0] * (n - 1), "None"),
+        (lambda n: [1.0] * (n - 1) + [np.nan], "1 of 12 .* nan .*id 1.*rejected.*slot 2"),
+        (lambda n: [np.inf] * n, "12 of 12 .* inf"),
+        (lambda n: iter([(range(n - 1), np.zeros(n - 1))]), "1 of 12 .*'rejected 2 to 1'"),
+        (lambda n: iter([(range(n), np.zeros(n)), ([0], np.zeros(1))]), "twice"),
+        (lambda n: iter([([0, 0], np.zeros(2))]), "twice"),
+        (lambda n: iter([(range(n), np.zeros(3))]), r"shape \(3,\) for 12"),
     ],
 )
-def test_wrong_results_are_named(result, message):
+def test_wrong_results_and_wrong_streams_are_named(result, message):
     def strange(prompts, answers):
         return result(len(prompts))
 
+    streaming = Streaming("strange")
+    streaming.stream = lambda texts: result(len(texts))
+    scorer = streaming if hasattr(result(1), "__next__") else strange
     with pytest.raises(DataError, match=f"'strange'.*{message}"):
-        score(responses(1), strange)
+        score(responses(2), scorer)
 
 
 class Rating(Streaming):
@@ -187,14 +280,51 @@ def test_a_text_without_an_attribute_is_missing_however_it_was_scored(stored, cl
     where = ({"store": tmp_path} if stored else {}) | ({"cluster": Here()} if cluster else {})
     with pytest.raises(DataError, match=r"1 of .* scores are not finite, first nan"):
         score(frame, Rating(lacking), **where)
+    names = ["score", *Rating.columns]
     for _ in range(2):
         scores = score(frame, Rating(lacking), allow_missing=True, **where)
-        names = ["score", *Rating.columns]
         assert scores.columns.tolist() == [*tables.SCORES, *Rating.columns]
         assert np.flatnonzero(scores[names].isna().any(axis=1)).tolist() == [5]
         assert scores.loc[5, names].isna().all()
         assert scores["honest"].drop(5).tolist() == [2 * value for i, value in enumerate(expected(frame)) if i != 5]
         assert scores.attrs["provenance"]["fake"]["missing"] == 1
+
+
+# Reruns.
+
+
+def test_a_rerun_forwards_what_is_new_and_is_equal(tmp_path):
+    frame = responses()
+    first = score(frame, Streaming(), store=tmp_path)
+    again, more, changed = Streaming(seed=5), Streaming(), Streaming()
+    second = score(frame.sample(frac=1, random_state=0), again, store=tmp_path)
+    assert again.forwarded == []
+    assert second["score"].sort_values().tolist() == first["score"].sort_values().tolist()
+    assert first["score"].tolist() == expected(frame)
+    score(responses(25), more, store=tmp_path)
+    assert len(more.forwarded) == 5 * 6
+    changed.fingerprint = "fake-2"
+    score(frame, changed, store=tmp_path)
+    assert len(changed.forwarded) == len(frame), "another model's scores are not taken"
+
+
+def test_a_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
+    calls = []
+
+    def judge(prompts, answers):
+        calls.append(len(prompts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return [truth(p, a) for p, a in zip(prompts, answers, strict=True)]
+
+    judge.fingerprint = "judge-v1"
+    frame = responses(10)
+    with pytest.raises(KeyboardInterrupt):
+        score(frame, judge, store=tmp_path, batch=16)
+    scores = score(frame, judge, store=tmp_path, batch=16)
+    assert scores["score"].tolist() == expected(frame)
+    assert calls == [16, 16, 16, 16, 12]
+    assert sorted(run["scored"] for run in scores.attrs["provenance"]["judge"]["runs"]) == [28, 32]
 
 
 def test_missing_scores_are_counted_and_never_stored(tmp_path):
@@ -210,104 +340,36 @@ def test_missing_scores_are_counted_and_never_stored(tmp_path):
     assert len(mended.forwarded) == 2
 
 
-@pytest.mark.parametrize(
-    ("batches", "message"),
-    [
-        (lambda n: [(range(n - 1), np.zeros(n - 1))], "no score for 1 of 12 texts, first: 'rejected 2 to 1'"),
-        (lambda n: [(range(n), np.zeros(n)), ([0], np.zeros(1))], "twice"),
-        (lambda n: [([0, 0], np.zeros(2))], "twice"),
-        (lambda n: [(range(n), np.zeros(3))], r"shape \(3,\) for 12 texts"),
-    ],
-)
-def test_wrong_streams_are_named(batches, message):
-    scorer = Streaming()
-    scorer.stream = lambda texts: batches(len(texts))
-    with pytest.raises(DataError, match=message):
-        score(responses(2), scorer)
-
-
-def test_what_is_no_scorer_is_named(tmp_path):
-    frame = responses(1)
-    for run, model, error, message in [
-        (score, 3, TypeError, "int 3"),
-        (score, [], DataError, "model"),
-        (prefer, "longest", DataError, "longest"),
-        (prefer, characters, TypeError, "characters"),
-    ]:
-        with pytest.raises(error, match=message):
-            run(frame, model)
-    for name, value in (("dtype", "bfloat16"), ("store", tmp_path)):
-        with pytest.raises(DataError, match=name):
-            score(frame, characters, **{name: value})
-
-
-def test_baselines_by_name_are_not_stored(tmp_path):
-    frame = responses(3)
-    scores = score(frame, ["longest", baselines.shortest, Streaming()], store=tmp_path)
-    assert scores["model"].unique().tolist() == ["longest", "shortest", "fake"]
-    assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
-    assert len(list(tmp_path.glob("*/*.records"))) == 1
-
-
-def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
-    made = []
-
-    def fake(model, **options):
-        made.append((str(model), options))
-        scorer = Streaming(str(model))
-        scorer.fingerprint = str(model)
-        return scorer
-
-    monkeypatch.setattr("rmlab.scorers.classifier", fake)
-    models = ["owner/name", "./folder", tmp_path, "longest"]
-    scores = score(responses(1), models, dtype="float32")
-    assert [name for name, _ in made] == ["owner/name", "./folder", str(tmp_path)]
-    assert all(options == {"dtype": "float32"} for _, options in made)
-    assert scores["model"].unique().tolist() == [*map(str, models)]
-
-
 @pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
-def test_a_rerun_that_forwards_nothing_tokenises_no_text(tmp_path, monkeypatch, kind):
+def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypatch, kind):
     """Up to 0.1.0 a rerun tokenised every text to find its score."""
     from transformers import PreTrainedTokenizerBase
 
-    import rmlab
-    from rmlab import toy
-
-    task = "classification" if kind == "classifier" else "causal"
-    folder, frame = toy.save_model(tmp_path / "m", **({} if kind == "classifier" else {"task": task})), responses(4)
-    run, seen = prefer if kind == "pairwise" else score, []
+    folder = zoo() if kind == "classifier" else zoo(task="causal")
+    frame, run, tokenised = responses(4), prefer if kind == "pairwise" else score, []
     make = getattr(rmlab, kind)
-    first = run(frame, make(folder, device="cpu"), store=tmp_path / "s")
+    first = run(frame, make(folder, device="cpu"), store=tmp_path)
     for method in ("__call__", "encode"):
         original = getattr(PreTrainedTokenizerBase, method)
 
         def tokenise(self, text, *arguments, original=original, **options):
-            seen.append(str(text))
+            tokenised.append(str(text))
             return original(self, text, *arguments, **options)
 
         monkeypatch.setattr(PreTrainedTokenizerBase, method, tokenise)
-    again = run(frame, make(folder, device="cpu"), store=tmp_path / "s")
-    pd.testing.assert_frame_equal(again, first)
-    assert seen, "the ten conversations of the fingerprint"
-    assert not [text for text in seen if "to 0" in text or "prompt 0" in text]
+    pd.testing.assert_frame_equal(run(frame, make(folder, device="cpu"), store=tmp_path), first)
+    assert tokenised, "the ten conversations of the fingerprint"
+    assert not [text for text in tokenised if "to 0" in text or "prompt 0" in text]
 
 
 @pytest.mark.parametrize("change", ["ids", "normaliser", "template"])
-def test_another_tokenizer_of_the_same_size_is_another_fingerprint(tmp_path, change):
-    from tokenizers import normalizers
-
-    import rmlab
-    from rmlab import toy
-
-    words = toy.tokenizer()
-    before = rmlab.classifier(toy.save_model(tmp_path / "a", words=words))
+def test_another_tokenizer_of_the_same_size_is_another_fingerprint(zoo, tmp_path, change):
+    words, before = toy.tokenizer(), rmlab.classifier(zoo())
     size = len(words)
     if change == "ids":
         state = json.loads(words.backend_tokenizer.to_str())
-        vocabulary = state["model"]["vocab"]
-        first, second = (token for token in vocabulary if token in ("e", "a"))
-        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+        ids = state["model"]["vocab"]
+        ids["e"], ids["a"] = ids["a"], ids["e"]
         words._tokenizer = Tokenizer.from_str(json.dumps(state))
     elif change == "normaliser":
         words.backend_tokenizer.normalizer = normalizers.Lowercase()
@@ -317,3 +379,97 @@ def test_another_tokenizer_of_the_same_size_is_another_fingerprint(tmp_path, cha
     after = rmlab.classifier(toy.save_model(tmp_path / "b", words=words))
     assert after.checkpoint.content == before.checkpoint.content
     assert after.fingerprint != before.fingerprint
+
+
+# The self-check before a long run.
+
+LONG_RUN = responses(LONG // 6 + 1)
+
+
+class Checked(Streaming):
+    """A fake that can score texts alone, in `dtype`, with an error of `off`."""
+
+    def __init__(self, dtype="float32", off=0.0, **options):
+        super().__init__(**options)
+        self.dtype, self.off, self.checked = dtype, off, 0
+
+    def provenance(self):
+        return {"dtype": self.dtype}
+
+    def score_alone(self, texts):
+        self.checked += len(texts)
+        return np.array([self.score_text(text) + self.off for text in texts])
+
+
+class CheckedDifference(Difference):
+    """Policy minus reference, off by so much where a text is alone."""
+
+    off = 0.0
+
+    def stream(self, texts):
+        assert len(texts) == 6, "the self-check: in a run its terms are streamed, one after the other"
+        yield range(6), self.score_alone(texts) - self.off
+
+    def score_alone(self, texts):
+        return np.array([self.score_text(text) + self.off for text in texts])
+
+
+def test_a_long_run_begins_with_a_check_that_provenance_keeps(tmp_path):
+    scorer, unchecked = Checked(off=1e-6), Checked(off=9.0)
+    check = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"]["self_check"]
+    assert check["texts"] == scorer.checked == 6
+    assert 0 < check["apart"] < 1e-5
+    assert len(set(scorer.forwarded)) == len(scorer.forwarded) - 6 == len(LONG_RUN)
+    score(LONG_RUN.head(60), unchecked)
+    score(LONG_RUN, unchecked, store=tmp_path)
+    assert unchecked.checked == 0, "a short run, and a rerun"
+
+
+def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
+    quarter = LONG_RUN["response"].iloc[len(LONG_RUN) // 4 :].head(3).tolist()
+    half_blind, difference = Checked(nan=quarter), CheckedDifference()
+    half_blind.score_alone = lambda texts: np.zeros(len(texts))
+    assert score(LONG_RUN, difference).attrs["provenance"]["fake"]["self_check"]["apart"] < 1e-9
+    difference.off = 0.1
+    for scorer, named in [
+        (Checked(off=0.1), "'fake'"),
+        (Checked(off=np.nan), "nan"),
+        (half_blind, "nan"),
+        (difference, "'fake'"),
+    ]:
+        with pytest.raises(DataError, match=named):
+            score(LONG_RUN, scorer, store=tmp_path, allow_missing=True)
+    assert not list(tmp_path.glob("*/*.records"))
+    score(LONG_RUN, Checked(off=0.1, dtype="bfloat16"))
+    scores = score(LONG_RUN, Checked(nan=quarter), allow_missing=True)
+    assert scores.attrs["provenance"]["fake"]["self_check"]["apart"] == 0, "a text without a score is no difference"
+    assert scores["score"].isna().sum() == 3
+
+
+def test_the_bar_counts_texts(capsys):
+    score(responses(3), Streaming("model"), progress=True)
+    assert "18/18" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("architecture", ["llama", "modernbert", "qwen3"])
+def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main, architecture):
+    """Before the weights are there."""
+    implicit = architecture == "qwen3"
+    folder = toy.save_model(tmp_path / "m", architecture, task="causal" if implicit else "classifier")
+    scorer = (rmlab.implicit_reward if implicit else rmlab.classifier)(folder, device="cpu")
+    texts, forwarded = rmlab.load("mini"), []
+    packing_support(scorer.backbone)  # what is tried before the first pass counts for no run
+    hook = scorer.backbone.register_forward_pre_hook(
+        lambda _, args, named: forwarded.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    scorer(texts["prompt"].tolist(), texts["response"].tolist())
+    hook.remove()
+    n_weights = sum(weight.numel() for weight in scorer.backbone.parameters())
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    code, out, err = main("plan", folder, "mini", *(["--implicit"] if implicit else []))
+    assert code == 0, err
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert int(row["minimum"]) <= int(row["tokens"]) == sum(forwarded)
+    assert int(row["bytes_16_bits"]) // 2 - n_weights in range(20_000), "the rest is the head"
+    assert int(row["bytes_32_bits"]) == 2 * int(row["bytes_16_bits"])
