@@ -38,7 +38,7 @@ def read_rows(path: Path) -> list[Row]:
     suffix = path.suffix.lower()
     content: object
     if suffix == ".parquet":
-        content = read_parquet(path, lambda table: table.to_pylist())
+        content = read_parquet(path, lambda file: file.read().to_pylist())
     elif suffix in CSV:
         header, lines = read_table(path)
         content = [dict(zip(header, (cell or None for cell in line), strict=True)) for line in lines]
@@ -107,13 +107,14 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
         raise DataError(f"{path}: line {reader.line_num} is not CSV ({error}); the file may be cut off") from None
 
 
-def read_parquet(path: Path, convert: "Callable[[pyarrow.Table], T]") -> T:
-    """A Parquet file's table, converted."""
+def read_parquet(path: Path, convert: "Callable[[pyarrow.parquet.ParquetFile], T]") -> T:
+    """What `convert` makes of an open Parquet file."""
     _require_file(path)
     import pyarrow.parquet
 
     try:
-        return convert(pyarrow.parquet.read_table(path, page_checksum_verification=True))
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            return convert(file)
     except Exception as error:  # a damaged file raises errors of Arrow, of Unicode and of JSON
         raise DataError(f"{path}: cannot be read as Parquet ({short(str(error))}); write it again") from None
 

@@ -71,7 +71,7 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
     DataError
         Naming the row, the column and the value.
     """
-    frame = _check_columns(frame, "responses")
+    frame, _ = _check_columns(frame, "responses")
     is_text = np.array([isinstance(text, str) and text != "" for text in frame["response"]], bool)
     _refuse(frame, ~is_text, "responses", "response", "a non-empty string")
     is_prompt = np.array([isinstance(prompt, str) or is_conversation(prompt) for prompt in frame["prompt"]], bool)
@@ -99,13 +99,18 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
     DataError
         Naming the row, the column and the value. An infinite score always raises.
     """
-    frame = _check_columns(frame, "scores")
+    return number_prompts(frame, allow_missing=allow_missing)[0]
+
+
+def number_prompts(frame: pd.DataFrame, *, allow_missing: bool = False) -> tuple[pd.DataFrame, IntArray]:
+    """Check a table of scores as `check_scores` does, and number each row's prompt of its model."""
+    frame, prompt = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
     _refuse(frame, np.isinf(score), "scores", "score", "a finite number")
     if not allow_missing:
         hint = "Score these texts again, or pass allow_missing=True to count them as missing."
         _refuse(frame, np.isnan(score), "scores", "score", "a finite number", hint)
-    return frame.assign(score=score)
+    return frame.assign(score=score), pd.factorize(prompt)[0]
 
 
 def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +138,7 @@ def check_pairs(frame: pd.DataFrame) -> pd.DataFrame:
         raise DataError("pairs: neither a column 'outcome' nor 'margin'. A comparison needs one of them.")
     margin = _numbers(frame, "margin", "pairs") if "margin" in frame else np.full(len(frame), np.nan)
     _refuse(frame, np.isinf(margin), "pairs", "margin", "a finite number")
-    frame = _check_columns(frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))), "pairs")
+    frame, _ = _check_columns(frame.assign(margin=margin, outcome=frame.get("outcome", outcome(margin))), "pairs")
     from_styles = pd.Series(level(frame["chosen_style"], frame["rejected_style"]), index=frame.index)
     return frame.assign(level=from_styles.where(from_styles.notna(), frame["level"]))
 
@@ -203,11 +208,21 @@ def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, 
     >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    if not columns:
-        return np.zeros(len(frame), np.intp), np.arange(min(len(frame), 1))
-    groups = frame.groupby(list(columns), sort=False, dropna=False, observed=True)
-    codes = np.asarray(groups.ngroup(), np.intp)
-    return codes, np.flatnonzero(~pd.Series(codes).duplicated().to_numpy())
+    codes = pd.factorize(_combine_codes(frame, columns))[0]
+    return codes, np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+
+
+def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None) -> IntArray:
+    """A number of each row, the same where `codes` and the values of the columns are the same."""
+    codes = np.zeros(len(frame), np.intp) if codes is None else codes
+    size = int(codes.max(initial=0)) + 1
+    for column in columns:
+        values, distinct = pd.factorize(frame[column], use_na_sentinel=False)
+        if size * len(distinct) > np.iinfo(np.intp).max:
+            codes, groups = pd.factorize(codes)
+            size = len(groups)
+        codes, size = codes * len(distinct) + values, size * len(distinct)
+    return codes
 
 
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
@@ -313,14 +328,20 @@ def is_broken(value: object) -> bool:
 
 def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     """Raise DataError where rows repeat a key."""
-    repeated = frame.duplicated(key).to_numpy()
-    if repeated.any():
+    _refuse_equal(frame, _combine_codes(frame, key), key, table)
+
+
+def _refuse_equal(frame: pd.DataFrame, codes: IntArray, key: list[str], table: str) -> None:
+    """Raise DataError where two codes are equal, naming the first key that repeats."""
+    in_order = np.sort(codes, kind="stable")
+    if (in_order[1:] == in_order[:-1]).any():
+        repeated = frame.duplicated(key).to_numpy()
         first = _values(frame, key, int(repeated.argmax()))
         raise DataError(f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies.")
 
 
-def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """New frame with the contract's order and types of columns; values outside a vocabulary are refused."""
+def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntArray]:
+    """New frame with the contract's order and types of columns, and a code of each row's prompt and model."""
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
     if "subset" not in frame:
@@ -351,8 +372,9 @@ def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
             _refuse(frame, ~is_slot, table, column, "a whole number from 0")
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
     frame = frame.assign(**typed)
-    refuse_repeats(frame, key, table)
-    return frame
+    prompt = _combine_codes(frame, key[:-2])
+    _refuse_equal(frame, _combine_codes(frame, key[-2:], prompt), key, table)
+    return frame, prompt
 
 
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64]:

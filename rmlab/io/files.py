@@ -185,7 +185,8 @@ def _read_files(
         except DataError as error:
             raise error if str(error).startswith(str(path)) else DataError(f"{path}: {error}") from None
     merged = pd.concat(frames, ignore_index=True)
-    tables.refuse_repeats(merged, ["model", *tables.KEY] if table == "scores" else tables.PAIR_KEY, table)
+    if len(frames) > 1:
+        tables.refuse_repeats(merged, ["model", *tables.KEY] if table == "scores" else tables.PAIR_KEY, table)
     if provenance:
         merged.attrs["provenance"] = next(iter(provenance.values())) if len(frames) == 1 else {"files": provenance}
     return merged
@@ -208,7 +209,7 @@ def _read_file(
     elif suffix in records.CSV:
         layout = results.find_table_layout(records.read_header(path))
     elif suffix == ".parquet":
-        layout = results.find_table_layout(records.read_parquet(path, lambda table: table.column_names))
+        layout = results.find_table_layout(records.read_parquet(path, lambda file: file.schema_arrow.names))
     rows = [] if layout in ("rmlab", "response-matrix") else records.read_rows(path)
     layout = layout or results.find_layout(rows[0])
     if layout == "own" and suffix in records.CSV and results.is_turned_matrix(rows):

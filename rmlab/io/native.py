@@ -24,7 +24,7 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?inf"
 def read_frame(path: Path, rows: list[records.Row], sidecar: Mapping[str, object]) -> pd.DataFrame:
     """The columns of one of rmlab's files, not checked yet; names, ids and what the sidecar names are text."""
     if path.suffix.lower() == ".parquet":
-        return records.read_parquet(path, lambda table: pd.DataFrame(table.to_pandas(ignore_metadata=True)))
+        return records.read_parquet(path, lambda file: pd.DataFrame(file.read().to_pandas(ignore_metadata=True)))
     if path.suffix.lower() not in records.CSV:
         return pd.DataFrame(rows or records.read_rows(path))
     header, lines = records.read_table(path)

@@ -216,7 +216,7 @@ def satterthwaite(variance: FloatArray, df: FloatArray) -> FloatArray:
 
 def indicator(codes: IntArray, size: int) -> sparse.csr_array:
     """(items, groups): 1 where an item is in the group."""
-    return sparse.csr_array((np.ones(len(codes)), (np.arange(len(codes)), codes)), shape=(len(codes), size))
+    return sparse.csr_array((np.ones(len(codes)), codes, np.arange(len(codes) + 1)), shape=(len(codes), size))
 
 
 def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tuple[Measured, ClusterSums]:

@@ -119,8 +119,7 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     DataError
         If a prompt of a model has answers of one label only.
     """
-    scores = tables.check_scores(scores, allow_missing=True)
-    prompt, _ = group_codes(scores, ["model", *PROMPT])
+    scores, prompt = tables.number_prompts(scores, allow_missing=True)
     n_rejected, is_chosen = count_labels(scores, prompt)[1], (scores["label"] == "chosen").to_numpy()
     # Each chosen answer as often as its prompt has rejected ones, beside these, in the order of the scores.
     chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
