@@ -24,7 +24,6 @@ from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
 from rmlab.judges.modes import Judge
 from rmlab.scorers.local import LocalScorer
-from rmlab.scorers.pairwise import Pairwise
 from rmlab.servers import Remote, connect, examine
 from rmlab.tables import DataError
 
@@ -32,7 +31,7 @@ __all__ = ["STATUS", "doctor", "parity", "parity_items"]
 
 
 def doctor(
-    scorer: str | Path | LocalScorer | Pairwise | Remote | Judge,
+    scorer: str | Path | LocalScorer | Remote | Judge,
     responses: pd.DataFrame,
     *,
     sample: int = 24,
@@ -103,7 +102,7 @@ def _list_findings(
             return [refusal("head", error)]
     if options:
         raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
-    if isinstance(scorer, LocalScorer | Pairwise):
+    if isinstance(scorer, LocalScorer):
         return examine_model(scorer, responses, sample)
     if isinstance(scorer, Remote):
         return _examine_server(scorer, None, True, responses=responses, size=sample)

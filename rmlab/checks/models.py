@@ -10,7 +10,7 @@ import pandas as pd
 from rmlab.checks import findings
 from rmlab.checks.findings import Finding, refusal
 from rmlab.scorers.base import Floats, Ints, Prompt, fill
-from rmlab.scorers.local import LocalModel, LocalScorer
+from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
 from rmlab.scoring.texts import comparisons
@@ -25,7 +25,7 @@ Columns = list[list[str]]
 """The answers of each text: one column, or two that are compared."""
 
 
-def examine_model(scorer: LocalScorer | Pairwise, responses: pd.DataFrame, size: int) -> Iterator[Finding]:
+def examine_model(scorer: LocalScorer, responses: pd.DataFrame, size: int) -> Iterator[Finding]:
     """The rows of a model on this machine; checks that a failed one makes impossible are left out."""
     try:
         _ = scorer.backbone
@@ -54,7 +54,7 @@ def examine_model(scorer: LocalScorer | Pairwise, responses: pd.DataFrame, size:
         yield from _examine_sample(scorer, rows.iloc[chosen].reset_index(drop=True), prompts, answers)
 
 
-def _list_texts(scorer: LocalScorer | Pairwise, responses: pd.DataFrame) -> tuple[pd.DataFrame, list[Prompt], Columns]:
+def _list_texts(scorer: LocalScorer, responses: pd.DataFrame) -> tuple[pd.DataFrame, list[Prompt], Columns]:
     """Rows of responses, or of the comparisons that they make, and their texts."""
     if not isinstance(scorer, Pairwise):
         return responses, responses["prompt"].tolist(), [responses["response"].tolist()]
@@ -63,7 +63,7 @@ def _list_texts(scorer: LocalScorer | Pairwise, responses: pd.DataFrame) -> tupl
     return pairs, [text.prompt for text in texts], [[text.answers[place] for text in texts] for place in (0, 1)]
 
 
-def _encode_uncut(scorer: LocalScorer | Pairwise, prompts: list[Prompt], answers: Columns) -> "list[Encoded]":
+def _encode_uncut(scorer: LocalScorer, prompts: list[Prompt], answers: Columns) -> "list[Encoded]":
     """The texts as tokens, however long; comparisons in both orders."""
     if isinstance(scorer, Pairwise):
         return [scorer.encode(prompts, *columns) for columns in (answers, answers[::-1])]
@@ -74,7 +74,7 @@ def _encode_uncut(scorer: LocalScorer | Pairwise, prompts: list[Prompt], answers
 
 
 def _examine_sample(
-    scorer: LocalScorer | Pairwise, rows: pd.DataFrame, prompts: list[Prompt], answers: Columns
+    scorer: LocalScorer, rows: pd.DataFrame, prompts: list[Prompt], answers: Columns
 ) -> Iterator[Finding]:
     """The checks of tokens and of scores."""
     if isinstance(scorer, Pairwise):  # all comparisons in the order given, then all with the answers exchanged
@@ -96,9 +96,9 @@ def _examine_sample(
     yield findings.check_saturation(sample, prepared.keys[: len(rows)])
 
 
-def _check_tokens(scorer: LocalScorer | Pairwise, ids: list[np.ndarray], reads: list[Ints]) -> Iterator[Finding]:
+def _check_tokens(scorer: LocalScorer, ids: list[np.ndarray], reads: list[Ints]) -> Iterator[Finding]:
     tokenizer = scorer.tokenizer
-    if isinstance(scorer, Pairwise) and scorer.markers:
+    if isinstance(scorer, Pairwise) and scorer.form.markers:
         yield findings.check_markers(tokenizer, ids, reads)
         return
     if isinstance(scorer, Pairwise) or scorer.sums_answer:  # the end is scored, not read
@@ -113,7 +113,7 @@ def _check_tokens(scorer: LocalScorer | Pairwise, ids: list[np.ndarray], reads: 
         yield findings.check_pad(tokenizer, ids)
 
 
-def _finish(scorer: LocalScorer | Pairwise, outputs: Floats) -> Floats:
+def _finish(scorer: LocalScorer, outputs: Floats) -> Floats:
     """Scores; or margins from the logits of all comparisons in one order, then of all exchanged, NaN where infinite."""
     if not isinstance(scorer, Pairwise):
         return outputs
@@ -122,7 +122,7 @@ def _finish(scorer: LocalScorer | Pairwise, outputs: Floats) -> Floats:
         return np.where(np.isfinite(forth) & np.isfinite(back), scorer.average(forth, back), np.nan)
 
 
-def check_memory(scorer: LocalModel) -> Finding:
+def check_memory(scorer: LocalScorer) -> Finding:
     """Weights and activations at the scorer's budget against the device's memory."""
     weights, activations = memory_need(scorer)
     size = memory_size(scorer.device)
@@ -135,7 +135,7 @@ def check_memory(scorer: LocalModel) -> Finding:
     return Finding("memory", status, f"{detail}, {size / 2**30:.3g} GiB on {scorer.device}", remedy)
 
 
-def memory_need(scorer: LocalModel) -> tuple[float, float]:
+def memory_need(scorer: LocalScorer) -> tuple[float, float]:
     """Bytes of the weights and of the activations of one forward pass.
 
     An implicit reward adds its chunk of logits, and its second model if both stay.
@@ -163,7 +163,7 @@ def memory_size(device: "torch.device") -> float | None:
         return None
 
 
-def check_packs(scorer: LocalModel) -> Finding:
+def check_packs(scorer: LocalScorer) -> Finding:
     """How texts go through the scorer's model together, and why not in a faster way."""
     from rmlab.inference.passes import how_packed, packing_support
 
@@ -177,7 +177,7 @@ def check_packs(scorer: LocalModel) -> Finding:
     return Finding("packs", "warn", str(detail), remedy)
 
 
-def _check_tokenizer(scorer: LocalModel) -> Finding:
+def _check_tokenizer(scorer: LocalScorer) -> Finding:
     """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
     from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations
 
@@ -190,18 +190,16 @@ def _check_tokenizer(scorer: LocalModel) -> Finding:
     )
 
 
-def _check_template(scorer: LocalScorer | Pairwise, encoded: "Encoded") -> Finding:
+def _check_template(scorer: LocalScorer, encoded: "Encoded") -> Finding:
     """Where the chat template comes from."""
     if isinstance(scorer, Pairwise):
-        return Finding("template", "pass", scorer.asked)
+        return Finding("template", "pass", f"the words of {scorer.form.models}, as its authors wrote them")
     origin = "the tokenizer's own" if encoded.source == "tokenizer" else f"{encoded.source!r}, as you asked"
     date = "" if encoded.date is None else f", with the date {encoded.date} instead of today's"
     return Finding("template", "pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
 
 
-def _check_precision(
-    scorer: LocalScorer | Pairwise, dtype: str, sample: findings.Sample, prepared: "Encoded"
-) -> Finding:
+def _check_precision(scorer: LocalScorer, dtype: str, sample: findings.Sample, prepared: "Encoded") -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy fits."""
     from rmlab.scorers.models.backbone import fits
 

@@ -135,7 +135,7 @@ class _Run:
         else:
             # A cell of the padded batch as one number: text times its width plus position.
             longest = part.tokens // len(part.texts)
-            cells, where = _distinct(owner * longest + positions)
+            cells, where = np.unique(owner * longest + positions, return_inverse=True)
             sequences = [self.sequences[n] for n in part.texts]
             rows = padded_rows(self.backbone, sequences, *np.divmod(cells, longest))
         bounds = pairwise(np.cumsum([0, *counts]).tolist())
@@ -146,7 +146,7 @@ class _Run:
         import torch
 
         layout = lay_out(part, self.sequences)
-        cells, where = _distinct(layout.rows(owner, positions))
+        cells, where = np.unique(layout.rows(owner, positions), return_inverse=True)
         if not part.kept:  # the first pack of a prompt: what another prompt has left is of no use
             self.prefix = Kept()
         rows = cells
@@ -175,10 +175,3 @@ class _Run:
 
 def _index(owner: "Tensor", rows: Ints) -> "Tensor":
     return upload({"rows": rows}, owner.device)["rows"]
-
-
-def _distinct(cells: Ints) -> tuple[Ints, Ints]:
-    """All cells, each once, and where each stands among those; in their own order where they are different anyway."""
-    # Sorting costs a copy on the device later (`Batch.stacked`), so cells that are all different stay as they came.
-    unique, where = np.unique(cells, return_inverse=True)
-    return (cells, np.arange(len(cells))) if len(unique) == len(cells) else (unique, where)

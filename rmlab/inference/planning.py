@@ -239,8 +239,8 @@ def pack(sequences: Texts, groups: Groups, budget: int, *, fill: int | None = No
         if len(pieces) == 1:
             small += pieces
         else:
-            # Packs that go on from one another keep their order; pieces that do not begin with the largest.
-            prompts.append(pieces if keeps else sorted(pieces, key=lambda piece: -piece.tokens))
+            # The largest first; packs that go on from one another are full but for the last, and keep their order.
+            prompts.append(sorted(pieces, key=lambda piece: -piece.tokens))
     for pieces in _bins(small, budget if fill is None else min(fill, budget)):
         texts, shared = (np.concatenate(arrays) for arrays in zip(*((p.texts, p.shared) for p in pieces), strict=True))
         prompts.append([Part(texts, sum(piece.tokens for piece in pieces), shared)])
@@ -412,7 +412,7 @@ def lay_out(part: Part, sequences: Texts) -> Layout:
         pieces[-1] = pieces[-1][: part.keep - part.shared[-1]]
     lengths = np.array([len(piece) for piece in pieces], np.intp)
     stops = part.kept + np.cumsum(lengths)
-    ids = np.concatenate([sequences[part.texts[0]][: part.kept], *pieces]).astype(np.intp, copy=False)
+    ids = np.concatenate([sequences[part.texts[0]][: part.kept], *pieces]).astype(np.intp)
     positions = np.arange(part.kept + part.tokens)
     # A row's position is its distance from the run's start plus what the text shares.
     positions[part.kept :] -= np.repeat(stops - lengths - part.shared, lengths)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -119,7 +119,7 @@ class Encoded:
 
     `ids`: the whole conversation. `response_start`: index of the first token that holds a character of the response
     (what the template writes behind the generation prompt). `groups`: number of the prompt; equal prompts have equal
-    numbers. `keys`: content hash of the ids. `truncated`: was the text cut? `source`: "tokenizer", the name of a
+    numbers. `truncated`: was the text cut? `source`: "tokenizer", the name of a
     format, or "given". `template_hash`: hash of the template's text and of what was done about the end token. `date`:
     the day that the template wrote instead of today's, None where it asks for none. `reads`: the positions to read,
     where the way to write the texts decides them.
@@ -128,17 +128,27 @@ class Encoded:
     ids: list[Ids]
     response_start: NDArray[np.intp]
     groups: NDArray[np.intp]
-    keys: list[str]
     truncated: NDArray[np.bool_]
     source: str
     template_hash: str
     date: str | None = None
     reads: list[NDArray[np.intp]] | None = None
 
+    @cached_property
+    def keys(self) -> list[str]:
+        """Content hash of each text's ids, and of the positions to read where there are any."""
+        columns = [self.ids] if self.reads is None else [self.ids, self.reads]
+        return [content_key(*row) for row in zip(*columns, strict=True)]
+
     @property
     def prompt_end(self) -> NDArray[np.intp]:
         """The last token of each prompt with the assistant's header; without one, as in "raw", the first token."""
         return np.maximum(self.response_start - 1, 0)
+
+
+def content_key(*arrays: NDArray[np.integer]) -> str:
+    """Hash of token ids, and of where they are read: with markers inside answers the ids alone do not say where."""
+    return hashlib.blake2b(np.concatenate(arrays).astype(np.int32).tobytes(), digest_size=16).hexdigest()
 
 
 def encode(
@@ -220,7 +230,6 @@ def encode(
         ids=[text.ids for text in texts],
         response_start=np.array([text.start for text in texts], np.intp),
         groups=groups,
-        keys=[hashlib.blake2b(text.ids.tobytes(), digest_size=16).hexdigest() for text in texts],
         truncated=np.array([text.is_cut for text in texts], bool),
         source=source,
         # Both decide which tokens come out, so scores made otherwise must not pass for the same.
@@ -363,10 +372,9 @@ def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_spec
     # Fast tokenizers keep truncation and padding in their Rust part; a call without them switches them off for good.
     core = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(core, "truncation", None), getattr(core, "padding", None)
-    switched_off = "return_attention_mask", "return_token_type_ids", "verbose", "padding", "truncation"
-    options = dict.fromkeys(switched_off, False)
+    options = {"add_special_tokens": add_special_tokens, "return_attention_mask": False, "verbose": False}
     try:
-        return cast("BatchEncoding", tokenizer(*texts, add_special_tokens=add_special_tokens, **options))
+        return cast("BatchEncoding", tokenizer(*texts, **options))
     finally:
         if core is not None and truncation is not None:
             core.enable_truncation(**truncation)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rmlab.inference.forward import Batch
 from rmlab.inference.template import Encoded, call, choose_template, encode, has_segments, render
-from rmlab.scorers.base import Floats, Ints, Provenance
+from rmlab.scorers.base import Floats, Ints
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
@@ -92,9 +92,8 @@ def classifier(
         model, base=base, revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code
     )
     row = choose(checkpoint.files, checkpoint.settings, head)
-    if row.make is None:
-        missing = [key for key in head_keys(checkpoint) if key not in checkpoint.files]
-        backbones.refuse_new_weights(checkpoint.name, missing)
+    keys = head_keys(checkpoint) if row.make is None else row.keys(checkpoint.files)
+    backbones.refuse_new_weights(checkpoint.name, [key for key in keys if key not in checkpoint.files])
     mix = label_weights(weights, row, checkpoint)
     if "reward_token_id" in checkpoint.settings:
         convention = None  # InternLM's runner adds no special tokens, as the model's own code does.
@@ -102,18 +101,31 @@ def classifier(
         convention = "reward-bench-twice"
     options = EncodeOptions(template=template, eos=eos, max_length=max_length, truncate=truncate, convention=convention)
     scorer = Classifier([checkpoint], options, name=name, device=device, dtype=dtype, budget=budget)
-    scorer.head, scorer.mix = row, mix
+    scorer.head, scorer.keys, scorer.mix = row, keys, mix
+    scorer.head_title = f"{row.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
+    if row.name == "value":
+        scorer.end = checkpoint.settings.get("reward_token_id")
+    if "Athene" in str(checkpoint.settings.get("architectures")):
+        scorer.end = scorer.tokenizer.cls_token_id
+    scorer.details = {"head": row.name, "mix": None if mix is None else mix.tolist(), "end": scorer.end}
+    scorer.masks_first = convention == "reward-bench" and _masks_first(scorer)
+    scorer.n_added = (scorer.end is not None) + scorer.masks_first
     return scorer
 
 
 class Classifier(LocalScorer):
     """A loaded-on-demand reward model; made by `classifier`.
 
-    `head`: its row in the table of heads. `mix`: the weight of each label, None for a model with one output.
+    `head`: its row in the table of heads; `keys`: the head's weights. `mix`: the weight of each label, None for a model
+    with one output. `end`: the token that the head reads, appended where the text does not end with it. `masks_first`:
+    whether RewardBench's runner masks the first of two beginning tokens and the model counts it all the same.
     """
 
     head: Head
+    keys: list[str]
     mix: Floats | None
+    end: int | None = None
+    masks_first = False
 
     def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the wanted texts and the positions that the head reads in each."""
@@ -144,38 +156,12 @@ class Classifier(LocalScorer):
         """The rewards of a batch's rows."""
         return self.finish(self.read_states(batch).cpu().double().numpy())
 
-    @property
-    def longest(self) -> int | None:
-        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        longest = super().longest
-        # One token less where `places` may append one, and where the runner masks one before the text.
-        return None if longest is None else longest - (self.end is not None) - self._masks_first
-
-    @cached_property
-    def _masks_first(self) -> bool:
-        """Whether RewardBench's runner masks the first of two beginning tokens and the model counts it all the same."""
-        counts_all = self.checkpoint.config.model_type in backbones.COUNTED_POSITIONS
-        if self.encode_options["convention"] != "reward-bench" or not counts_all:
-            return False
-        options = self.encode_options | {"max_length": None, "truncate": None, "convention": "reward-bench-twice"}
-        first, second = encode(self.tokenizer, ["a"], ["b"], **options).ids[0][:2].tolist()
-        return bool(first == second == self.tokenizer.bos_token_id)
-
-    @cached_property
-    def end(self) -> int | None:
-        """The token that the head reads and that is appended where the text does not end with it."""
-        settings = self.checkpoint.settings
-        if self.head.name == "value" and "reward_token_id" in settings:
-            return int(settings["reward_token_id"])
-        return int(self.tokenizer.cls_token_id) if "Athene" in str(settings.get("architectures")) else None
-
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
         """Backbone, head and where the head reads ("last", "first", "mean", "header"); loads the weights."""
         loader = "AutoModelForSequenceClassification" if self.head.make is None else "AutoModel"
-        keys = [] if self.head.make is None else self.head.keys(self.checkpoint.files)
-        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=keys)
-        if self._masks_first:
+        model = backbones.load(self.checkpoint, loader, device=self.device, dtype=self.dtype, head=self.keys)
+        if self.masks_first:
             backbones.shift_positions(backbones.base_model(model))
         if self.head.make is None:
             backbone, run, read = split(model, self.checkpoint)
@@ -184,20 +170,9 @@ class Classifier(LocalScorer):
             return backbone, run, (read,)
         # Code that comes with a model may give the whole reward model where the backbone was asked for.
         backbone = getattr(model, model.base_model_prefix, model) if model.base_model_prefix else model
-        stored = self.checkpoint.read(keys, rows=self.head.rows)
+        stored = self.checkpoint.read(self.keys, rows=self.head.rows)
         weights = {key: tensor.to(backbone.device) for key, tensor in stored.items()}
         return backbone, self.head.make(weights, self.checkpoint.settings), self.head.reads
-
-    @property
-    def head_title(self) -> str:
-        """The head and its weights, for people."""
-        keys = head_keys(self.checkpoint) if self.head.make is None else self.head.keys(self.checkpoint.files)
-        return f"{self.head.name}: {', '.join(keys[:3])}{' ...' if len(keys) > 3 else ''} in the checkpoint"
-
-    @property
-    def details(self) -> Provenance:
-        """The head, the weights of the labels, and the token that is appended."""
-        return {"head": self.head.name, "mix": None if self.mix is None else self.mix.tolist(), "end": self.end}
 
     @cached_property
     def _turn_change(self) -> list[int]:
@@ -212,3 +187,12 @@ class Classifier(LocalScorer):
         if not self._turn_change or ids[start : prompt_end + 1].tolist() != self._turn_change:
             raise self.checkpoint.error("its head reads where its own template ends a turn; leave template out")
         return start
+
+
+def _masks_first(scorer: Classifier) -> bool:
+    """Whether the runner's texts begin with two beginning tokens, in a model that counts masked ones."""
+    if scorer.checkpoint.config.model_type not in backbones.COUNTED_POSITIONS:
+        return False
+    options = scorer.encode_options | {"max_length": None, "truncate": None, "convention": "reward-bench-twice"}
+    first, second = encode(scorer.tokenizer, ["a"], ["b"], **options).ids[0][:2].tolist()
+    return bool(first == second == scorer.tokenizer.bos_token_id)

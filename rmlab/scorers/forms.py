@@ -1,6 +1,5 @@
 """How pairwise models are asked: the text that they read for a prompt and two answers, and where it is read."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +42,11 @@ class Form:
     task: str
     encode: Callable[["PreTrainedTokenizerBase", Checkpoint, Unpack[Columns]], Encoded]
     longest: int | None = None
+
+    @property
+    def markers(self) -> bool:
+        """Whether the head reads marker tokens inside the text."""
+        return self.task == "AutoModel"
 
 
 def choose_form(checkpoint: Checkpoint, name: str | None, convention: str | None = None) -> Form:
@@ -229,15 +233,9 @@ def _comparisons(
         ids=ids,
         response_start=np.zeros(len(ids), np.intp),
         groups=np.unique(list(map(repr, prompts)), return_inverse=True)[1],
-        keys=list(map(content_key, ids, reads)),
         truncated=np.array(cut or [False] * len(ids), bool),
         source="form",
         template_hash="",
         date=date,
         reads=reads,
     )
-
-
-def content_key(ids: Ids, reads: Reads) -> str:
-    """Hash of the token ids and of where they are read: with markers inside answers the ids alone do not say where."""
-    return hashlib.blake2b(np.concatenate([ids, reads]).astype(np.int32).tobytes(), digest_size=16).hexdigest()

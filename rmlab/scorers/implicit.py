@@ -101,6 +101,10 @@ def implicit_reward(
     options = EncodeOptions(template=template, eos=eos, max_length=max_length, truncate=truncate, convention=convention)
     scorer = ImplicitReward(checkpoints, options, name=name, device=device, dtype=dtype, budget=budget)
     scorer.mode, scorer.chunk, scorer.together = mode, chunk, together
+    subject = "policy alone" if reference is None else "policy and reference"
+    scorer.head_title = f"log-probabilities of the answer, {subject}, {mode}"
+    scorer.details = {"head": f"implicit {mode}"}
+    scorer.details |= {} if reference is None else {"reference": str(reference)}
     return scorer
 
 
@@ -121,11 +125,11 @@ class LanguageModel(LocalScorer):
             dtype=owner.dtype,
             budget=owner.budget,
         )
-        self.owner, self.encoding = owner, owner.encoding
+        self.owner, self.encoding, self.details = owner, owner.encoding, {"head": f"implicit {owner.mode}"}
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the texts as token ids, which all models of the owner share."""
-        return self.owner.prepare(prompts, responses)
+        return self.owner.prepare(prompts, *answers)
 
     def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
         """Token ids of the texts and the positions whose states predict the response."""
@@ -185,11 +189,6 @@ class LanguageModel(LocalScorer):
         """Hash of how the owner makes texts tokens."""
         return self.owner.text_fingerprint
 
-    @property
-    def details(self) -> Provenance:
-        """How a text's log-probabilities become one number."""
-        return {"head": f"implicit {self.owner.mode}"}
-
 
 class ImplicitReward(LocalScorer):
     """A policy, and a reference or none; made by `implicit_reward`. Models are loaded when the first text is scored.
@@ -211,19 +210,19 @@ class ImplicitReward(LocalScorer):
     @cached_property
     def stays(self) -> bool:
         """Whether all models stay on the device; asked first while its memory is still free."""
-        if self.together is not None or len(self.checkpoints) == 1:
-            return bool(self.together) or len(self.checkpoints) == 1
+        if len(self.checkpoints) == 2 and self.together is not None:
+            return self.together
         fits = partial(backbones.fits, device=self.device, dtype=self.dtype, share=0.85 / 2)
-        return all(map(fits, self.checkpoints))
+        return len(self.checkpoints) == 1 or all(map(fits, self.checkpoints))
 
     @property
     def terms(self) -> list[tuple[float, LanguageModel]]:
         """Policy and reference with their signs: the reward is the sum of sign times score."""
         return list(zip((1.0, -1.0), self.models, strict=True)) if len(self.models) > 1 else []
 
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
-        """Return the texts as token ids; needs the tokenizers, not the weights."""
-        encoded = super().prepare(prompts, responses)
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as token ids; refuse a reference that reads them otherwise."""
+        encoded = super().encode(prompts, *answers)
         if len(self.checkpoints) > 1:
             self._require_shared_tokens(encoded.ids)
         return encoded
@@ -240,7 +239,7 @@ class ImplicitReward(LocalScorer):
         """Yield numbers and rewards of the texts with these `numbers`, as they come."""
         if not self.terms:
             yield from self.models[0].forward(prepared, numbers)
-        elif len(numbers):
+        else:
             n = len(prepared.ids)
             yield numbers, self._sum_models(lambda model: fill(model.forward(prepared, numbers), n)[numbers])
 
@@ -274,17 +273,6 @@ class ImplicitReward(LocalScorer):
     def resident(self) -> list[Checkpoint]:
         """What is on the device at once: policy and reference, or the larger of the two."""
         return self.checkpoints if self.stays else [max(self.checkpoints, key=lambda checkpoint: checkpoint.n_weights)]
-
-    @property
-    def head_title(self) -> str:
-        """What is summed, for people."""
-        subject = "policy and reference" if self.terms else "policy alone"
-        return f"log-probabilities of the answer, {subject}, {self.mode}"
-
-    @property
-    def details(self) -> Provenance:
-        """The head of the policy, and the reference where there is one."""
-        return self.models[0].details | ({"reference": self.checkpoints[1].name} if self.terms else {})
 
     @cached_property
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cached_property, partial, wraps
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int32]
 Options = ParamSpec("Options")
-S = TypeVar("S")
+S = TypeVar("S", bound="LocalScorer")
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -41,19 +42,22 @@ class EncodeOptions(TypedDict, total=False):
     convention: str | None
 
 
-class LocalModel(Scorer):
+class LocalScorer(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
     `checkpoints`: of the model, or of several; `checkpoint` is the first. `remake`: makes the model anew elsewhere.
     `encode_options`: how texts become tokens. `budget`: tokens forwarded at once. `sums_answer`: whether the score is a
     sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
+    `n_added`: tokens that the model reads beside a text's own. `details`: what decides a score beside weights, number
+    type and tokens. `head_title`: what is read, for people.
     """
 
     remake: Callable[[], Scorer]
+    details: Provenance
+    head_title = ""
+    n_added = 0
     sums_answer = False
     n_answers = 1
-    # Members that hold weights or depend on their number type.
-    _loaded = ("parts", "models", "stays", "fingerprint")
 
     def __init__(
         self,
@@ -74,9 +78,17 @@ class LocalModel(Scorer):
         self.encoding: Provenance = {}
         self._forwarded: Provenance = {"attention": None, "packs": None}
 
-    @abstractmethod
     def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens; needs the tokenizer, not the weights."""
+        """Return the texts as tokens, which needs no weights; the provenance then says how they were encoded."""
+        encoded = self.encode(prompts, *answers)
+        self.encoding |= {"template": encoded.source, "template_hash": encoded.template_hash}
+        self.encoding |= {"truncated": int(np.sum(encoded.truncated)), "date_string": encoded.date}
+        self.encoding["convention"] = self.encode_options["convention"]
+        return encoded
+
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the texts as tokens."""
+        return encode(self.tokenizer, prompts, *answers, **self.encode_options | {"max_length": self.longest})
 
     @abstractmethod
     def places(self, prepared: Encoded, numbers: Ints, /) -> tuple[list[Ids], list[Ints]]:
@@ -100,16 +112,6 @@ class LocalModel(Scorer):
         """The transformers model that is forwarded; loads the weights."""
         return self.parts[0]
 
-    @property
-    def head_title(self) -> str:
-        """Which head is read, for people."""
-        return ""
-
-    @property
-    @abstractmethod
-    def details(self) -> Provenance:
-        """What decides a score beside weights, number type and tokens, as plain values."""
-
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions in `texts` and their scores, as the batches come."""
         if texts:
@@ -125,9 +127,6 @@ class LocalModel(Scorer):
 
     def forward(self, prepared: Encoded, numbers: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
-        numbers = np.asarray(numbers, np.intp)
-        if not len(numbers):
-            return
         ids, reads = self.places(prepared, numbers)
         backbone = self.backbone
         batches = hidden(backbone, ids, reads, groups=prepared.groups[numbers], budget=self.budget)
@@ -163,7 +162,8 @@ class LocalModel(Scorer):
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
-        return self.encode_options["max_length"] or min((size for size in windows if size is not None), default=None)
+        longest = self.encode_options["max_length"] or min((size for size in windows if size is not None), default=None)
+        return None if longest is None else longest - self.n_added
 
     @cached_property
     def text_fingerprint(self) -> str:
@@ -184,13 +184,12 @@ class LocalModel(Scorer):
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
         import torch
 
-        twin = object.__new__(type(self))
-        members = {name: member for name, member in self.__dict__.items() if name not in self._loaded}
-        twin.__dict__.update(members, dtype=torch.float32)
+        twin = copy(self)
+        twin.dtype = torch.float32
         return twin
 
     def __reduce__(self) -> tuple[Callable[[], Scorer], tuple[()]]:
-        # To a worker of a cluster its options travel: the weights are loaded there, on the device that is there.
+        # Copies are made anew: to a worker of a cluster the options travel, not the weights, nor the device.
         return self.remake, ()
 
     def provenance(self) -> Provenance:
@@ -207,19 +206,6 @@ class LocalModel(Scorer):
             **self._forwarded,
             **self.encoding,
         }
-
-
-class LocalScorer(LocalModel):
-    """A model on this machine that scores single texts."""
-
-    def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str], /) -> Encoded:  # type: ignore[override]
-        """Return the texts as token ids; the provenance then says how they were encoded."""
-        options = self.encode_options | {"max_length": self.longest}
-        encoded = encode(self.tokenizer, prompts, responses, **options)
-        self.encoding |= {"template": encoded.source, "template_hash": encoded.template_hash}
-        self.encoding |= {"truncated": int(np.sum(encoded.truncated)), "date_string": encoded.date}
-        self.encoding["convention"] = self.encode_options["convention"]
-        return encoded
 
 
 _TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -245,7 +231,7 @@ def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
     @wraps(make)
     def make_remakable(*args: Options.args, **options: Options.kwargs) -> S:
         scorer = make(*args, **options)
-        scorer.remake = partial(make_remakable, *args, **options)  # type: ignore[attr-defined]
+        scorer.remake = partial(make_remakable, *args, **options)
         return scorer
 
     return make_remakable

@@ -12,10 +12,10 @@ from rmlab.inference.forward import Batch
 from rmlab.inference.memory import read_late, until_it_fits
 from rmlab.inference.planning import Part, pad
 from rmlab.inference.template import Encoded, require_unicode
-from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Provenance, Stream, fill, require_one_of_each
+from rmlab.scorers.base import Floats, Ints, PairScorer, Prompt, Stream, fill, require_one_of_each
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.forms import Form, choose_form, letters
-from rmlab.scorers.local import EncodeOptions, Ids, LocalModel, remakable, require_convention
+from rmlab.scorers.local import EncodeOptions, Ids, LocalScorer, remakable, require_convention
 from rmlab.scorers.models import backbone as backbones
 from rmlab.scorers.models.heads import layers
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -80,10 +80,12 @@ def pairwise(
     options = EncodeOptions(template=None, eos=None, max_length=max_length, truncate=truncate, convention=convention)
     scorer = Pairwise([checkpoint], options, name=name, device=device, dtype=dtype, budget=budget)
     scorer.form = choose_form(checkpoint, form, convention)
+    read = "head_layer in the checkpoint" if scorer.form.markers else "logits of A and B"
+    scorer.head_title, scorer.details = f"{scorer.form.name}: {read}", {"form": scorer.form.name}
     return scorer
 
 
-class Pairwise(LocalModel, PairScorer):
+class Pairwise(LocalScorer, PairScorer):
     """A pairwise model; made by `pairwise`. The weights are loaded when the first pair is compared.
 
     `form`: how it is asked.
@@ -92,45 +94,32 @@ class Pairwise(LocalModel, PairScorer):
     n_answers = 2
     form: Form
 
-    @property
-    def markers(self) -> bool:
-        """Whether the head reads marker tokens inside the text."""
-        return self.form.task == "AutoModel"
-
-    @property
-    def asked(self) -> str:
-        """Who wrote the words around the answers, for people."""
-        return f"the words of {self.form.models}, as its authors wrote them"
-
     def average(self, forward: Floats, exchanged: Floats) -> Floats:
         """Margins in favour of the answer that is first in `forward`, shape (n,).
 
         PairRM: half the difference of the two orders' logits, as its authors take it. Models that answer A or B: the
         log-odds of the mean probability. A margin is NaN where either logit is.
         """
-        return super().average(forward, exchanged) if self.markers else mean_log_odds(forward, exchanged)
+        return super().average(forward, exchanged) if self.form.markers else mean_log_odds(forward, exchanged)
 
-    def encode(self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str]) -> Encoded:
-        """The comparisons in the order given, however long; one text is one comparison in one order."""
+    def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the comparisons in the order given, however long; one text is one comparison in one order."""
+        first, second = answers
         require_one_of_each(prompts, first, second)
         require_unicode(prompts, first, second)
         is_empty = [not (left.strip() and right.strip()) for left, right in zip(first, second, strict=True)]
         _refuse(is_empty, first, second, "have an empty answer; fill them in")
         return self.form.encode(self.tokenizer, self.checkpoint, prompts, first, second)
 
-    def prepare(  # type: ignore[override]
-        self, prompts: Sequence[Prompt], first: Sequence[str], second: Sequence[str], /
-    ) -> Encoded:
-        """Return the comparisons in the order given as tokens; needs the tokenizer, not the weights."""
-        texts = self.encode(prompts, first, second)
+    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
+        """Return the comparisons in the order given as tokens; refuse those that are too long."""
+        texts, (first, second) = super().prepare(prompts, *answers), answers
         if self.encode_options["truncate"] is None:
             remedy = f"are longer than {self.form.name} reads; pass truncate='right' to cut as its authors do"
             _refuse(texts.truncated, first, second, remedy)
         lengths = np.array([len(ids) for ids in texts.ids])
         remedy = f"are longer than {self.longest} tokens; raise max_length where the model can read more"
         _refuse(lengths > (self.longest or np.inf), first, second, remedy)
-        self.encoding |= {"truncated": int(np.sum(texts.truncated)), "date_string": texts.date}
-        self.encoding["convention"] = self.encode_options["convention"]
         return texts
 
     def places(self, prepared: Encoded, numbers: Ints) -> tuple[list[Ids], list[Ints]]:
@@ -172,26 +161,16 @@ class Pairwise(LocalModel, PairScorer):
         return read_late(until_it_fits(cut(np.asarray(numbers, np.intp), budget), forward, cut))
 
     @property
-    def head_title(self) -> str:
-        """What is read, for people."""
-        return f"{self.form.name}: {'head_layer in the checkpoint' if self.markers else 'logits of A and B'}"
-
-    @property
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         return self.encode_options["max_length"] or self.form.longest or super().longest
 
-    @property
-    def details(self) -> Provenance:
-        """How the model is asked."""
-        return {"form": self.form.name}
-
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor]]":
         """The model that is forwarded, and the function from its hidden states (texts, reads, hidden) to logits."""
-        keys = [key for key in self.checkpoint.files if self.markers and key.startswith("head_layer.")]
+        keys = [key for key in self.checkpoint.files if self.form.markers and key.startswith("head_layer.")]
         model = backbones.load(self.checkpoint, self.form.task, device=self.device, dtype=self.dtype, head=keys)
-        if self.markers:
+        if self.form.markers:
             return model, self._read_markers(model)
         pair = letters(self.tokenizer, self.checkpoint.name)
         if self.form.task == "AutoModelForSeq2SeqLM":

@@ -1,6 +1,6 @@
 """The reward after every token of an answer, in one forward pass: a head read at every position, or a growing sum."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +16,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class Trace(NamedTuple):
-    """Pieces of the text from the answer's first token to the end, and the reward read at each.
+def trace_rewards(scorer: object, prompt: Prompt, response: str) -> tuple[list[str], NDArray[np.float64]] | None:
+    """Pieces of the text from the answer's first token to the end, and the reward read at each, the last one the score.
 
-    `pieces` put together are the answer and what the template writes behind it; a token that holds a part of a
-    character has an empty piece, and the token that completes it has the character.
-    """
-
-    pieces: list[str]
-    rewards: NDArray[np.float64]
-
-
-def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
-    """Rewards after every token, the last one the score; None for a scorer that cannot be read in this way.
-
-    That is any but a `classifier` of a causal model, where a position sees nothing but the tokens up to it,
+    The pieces put together are the answer and what the template writes behind it; a token that holds a part of a
+    character has an empty piece, and the token that completes it has the character. None for a scorer that cannot be
+    read in this way: any but a `classifier` of a causal model, where a position sees nothing but the tokens up to it,
     and an `implicit_reward`, which is made of the tokens' log-probabilities.
     """
     if isinstance(scorer, ImplicitReward):
         ids, rewards = scorer.token_rewards(scorer.prepare([prompt], [response]), 0)
-        return Trace(_pieces(scorer.tokenizer, ids.tolist()), rewards)
+        return _pieces(scorer.tokenizer, ids.tolist()), rewards
     if not isinstance(scorer, Classifier) or "mean" in scorer.parts[2] or not _is_causal(scorer.backbone):
         return None
     prepared = scorer.prepare([prompt], [response])
@@ -47,7 +38,7 @@ def trace(scorer: object, prompt: Prompt, response: str) -> Trace | None:
     positions[:, [look == "last" for look in scorer.parts[2]]] = np.arange(start, n)[:, None]
     where = [*batch.where[0][positions]]
     rewards = scorer.read_head(Batch(np.zeros(n - start, np.intp), batch.rows, where))
-    return Trace(_pieces(scorer.tokenizer, ids[start:].tolist()), rewards)
+    return _pieces(scorer.tokenizer, ids[start:].tolist()), rewards
 
 
 def _is_causal(backbone: "PreTrainedModel") -> bool:

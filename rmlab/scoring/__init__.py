@@ -89,7 +89,8 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
+    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
+    run = RunOptions(None if store is None else Store(store), engine, batch, allow_missing, progress)
     responses = tables.check_responses(responses)
     extra = tables.prompt_columns(responses, tables.SCORES)
     responses = responses[[*tables.RESPONSES, *extra]]
@@ -97,8 +98,8 @@ def score(
         responses = select_shard(responses, shard)
     texts = unique_texts(responses[tables.KEY], responses["prompt"].tolist(), responses["response"].tolist())
     models = _open_models(model, options, run, pairwise=False)
-    if run.table_store is not None:
-        check_tables(run.table_store, models, responses["benchmark"].unique(), pairs=False)
+    if run.store is not None and shard is None:
+        check_tables(run.store, models, responses["benchmark"].unique(), pairs=False)
     parts, provenance = [], {}
     for name, scorer in models.items():
         if isinstance(scorer, Judge):
@@ -115,8 +116,8 @@ def score(
         parts.append(scored[[*names, *(column for column in extra if column not in names)]])
     scores = tables.check_scores(pd.concat(parts, ignore_index=True), allow_missing=allow_missing)
     scores.attrs["provenance"] = provenance
-    if run.table_store is not None:
-        write_tables(scores, run.table_store)
+    if run.store is not None and shard is None:
+        write_tables(scores, run.store)
     return scores
 
 
@@ -163,12 +164,13 @@ def prefer(
     DataError, OSError
         As in `rmlab.score`.
     """
-    run = _run_options(store, shard, cluster, batch, allow_missing, progress)
+    engine = find_engine(cluster) if isinstance(cluster, str) else cluster
+    run = RunOptions(None if store is None else Store(store), engine, batch, allow_missing, progress)
     responses = tables.check_responses(responses)
     frame, texts = comparisons(responses if shard is None else select_shard(responses, shard))
     models = _open_models(model, options, run, pairwise=True)
-    if run.table_store is not None:
-        check_tables(run.table_store, models, frame["benchmark"].unique(), pairs=True)
+    if run.store is not None and shard is None:
+        check_tables(run.store, models, frame["benchmark"].unique(), pairs=True)
     parts, provenance = [], {}
     for name, scorer in models.items():
         if isinstance(scorer, Judge):
@@ -184,31 +186,9 @@ def prefer(
         parts.append(frame.assign(model=name, margin=margin, outcome=tables.outcome(margin)))
     pairs = tables.check_pairs(pd.concat(parts, ignore_index=True))
     pairs.attrs["provenance"] = provenance
-    if run.table_store is not None:
-        write_tables(pairs, run.table_store)
+    if run.store is not None and shard is None:
+        write_tables(pairs, run.store)
     return pairs
-
-
-def _run_options(
-    store: str | Path | None,
-    shard: Shard | None,
-    cluster: str | Ray | None,
-    batch: int,
-    allow_missing: bool,
-    progress: bool | None,
-) -> RunOptions:
-    if not isinstance(batch, int) or batch < 1:
-        raise DataError(f"batch: {batch!r} is not allowed. Give the number of texts of a call, 1 or more.")
-    opened = None if store is None else Store(store)
-    return RunOptions(
-        store=opened,
-        table_store=opened if shard is None else None,
-        allow_missing=allow_missing,
-        progress=progress,
-        engine=find_engine(cluster) if isinstance(cluster, str) else cluster,
-        # Without a store a function gets all texts at once.
-        batch=None if store is None else batch,
-    )
 
 
 def _open_models(
@@ -224,6 +204,10 @@ def _open_models(
     names = name if isinstance(name, list | tuple) else [name] * len(items)
     if len(names) != len(items):
         raise DataError(f"name: {len(names)} names for {len(items)} models. Give one for each, in their order.")
+    if not isinstance(run.batch, int) or run.batch < 1:
+        raise DataError(f"batch: {run.batch!r} is not allowed. Give the number of texts of a call, 1 or more.")
+    # Without a store a function gets all texts at once.
+    batch = None if run.store is None else run.batch
     models: dict[str, Scorer | Judge] = {}
     for item, title in zip(items, names, strict=True):
         scorer: object = item
@@ -231,18 +215,13 @@ def _open_models(
             item_options = {**options, "name": title} if title is not None else options
             scorer = _open_model(item, item_options, pairwise=pairwise)
         if not isinstance(scorer, Judge) or pairwise != (scorer.takes == "pair"):
-            scorer = as_pair_scorer(scorer, run.batch) if pairwise else as_scorer(scorer, run.batch)
+            scorer = as_pair_scorer(scorer, batch) if pairwise else as_scorer(scorer, batch)
         if scorer.name in models:
             raise DataError(f"model: two scorers are named {scorer.name!r}. Give one of them another name (name=...).")
-        twins = [
-            twin for twin, model in models.items() if scorer.fingerprint and model.fingerprint == scorer.fingerprint
-        ]
-        if twins:
-            warnings.warn(
-                f"scorers {twins[0]!r} and {scorer.name!r} have the same fingerprint: they are the same model. Leave "
-                "one out, or give a changed version a fingerprint of its own.",
-                stacklevel=3,
-            )
+        twin = next((name for name, model in models.items() if model.fingerprint == scorer.fingerprint), None)
+        if twin is not None and scorer.fingerprint:
+            message = f"scorers {twin!r} and {scorer.name!r} have the same fingerprint: they are the same model"
+            warnings.warn(f"{message}. Leave one out, or change the fingerprint of a changed version.", stacklevel=3)
         models[scorer.name] = scorer
     return models
 

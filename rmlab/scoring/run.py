@@ -28,18 +28,13 @@ LONG = 256
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How texts are scored.
-
-    `table_store`: gets the finished tables, not of a shard. `engine`: who scores on a cluster. `batch`: texts of a call
-    of a function, None for all.
-    """
+    """How texts are scored. `engine`: who scores on a cluster. `batch`: texts of a call of a function."""
 
     store: Store | None = None
-    table_store: Store | None = None
+    engine: "Ray | None" = None
+    batch: int = 256
     allow_missing: bool = False
     progress: bool | None = None
-    engine: "Ray | None" = None
-    batch: int | None = None
 
 
 def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floats, Provenance]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rmlab.scorers.base import PlainScorer, Prompt
-from rmlab.scorers.trace import trace
+from rmlab.scorers.trace import trace_rewards
 
 _SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]*_]*(?=\s)|\n+|$)\s*", re.DOTALL)
 
@@ -45,11 +45,12 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
     """
     if not isinstance(response, str) or not response:
         raise ValueError(f"response: {response!r}; give a non-empty string")
-    rewards = trace(scorer, prompt, response)
-    if rewards is None:
+    trace = trace_rewards(scorer, prompt, response)
+    if trace is None:
         return _occlusion(scorer, prompt, response)
-    change = np.diff(rewards.rewards, prepend=np.nan)
-    return pd.DataFrame({"text": rewards.pieces, "reward": rewards.rewards, "change": change, "method": "token"})
+    pieces, rewards = trace
+    change = np.diff(rewards, prepend=np.nan)
+    return pd.DataFrame({"text": pieces, "reward": rewards, "change": change, "method": "token"})
 
 
 def sentences(text: str) -> list[str]:
