@@ -10,6 +10,7 @@ HOSTILE = [
     "[ref]\n\n[ref]: javascript:window.hurt=1 'x\" onmouseover=window.hurt=1'",
     "<style>* { display: none !important }</style><div style='position:fixed;inset:0;z-index:99999'>over</div>",
     "<iframe src='http://127.0.0.1:9'></iframe><object data=x></object><base href='http://127.0.0.1:9'>",
+    "</script><script>window.hurt = 1</script><!-- <script> \u2028 alert(1) \u2029",
     "</div></div></table></td><p><b><i>never closed <h1",
     "```html onload=x\n</code></pre><script>window.hurt = 1</script>\n```",
     "`</code><script>window.hurt=1</script>`",
