@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
-from rmlab.checks import STATUS, doctor, findings, models
+from rmlab.checks import STATUS, doctor, findings
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.tables import DataError
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
-CHECKS = ["head", "memory", "packs", "tokenizer", *TEXT_CHECKS, "nan", "alone", "dtype", "saturation"]
+CHECKS = ["head", "packs", "tokenizer", *TEXT_CHECKS, "nan", "alone", "dtype", "saturation"]
 
 
 @pytest.fixture(scope="module")
@@ -164,25 +164,11 @@ def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
     assert found(doctor(scorer, responses), "alone")["status"] == "fail"
 
 
-def test_memory(healthy, monkeypatch):
-    scorer = classifier(healthy)
-    weights, activations = models.memory_need(scorer)
-    held = sum(tensor.numel() for tensor in load_file(healthy / "model.safetensors").values())
-    assert weights == 4 * held
-    assert models.memory_need(classifier(healthy, budget=8192))[1] == 2 * activations
-    assert models.memory_need(classifier(healthy, dtype="bfloat16")) == (weights / 2, activations / 2)
-    for have, status in [(1e12, "pass"), ((weights + activations) * 1.05, "warn"), (1e3, "fail"), (None, "warn")]:
-        monkeypatch.setattr(models, "memory_size", lambda place, have=have: have)
-        assert models.check_memory(scorer).status == status
-
-
 def test_implicit_rewards(tmp_path, responses):
     policy, reference = (toy.save_model(tmp_path / name, task="causal", seed=i) for i, name in enumerate("ab"))
     report = doctor(implicit_reward(policy, reference), responses)
     assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
     assert "policy and reference" in found(report, "head")["found"]
-    both = models.memory_need(implicit_reward(policy, reference, together=True))[0]
-    assert both == 2 * models.memory_need(implicit_reward(policy, reference, together=False))[0]
     half = doctor(implicit_reward(policy, dtype="bfloat16"), responses)
     assert found(half, "dtype")["found"].startswith("bfloat16")
 

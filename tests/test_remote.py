@@ -48,7 +48,7 @@ def texts():
 def failing(server, **options):
     """The checks that a server fails."""
     parts = connect(server.url, **({"kind": "vllm", "retries": 1, "backoff": 0.001, "outage": 0} | options))
-    return [finding.check for finding in examine(*parts) if finding.status == "fail"]
+    return [check for check, finding in examine(*parts) if finding.status == "fail"]
 
 
 def unchecked(url, **options):

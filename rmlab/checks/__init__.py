@@ -5,26 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rmlab import scorers, tables
-from rmlab.checks.findings import (
-    STATUS,
-    Finding,
-    Sample,
-    check_finite,
-    check_saturation,
-    findings_table,
-    refusal,
-    spread,
-)
+from rmlab.checks.findings import STATUS, Sample, check_finite, check_saturation, findings_table, spread
 from rmlab.checks.judges import examine_judge
 from rmlab.checks.models import examine_model
 from rmlab.checks.parity import parity, parity_items
 from rmlab.judges.modes import Judge
 from rmlab.scorers.local import LocalScorer
-from rmlab.servers import Remote, connect, examine
+from rmlab.servers import Finding, Remote, connect, examine, grade, refusal
 from rmlab.tables import DataError
 
 __all__ = ["STATUS", "doctor", "parity", "parity_items"]
@@ -60,10 +50,10 @@ def doctor(
         One row per check, with columns check, status, found, remedy. `status` is an ordered categorical, pass < warn <
         fail, so that `.max()` sums it up. Checks that a failed one makes impossible are left out.
 
-        A model on this machine: `head` (its weights are in the checkpoint), `memory` (an estimate), `packs` (how texts
-        go together), `tokenizer` (as its file says), `template`, `truncated`, `bos` (once), `read` (the token that the
-        head reads), `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against
-        float32) and `saturation` (distinct scores, ties). A pairwise model: also `position` (winners that change with
+        A model on this machine: `head` (its weights are in the checkpoint), `packs` (how texts go together),
+        `tokenizer` (as its file says), `template`, `truncated`, `bos` (once), `read` (the token that the head reads),
+        `pad` (not the end token), `nan`, `alone` (texts alone come out as packed), `dtype` (noise against float32) and
+        `saturation` (distinct scores, ties). A pairwise model: also `position` (winners that change with
         the order of the answers), and PairRM's `markers`. A judge, which is asked some questions: `answers`, `model`,
         `verdict` (can be read), `length` (not cut), `position` and `cost` (of all responses). A server: the checks of
         `rmlab.remote`, then `texts`, `nan` and `saturation` on `responses`.
@@ -85,7 +75,7 @@ def doctor(
 
 def _list_findings(
     scorer: object, responses: pd.DataFrame, sample: int, options: Mapping[str, Any]
-) -> Iterable[Finding]:
+) -> Iterable[tuple[str, Finding]]:
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
         return _examine_server(*connect(scorer, **options), responses=responses, size=sample)
     if isinstance(scorer, str | Path):
@@ -95,11 +85,11 @@ def _list_findings(
         places = ("base", "revision", "allow_pickle", "trust_remote_code")
         _ = find(scorer, **{name: options[name] for name in places if name in options}).config
         try:
-            return list(examine_model(scorers.classifier(scorer, **options), responses, sample))
+            scorer, options = scorers.classifier(scorer, **options), {}
         except DataError as error:
             if not str(error).startswith("model="):
                 raise
-            return [refusal("head", error)]
+            return [("head", refusal(error))]
     if options:
         raise DataError(f"options {sorted(options)} are for a model named by a string; give them to the scorer itself")
     if isinstance(scorer, LocalScorer):
@@ -116,28 +106,24 @@ def _list_findings(
 
 def _examine_server(
     remote: Remote, local: scorers.Classifier | None, bounded: bool, *, responses: pd.DataFrame, size: int
-) -> Iterator[Finding]:
+) -> Iterator[tuple[str, Finding]]:
     """What the server does with known texts, and then with texts of `responses`."""
-    status, check = "pass", "texts"
-    for finding in examine(remote, local, bounded):
-        yield finding
-        status = "fail" if finding.status == "fail" else status
-    if status == "fail":
+    findings = [*examine(remote, local, bounded)]
+    yield from findings
+    if any(finding.status == "fail" for _, finding in findings):
         return
     try:
         prepared = remote.prepare(responses["prompt"].tolist(), responses["response"].tolist())
-        unit = "tokens" if prepared.lengths.any() else "characters"
-        lengths = np.asarray(prepared.lengths if unit == "tokens" else responses["response"].str.len(), np.intp)
-        detail = f"{len(lengths)} texts, the longest has {lengths.max()} {unit}"
-        detail += f"; {prepared.truncated} are cut" if prepared.truncated else ""
-        yield Finding("texts", "warn" if prepared.truncated else "pass", detail)
-        check, rows = "nan", spread(lengths, prepared.groups, size)
+        rows = spread(responses["response"].str.len().to_numpy(), prepared.groups, size)
         texts = [prepared.texts[row] for row in rows]
         values, _ = remote.ask_all(replace(prepared, texts=texts, lengths=prepared.lengths[rows]))
     except DataError as error:
-        yield refusal(check, error)
+        yield "texts", refusal(error)
         return
+    longest = responses["response"].str.len().max()
+    detail = f"{len(responses)} texts, {prepared.truncated} are cut; the longest has {longest} characters"
+    yield "texts", Finding(grade(not prepared.truncated, True), detail)
     rewards = values @ remote.mix
     sample = Sample(responses.iloc[rows].reset_index(drop=True), rewards, rewards)
-    yield check_finite(sample)
-    yield check_saturation(sample, [str(text) for text in texts])
+    yield "nan", check_finite(sample)
+    yield "saturation", check_saturation(sample, [str(text) for text in texts])

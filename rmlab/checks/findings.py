@@ -1,6 +1,5 @@
 """Checks of token ids and of scores, one function each: what is found, how bad it is, and what to do."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,7 @@ import pandas as pd
 from rmlab import metrics
 from rmlab.scorers.base import Floats, Ints
 from rmlab.scoring.run import apart
-from rmlab.servers import Finding as Finding
+from rmlab.servers import Finding, grade
 from rmlab.tables import KEY, PROMPT
 
 if TYPE_CHECKING:
@@ -23,25 +22,18 @@ Ids = np.ndarray
 _TIMES = {0: "not at all", 1: "once", 2: "twice"}
 
 
-def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
+def findings_table(findings: Iterable[tuple[str, Finding]]) -> pd.DataFrame:
     """One row per finding: check, status (pass < warn < fail), value, found, remedy; none for what passes."""
-    table = pd.DataFrame(list(findings), columns=["check", "status", "found", "remedy", "value"])
+    rows = [(name, *finding) for name, finding in findings]
+    table = pd.DataFrame(rows, columns=["check", "status", "found", "remedy", "value"])
     table["remedy"] = table["remedy"].where(table["status"] != "pass", "")
     return table.astype({"status": STATUS, "value": "float64"})[["check", "status", "value", "found", "remedy"]]
 
 
-def refusal(check: str, error: Exception) -> Finding:
-    """A failed check from an error, whose first part says what is wrong and whose second part what to do."""
-    detail, remedy, *_ = [*re.split(r"; |\. (?=[A-Z])", " ".join(str(error).split()), maxsplit=1), ""]
-    return Finding(check, "fail", detail, remedy)
-
-
-def check_rate(
-    check: str, count: int, total: int, description: str, remedy: str, *, warn: float, fail: float
-) -> Finding:
+def check_rate(count: int, total: int, description: str, *, warn: float, fail: float) -> Finding:
     """A finding about a share of faults: above `warn` it warns, from `fail` on it fails."""
-    status = "pass" if count <= warn * total else "fail" if count >= fail * total else "warn"
-    return Finding(check, status, f"{count} of {total} {description}", remedy, count)
+    status = grade(count <= warn * total, count < fail * total)
+    return Finding(status, f"{count} of {total} {description}", value=count)
 
 
 def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
@@ -51,18 +43,15 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
     opening = special_tokens(tokenizer).opening if tokenizer.bos_token_id is None else ()
     bos = opening[0] if opening else tokenizer.bos_token_id
     if bos is None:
-        return Finding("bos", "pass", "the tokenizer has no beginning token")
+        return Finding("pass", "the tokenizer has no beginning token")
     leading = Counter(int((np.append(text, -1) != bos).argmax()) for text in ids)
     counts = ", ".join(f"{_TIMES.get(n, f'{n} times')} in {texts} texts" for n, texts in sorted(leading.items()))
     detail = f"{_token_name(tokenizer, bos)} at the beginning: {counts}"
     if max(leading) > 1 or len(leading) > 1 or (opening and not max(leading)):
-        return Finding(
-            "bos", "fail", detail, "prepare texts with rmlab.inference.template.encode, which writes it once"
-        )
+        return Finding("fail", detail, "prepare texts with rmlab.inference.template.encode, which writes it once")
     n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
     detail += f"; again inside {n_inside} texts" if n_inside else ""
-    remedy = "look for the token's name in prompts and answers, or for a template that opens every turn with it"
-    return Finding("bos", "warn" if n_inside else "pass", detail, remedy)
+    return Finding(grade(not n_inside, True), detail)
 
 
 def check_read(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
@@ -73,59 +62,34 @@ def check_read(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: 
     if endings.max() > 1:
         name = _token_name(tokenizer, tokenizer.eos_token_id)
         detail = f"{name} stands {endings.max()} times at the end of {(endings > 1).sum()} texts"
-        return Finding("read", "fail", detail, "pass eos=True, which writes it once")
+        return Finding("fail", detail, "pass eos=True, which writes it once")
     if len(tokens) > 1:
         detail = f"{len(tokens)} different tokens are read in {len(ids)} texts: the template writes no end token"
-        return Finding("read", "warn", detail, "if the model was trained with one, pass eos=True; the model card says")
+        return Finding("warn", detail, "if the model was trained with one, pass eos=True; the model card says")
     is_outer = all(position in (0, len(text) - 1) for text, position in zip(ids, positions, strict=True))
     place = "chosen" if not is_outer else "last" if any(positions) else "first"
-    detail = f"the {place} token, {_token_name(tokenizer, *tokens)}, in all {len(ids)} texts"
-    return Finding("read", "pass", detail)
+    return Finding("pass", f"the {place} token, {_token_name(tokenizer, *tokens)}, in all {len(ids)} texts")
 
 
 def check_pad(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Finding:
     """Is the pad token an end token, which runners that look for the last token by it would step over?"""
     token = tokenizer.pad_token_id
-    if token is None:
-        return Finding("pad", "pass", "no pad token; none is needed here")
-    if token != tokenizer.eos_token_id:
-        return Finding("pad", "pass", f"{_token_name(tokenizer, token)}, not the end token")
+    name = "none" if token is None else _token_name(tokenizer, token)
+    if token is None or token != tokenizer.eos_token_id:
+        return Finding("pass", f"{name}, not the end token")
     n_early = sum(_count_trailing(text, token) > 0 for text in ids)
-    detail = (
-        f"pad and end token are both {_token_name(tokenizer, token)}; {n_early} of {len(ids)} texts end with it, and "
-    )
+    detail = f"pad and end token are both {name}; {n_early} of {len(ids)} texts end with it, and may be read early "
     remedy = "nothing to do here: heads are read by position. In other runners give the pad token an id of its own"
-    return Finding("pad", "warn", f"{detail}may be read early elsewhere", remedy)
+    return Finding("warn", f"{detail}elsewhere", remedy)
 
 
-def check_length(lengths: Ints, is_cut: np.ndarray, window: int | None, truncate: str | None, unit: str) -> Finding:
-    """The share of texts that are longer than the model's window; `is_cut`: comparisons that their form has to cut."""
-    longest = f"the longest of {len(lengths)} {unit} has {lengths.max()} tokens"
-    is_beyond = lengths > (window or lengths.max())
-    is_long = is_beyond | is_cut
-    if not is_long.any():
-        limit = "positions are relative, without an end" if window is None else f"the window {window}"
-        return Finding("truncated", "pass", f"none; {longest}, {limit}")
-    detail = f"{is_long.sum()} of {len(lengths)} {unit} ({is_long.mean():.1%}) are longer than the model takes"
-    detail += f" ({window} tokens); {longest}" if is_beyond.any() else ""
-    if unit == "comparisons" and is_beyond.any():
-        return Finding("truncated", "fail", detail, "raise max_length= where the model can read more")
-    if truncate is not None:
-        return Finding("truncated", "warn", f"{detail}; cut at the {truncate}", "report the share with the results")
-    remedy = "pass max_length= and truncate='left' (keeps the answer)"
-    if unit == "comparisons":
-        remedy = "pass truncate='right', which cuts as its authors do"
-    return Finding("truncated", "fail", detail, remedy)
-
-
-def spread(lengths: Ints, groups: Ints, size: int) -> Ints:
-    """Texts of whole prompts, evenly spread from the shortest prompt to the longest, about `size` texts."""
-    prompts, group = np.unique(groups, return_inverse=True)
-    mean = np.bincount(group, lengths) / np.bincount(group)
-    n = min(len(prompts), max(1, round(size * len(prompts) / len(groups))))
-    middle = (np.arange(n) + 0.5) * len(prompts) / n
-    chosen = np.argsort(mean, kind="stable")[middle.astype(int)]
-    return np.flatnonzero(np.isin(group, chosen))
+def check_markers(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
+    """PairRM's markers, where its head reads, stand once in each text."""
+    marks = [text[positions] for text, positions in zip(ids, reads, strict=True)]
+    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(marks[0].tolist())))
+    n_again = sum(int(np.isin(text, mark).sum()) > len(mark) for text, mark in zip(ids, marks, strict=True))
+    count = f"again inside {n_again} of" if n_again else "once each in all"
+    return Finding(grade(not n_again, True), f"{names}, {count} {len(ids)} texts")
 
 
 def _count_trailing(text: Ids, token: int | None) -> int:
@@ -136,27 +100,14 @@ def _token_name(tokenizer: "PreTrainedTokenizerBase", token: int) -> str:
     return f"{tokenizer.convert_ids_to_tokens(int(token))!r} ({int(token)})"
 
 
-def check_markers(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
-    """PairRM's markers, where its head reads, stand once in each text."""
-    marks = [text[positions] for text, positions in zip(ids, reads, strict=True)]
-    names = " ".join(map(str, tokenizer.convert_ids_to_tokens(marks[0].tolist())))
-    n_again = sum(int(np.isin(text, mark).sum()) > len(mark) for text, mark in zip(ids, marks, strict=True))
-    count = f"again inside {n_again} of" if n_again else "once each in all"
-    remedy = "look for the markers' names in prompts and answers; the head reads the first of each"
-    return Finding("markers", "warn" if n_again else "pass", f"{names}, {count} {len(ids)} texts", remedy)
-
-
-def check_position(forth: Floats, back: Floats) -> Finding:
-    """How many winners change when the answers change places.
-
-    Up to a tenth passes. From one half on the place decides more often than the answers do: that fails.
-    """
-    n, n_changed = len(forth), int((np.sign(forth) != -np.sign(back)).sum())
-    first_wins = float(np.mean(np.concatenate([forth, back]) > 0))
-    description = f"comparisons ({n_changed / n:.0%}) change their winner with the order of the answers; the one "
-    description += f"written first wins {first_wins:.0%}"
-    remedy = "both orders are averaged, which removes it: report the share, and never ask this model in one order only"
-    return check_rate("position", n_changed, n, description, remedy, warn=0.1, fail=0.5)
+def spread(lengths: np.ndarray, groups: Ints, size: int) -> Ints:
+    """Texts of whole prompts, evenly spread from the shortest prompt to the longest, about `size` texts."""
+    prompts, group = np.unique(groups, return_inverse=True)
+    mean = np.bincount(group, lengths) / np.bincount(group)
+    n = min(len(prompts), max(1, round(size * len(prompts) / len(groups))))
+    middle = (np.arange(n) + 0.5) * len(prompts) / n
+    chosen = np.argsort(mean, kind="stable")[middle.astype(int)]
+    return np.flatnonzero(np.isin(group, chosen))
 
 
 class Sample(NamedTuple):
@@ -191,32 +142,41 @@ def check_finite(sample: Sample) -> Finding:
     """No score is NaN or infinite."""
     bad = ~(np.isfinite(sample.alone) & np.isfinite(sample.together))
     if not bad.any():
-        return Finding("nan", "pass", f"{len(bad)} of {len(bad)} scores are finite")
+        return Finding("pass", f"{len(bad)} of {len(bad)} scores are finite")
     first = sample.rows.iloc[int(bad.argmax())]
-    key = [column for column in (*KEY[1:], "chosen_slot", "rejected_slot") if column in first]
-    detail = f"{bad.sum()} of {len(bad)} scores are not finite, first: {', '.join(f'{c} {first[c]}' for c in key)}"
+    columns = [column for column in (*KEY[1:], "chosen_slot", "rejected_slot") if column in first]
+    key = ", ".join(f"{column} {first[column]}" for column in columns)
     remedy = "score with dtype='float32'; if it stays, the weights themselves hold NaN: download them again"
-    return Finding("nan", "fail", detail, remedy)
+    return Finding("fail", f"{bad.sum()} of {len(bad)} scores are not finite, first: {key}", remedy)
 
 
 def check_company(sample: Sample, tolerance: float) -> Finding:
     """Each text alone gets the score that it gets among others; `tolerance` in standard deviations."""
     distance = apart(sample.alone, sample.together)
     _, _, flips = sample.flips(sample.alone, sample.together)
-    status = "pass" if distance <= tolerance else "warn" if distance <= 10 * tolerance else "fail"
+    detail = f"at most {distance:.1g} standard deviations apart {flips}"
     remedy = "score with dtype='float32'" if tolerance > 1e-3 else "set budget= to the longest text's tokens"
-    return Finding("alone", status, f"at most {distance:.1g} standard deviations apart {flips}", remedy)
+    return Finding(grade(distance <= tolerance, distance <= 10 * tolerance), detail, remedy)
 
 
 def check_precision(sample: Sample, exact: Floats, dtype: str) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     distance = apart(exact, sample.together)
     n_flips, n, flips = sample.flips(exact, sample.together)
-    status = "fail" if n_flips > max(0.1 * n, 1) or not distance <= 1 else "warn"
-    if n_flips == 0 and distance <= 0.2:
-        status = "pass"
-    detail = f"{dtype} is at most {distance:.2g} standard deviations from float32 {flips}"
-    return Finding("dtype", status, detail, "score with dtype='float32', or report this noise with the results")
+    status = grade(n_flips == 0 and distance <= 0.2, n_flips <= max(0.1 * n, 1) and distance <= 1)
+    return Finding(status, f"{dtype} is at most {distance:.2g} standard deviations from float32 {flips}")
+
+
+def check_position(forth: Floats, back: Floats) -> Finding:
+    """How many winners change when the answers change places.
+
+    Up to a tenth passes. From one half on the place decides more often than the answers do: that fails.
+    """
+    n, n_changed = len(forth), int((np.sign(forth) != -np.sign(back)).sum())
+    first_wins = float(np.mean(np.concatenate([forth, back]) > 0))
+    description = f"comparisons ({n_changed / n:.0%}) change their winner with the order of the answers; the one "
+    description += f"written first wins {first_wins:.0%}"
+    return check_rate(n_changed, n, description, warn=0.1, fail=0.5)
 
 
 def check_saturation(sample: Sample, keys: Sequence[str]) -> Finding:
@@ -224,7 +184,6 @@ def check_saturation(sample: Sample, keys: Sequence[str]) -> Finding:
     scores = pd.Series(sample.together).groupby(list(keys), sort=False).first()
     n_distinct, n = scores.nunique(), len(scores)
     n_tied = int((sample.margins(sample.together) == 0).sum())
-    status = "pass" if n_distinct == n else "warn" if n_distinct > n // 2 else "fail"
     detail = f"{n_distinct} distinct scores for {n} distinct {sample.unit}, {n_tied} tied comparisons"
     remedy = "score with dtype='float32'; read raw logits, never a sigmoid; count ties with the results"
-    return Finding("saturation", status, detail, remedy)
+    return Finding(grade(n_distinct == n, n_distinct > n // 2), detail, remedy)

@@ -5,18 +5,18 @@ How often it contradicts itself takes many more questions: `rmlab.judges.examine
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rmlab.checks.findings import Finding, check_position, check_rate
+from rmlab.checks.findings import check_position, check_rate
 from rmlab.judges.chat import estimate, list_questions
 from rmlab.judges.modes import Judge
 from rmlab.judges.questions import Question
+from rmlab.scorers.base import Floats
+from rmlab.servers import Checks, Finding, grade, run_checks
 from rmlab.tables import PROMPT
-
-Floats = NDArray[np.float64]
 
 
 def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
@@ -27,54 +27,76 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     return responses.merge(picked, on=PROMPT)
 
 
-def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[Finding]:
-    """The rows of a judge's table. The questions about some `sample` answers are asked; nothing is stored."""
+class _Asked(NamedTuple):
+    """Questions to a judge, the numbers that it answered, and counts of questions, models and failures."""
+
+    judge: Judge
+    responses: pd.DataFrame
+    questions: list[Question]
+    values: Floats
+    counts: Counter[str]
+    models: Counter[str]
+    failures: Counter[str]
+
+
+def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterator[tuple[str, Finding]]:
+    """Yield the findings on a judge. The questions about some `sample` answers are asked; nothing is stored."""
     runs = list_questions(judge, judge_sample(responses, sample))
     replies = [run_judge.ask(questions, store=None, progress=False) for run_judge, questions in runs]
     counts, models, failures = (sum(part, Counter[str]()) for part in zip(*(part[2:] for part in replies), strict=True))
-    n_answers, n_failed = counts["asked"], counts["failed"]
-    detail = "questions were not answered" + "".join(f": {reason}" for reason, _ in failures.most_common(1))
-    remedy = "look at the server's log; lower concurrency= or raise timeout= where it is busy"
-    yield check_rate("answers", n_failed, n_answers + n_failed, detail, remedy, warn=0, fail=0.5)
-    if not n_answers:
-        return
-    yield _check_model(judge.respondent.title, {*models})
-    values = np.concatenate([part.values for part in replies])
-    remedy = "read some answers in the store; raise answer_tokens=, or give a template= that this model follows"
-    n_silent = int(np.isnan(values).sum())
-    detail = f"questions ({n_silent / len(values):.0%}) got no verdict that can be read"
-    yield check_rate("verdict", n_silent, len(values), detail, remedy, warn=0.02, fail=0.5)
-    longest = judge.respondent.sampling.answer_tokens
-    n_cut = counts["cut"] if longest > 1 else 0  # of a letter only one is read
-    remedy = "raise answer_tokens=: reasoning comes before the verdict"
-    detail = f"answers were cut at {longest} tokens"
-    yield check_rate("length", n_cut, n_answers, detail, remedy, warn=0.02, fail=np.inf)
-    if judge.takes == "pair":
-        yield from _check_position(runs[0][1], values)
-    cost = estimate(judge, responses).iloc[0]
-    n_written = counts["answer_tokens"] * cost["to_ask"] / n_answers
-    written = f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
-    detail = (
-        f"{cost['to_ask']:,} questions in all, about {cost['prompt_tokens']:,} tokens to read and {written} to write"
-    )
-    yield Finding("cost", "pass", detail)
+    values = np.concatenate([reply.values for reply in replies])
+    yield from run_checks(_CHECKS, _Asked(judge, responses, runs[0][1], values, counts, models, failures))
 
 
-def _check_model(asked: str, names: set[str]) -> Finding:
+def _check_answers(asked: _Asked) -> Finding:
+    n_failed = asked.counts["failed"]
+    detail = "questions were not answered" + "".join(f": {reason}" for reason, _ in asked.failures.most_common(1))
+    return check_rate(n_failed, asked.counts["asked"] + n_failed, detail, warn=0, fail=0.5)
+
+
+def _check_model(asked: _Asked) -> Finding:
     """The model that the server says has answered."""
-    if names <= {asked}:
-        return Finding("model", "pass", asked)
-    detail = f"{', '.join(map(repr, sorted(names)))} answered where {asked!r} was asked"
-    remedy = "name the exact model and its date, or say version=, so that answers are told apart"
-    return Finding("model", "warn" if len(names) == 1 else "fail", detail, remedy)
+    title, names = asked.judge.respondent.title, sorted(asked.models)
+    if {*names} <= {title}:
+        return Finding("pass", title)
+    return Finding(grade(False, len(names) == 1), f"{', '.join(map(repr, names))} answered where {title!r} was asked")
 
 
-def _check_position(questions: list[Question], values: Floats) -> Iterator[Finding]:
+def _check_verdict(asked: _Asked) -> Finding:
+    n, n_silent = len(asked.values), int(np.isnan(asked.values).sum())
+    return check_rate(n_silent, n, f"questions ({n_silent / n:.0%}) got no verdict", warn=0.02, fail=0.5)
+
+
+def _check_length(asked: _Asked) -> Finding:
+    longest = asked.judge.respondent.sampling.answer_tokens
+    n_cut = asked.counts["cut"] if longest > 1 else 0  # of a letter only one is read
+    return check_rate(n_cut, asked.counts["asked"], f"answers were cut at {longest} tokens", warn=0.02, fail=np.inf)
+
+
+def _check_position(asked: _Asked) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
-    items = np.array([question.item for question in questions])
-    is_first = np.array([question.order[0] == 0 for question in questions])
-    orders = [pd.Series(values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
-    votes = pd.concat(orders, axis=1).dropna()
-    if len(votes):
-        finding = check_position(votes.iloc[:, 0].to_numpy(), votes.iloc[:, 1].to_numpy())
-        yield finding._replace(remedy="a flip counts as a tie, so the order cannot win; report the share of flips")
+    if asked.judge.takes != "pair":
+        return None
+    items = np.array([question.item for question in asked.questions])
+    is_first = np.array([question.order[0] == 0 for question in asked.questions])
+    orders = [pd.Series(asked.values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
+    votes = pd.concat(orders, axis=1).dropna().to_numpy()
+    return check_position(*votes.T) if len(votes) else None
+
+
+def _describe_cost(asked: _Asked) -> Finding:
+    cost = estimate(asked.judge, asked.responses).iloc[0]
+    n_written = asked.counts["answer_tokens"] * cost["to_ask"] / asked.counts["asked"]
+    written = f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
+    numbers = f"{cost['to_ask']:,} questions in all, about {cost['prompt_tokens']:,} tokens to read"
+    return Finding("pass", f"{numbers} and {written} to write")
+
+
+_CHECKS: Checks[_Asked] = {
+    "answers": (_check_answers, "look at the server's log; lower concurrency= or raise timeout= where it is busy"),
+    "model": (_check_model, "name the exact model and its date, or say version=, so that answers are told apart"),
+    "verdict": (_check_verdict, "raise answer_tokens=, or give a template= that this model follows"),
+    "length": (_check_length, "raise answer_tokens=: reasoning comes before the verdict"),
+    "position": (_check_position, "a flip counts as a tie, so the order cannot win; report the share of flips"),
+    "cost": (_describe_cost, ""),
+}

@@ -1,166 +1,115 @@
 """The doctor of a model on this machine: its weights, its texts as tokens, and its scores, alone and together."""
 
-import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rmlab.checks import findings
-from rmlab.checks.findings import Finding, refusal
-from rmlab.scorers.base import Floats, Ints, Prompt, fill
+from rmlab.checks.findings import Sample
+from rmlab.scorers.base import Floats, Ints, Text, fill
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
 from rmlab.scoring.texts import comparisons
-from rmlab.tables import DataError
+from rmlab.servers import Checks, Finding, grade, run_checks
 
 if TYPE_CHECKING:
-    import torch
-
     from rmlab.inference.template import Encoded
 
-Columns = list[list[str]]
-"""The answers of each text: one column, or two that are compared."""
 
+class Examined:
+    """A model, and the texts that it is examined with.
 
-def examine_model(scorer: LocalScorer, responses: pd.DataFrame, size: int) -> Iterator[Finding]:
-    """The rows of a model on this machine; checks that a failed one makes impossible are left out."""
-    try:
-        _ = scorer.backbone
-    except DataError as error:
-        yield refusal("head", error)
-        return
-    yield Finding("head", "pass", scorer.head_title)
-    yield check_memory(scorer)
-    yield check_packs(scorer)
-    yield _check_tokenizer(scorer)
-    rows, prompts, answers = _list_texts(scorer, responses)
-    try:
-        orders = _encode_uncut(scorer, prompts, answers)
-    except DataError as error:
-        yield refusal("template", error)
-        return
-    yield _check_template(scorer, orders[0])
-    lengths = np.max([[len(ids) for ids in encoded.ids] for encoded in orders], axis=0)
-    is_cut = np.any([encoded.truncated for encoded in orders], axis=0)
-    unit = "comparisons" if isinstance(scorer, Pairwise) else "texts"
-    yield findings.check_length(lengths, is_cut, scorer.longest, scorer.encode_options["truncate"], unit)
-    fitting = np.flatnonzero((lengths <= (scorer.longest or lengths.max())) & ~is_cut)
-    if len(fitting):
-        chosen = fitting[findings.spread(lengths[fitting], orders[0].groups[fitting], size)]
-        prompts, answers = [prompts[i] for i in chosen], [[column[i] for i in chosen] for column in answers]
-        yield from _examine_sample(scorer, rows.iloc[chosen].reset_index(drop=True), prompts, answers)
-
-
-def _list_texts(scorer: LocalScorer, responses: pd.DataFrame) -> tuple[pd.DataFrame, list[Prompt], Columns]:
-    """Rows of responses, or of the comparisons that they make, and their texts."""
-    if not isinstance(scorer, Pairwise):
-        return responses, responses["prompt"].tolist(), [responses["response"].tolist()]
-    pairs, compared = comparisons(responses)
-    texts = [compared.distinct[number] for number in compared.rows]
-    return pairs, [text.prompt for text in texts], [[text.answers[place] for text in texts] for place in (0, 1)]
-
-
-def _encode_uncut(scorer: LocalScorer, prompts: list[Prompt], answers: Columns) -> "list[Encoded]":
-    """The texts as tokens, however long; comparisons in both orders."""
-    if isinstance(scorer, Pairwise):
-        return [scorer.encode(prompts, *columns) for columns in (answers, answers[::-1])]
-    from rmlab.inference.template import encode
-
-    uncut = scorer.encode_options | {"max_length": None, "truncate": None}
-    return [encode(scorer.tokenizer, prompts, answers[0], **uncut)]
-
-
-def _examine_sample(
-    scorer: LocalScorer, rows: pd.DataFrame, prompts: list[Prompt], answers: Columns
-) -> Iterator[Finding]:
-    """The checks of tokens and of scores."""
-    if isinstance(scorer, Pairwise):  # all comparisons in the order given, then all with the answers exchanged
-        first, second = answers
-        prompts, answers = prompts * 2, [first + second, second + first]
-    prepared, numbers = scorer.prepare(prompts, *answers), np.arange(len(prompts))
-    yield from _check_tokens(scorer, *scorer.places(prepared, numbers))
-    outputs, together = scorer.forward_alone(prepared, numbers), fill(scorer.forward(prepared, numbers), len(numbers))
-    sample = findings.Sample(rows, _finish(scorer, outputs), _finish(scorer, together))
-    finite = findings.check_finite(sample)
-    yield finite
-    if finite.status == "fail":
-        return
-    dtype = str(scorer.dtype).removeprefix("torch.")  # the provenance says it too, but hashes all weights
-    yield findings.check_company(sample, tolerance(dtype))
-    yield _check_precision(scorer, dtype, sample, prepared)
-    if isinstance(scorer, Pairwise):
-        yield findings.check_position(*outputs.reshape(2, -1))
-    yield findings.check_saturation(sample, prepared.keys[: len(rows)])
-
-
-def _check_tokens(scorer: LocalScorer, ids: list[np.ndarray], reads: list[Ints]) -> Iterator[Finding]:
-    tokenizer = scorer.tokenizer
-    if isinstance(scorer, Pairwise) and scorer.form.markers:
-        yield findings.check_markers(tokenizer, ids, reads)
-        return
-    if isinstance(scorer, Pairwise) or scorer.sums_answer:  # the end is scored, not read
-        reads = [np.array([len(text) - 1]) for text in ids]
-    for finding in (findings.check_bos(tokenizer, ids), findings.check_read(tokenizer, ids, reads)):
-        if finding.status == "fail" and scorer.encode_options["convention"] is not None:
-            remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
-            yield finding._replace(status="warn", remedy=remedy)
-        else:
-            yield finding
-    if not isinstance(scorer, Pairwise):
-        yield findings.check_pad(tokenizer, ids)
-
-
-def _finish(scorer: LocalScorer, outputs: Floats) -> Floats:
-    """Scores; or margins from the logits of all comparisons in one order, then of all exchanged, NaN where infinite."""
-    if not isinstance(scorer, Pairwise):
-        return outputs
-    forth, back = outputs.reshape(2, -1)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(forth) & np.isfinite(back), scorer.average(forth, back), np.nan)
-
-
-def check_memory(scorer: LocalScorer) -> Finding:
-    """Weights and activations at the scorer's budget against the device's memory."""
-    weights, activations = memory_need(scorer)
-    size = memory_size(scorer.device)
-    detail = f"about {weights / 2**30:.2g} GiB of weights and {activations / 2**30:.2g} GiB of activations"
-    if size is None:
-        return Finding("memory", "warn", f"{detail}; this system does not tell its memory", "compare by hand")
-    share = (weights + activations) / size
-    status = "pass" if share <= 0.85 else "warn" if share <= 1 else "fail"
-    remedy = "use dtype='bfloat16', lower budget=, or several GPUs: weights are spread over them"
-    return Finding("memory", status, f"{detail}, {size / 2**30:.3g} GiB on {scorer.device}", remedy)
-
-
-def memory_need(scorer: LocalScorer) -> tuple[float, float]:
-    """Bytes of the weights and of the activations of one forward pass.
-
-    An implicit reward adds its chunk of logits, and its second model if both stay.
+    `rows`: the responses, or the comparisons that they make. `orders`: their texts; of comparisons in both orders.
     """
-    from rmlab.inference.memory import activation_bytes, default_budget, free_memory
 
-    config = scorer.checkpoints[0].config
-    budget = scorer.budget
-    budget = budget or default_budget(config, scorer.dtype, scorer.device, free=free_memory(scorer.device))
-    weights = sum(checkpoint.n_weights for checkpoint in scorer.resident) * scorer.dtype.itemsize
-    logits = 2.0**29 if scorer.sums_answer and scorer.device.type == "cuda" else 0.0
-    return float(weights), budget * activation_bytes(config, scorer.dtype) + logits
+    def __init__(self, scorer: LocalScorer, responses: pd.DataFrame, size: int) -> None:
+        self.scorer, self.size, self.rows = scorer, size, responses
+        self.dtype = str(scorer.dtype).removeprefix("torch.")  # the provenance says it too, but hashes all weights
+        self.is_pair, self.is_marked = (
+            isinstance(scorer, Pairwise),
+            isinstance(scorer, Pairwise) and scorer.form.markers,
+        )
+        if isinstance(scorer, Pairwise):
+            self.rows, compared = comparisons(responses)
+            texts = [compared.distinct[number] for number in compared.rows]
+            self.orders = [texts, [Text(text.prompt, text.answers[::-1]) for text in texts]]
+        else:
+            columns = responses["prompt"], responses["response"]
+            self.orders = [[Text(prompt, (response,)) for prompt, response in zip(*columns, strict=True)]]
+
+    @cached_property
+    def encoded(self) -> "list[Encoded]":
+        """All texts as tokens, however long."""
+        if isinstance(self.scorer, Pairwise):
+            return [self.scorer.encode(*_columns(texts)) for texts in self.orders]
+        from rmlab.inference.template import encode
+
+        uncut = self.scorer.encode_options | {"max_length": None, "truncate": None}
+        return [encode(self.scorer.tokenizer, *_columns(texts), **uncut) for texts in self.orders]
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Tokens of each row, in the longer order."""
+        return np.asarray(np.max([[*map(len, encoded.ids)] for encoded in self.encoded], axis=0), np.intp)
+
+    @cached_property
+    def is_long(self) -> np.ndarray:
+        """Whether a row is longer than the window, or than its form writes without a cut."""
+        is_cut = np.any([encoded.truncated for encoded in self.encoded], axis=0)
+        return np.asarray(is_cut | (self.lengths > (self.scorer.longest or self.lengths.max())))
+
+    @cached_property
+    def picked(self) -> Ints:
+        """About `size` rows that fit."""
+        fitting = np.flatnonzero(~self.is_long)
+        return fitting[findings.spread(self.lengths[fitting], self.encoded[0].groups[fitting], self.size)]
+
+    @cached_property
+    def prepared(self) -> "Encoded":
+        """The picked rows as the model reads them: all in the order given, then all exchanged."""
+        return self.scorer.prepare(*_columns([texts[i] for texts in self.orders for i in self.picked]))
+
+    @cached_property
+    def tokens(self) -> tuple[list[np.ndarray], list[Ints]]:
+        """Token ids of the picked rows, and the positions that are read in each."""
+        ids, reads = self.scorer.places(self.prepared, np.arange(len(self.prepared.ids)))
+        is_scored = self.scorer.sums_answer or (self.is_pair and not self.is_marked)
+        return ids, [np.array([len(text) - 1]) for text in ids] if is_scored else reads
+
+    @cached_property
+    def outputs(self) -> Floats:
+        """What the head says of each text, forwarded by itself."""
+        return self.scorer.forward_alone(self.prepared, np.arange(len(self.prepared.ids)))
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The picked rows with their scores or margins."""
+        n = len(self.prepared.ids)
+        together = fill(self.scorer.forward(self.prepared, np.arange(n)), n)
+        rows = self.rows.iloc[self.picked].reset_index(drop=True)
+        return Sample(rows, self.finish(self.outputs), self.finish(together))
+
+    def finish(self, outputs: Floats) -> Floats:
+        """Scores; or the margins of both orders, NaN where one is infinite."""
+        if not isinstance(self.scorer, Pairwise):
+            return outputs
+        forth, back = outputs.reshape(2, -1)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isfinite(forth) & np.isfinite(back), self.scorer.average(forth, back), np.nan)
 
 
-def memory_size(device: "torch.device") -> float | None:
-    """Bytes that the device can give: free memory and this process's share of a GPU, all memory of a CPU."""
-    if device.type == "cuda":
-        import torch
+def _columns(texts: Sequence[Text]) -> Any:
+    """Prompts, and a column for each of their answers."""
+    return [text.prompt for text in texts], *map(list, zip(*(text.answers for text in texts), strict=True))
 
-        devices = range(torch.cuda.device_count())
-        return float(sum(torch.cuda.mem_get_info(i)[0] + torch.cuda.memory_reserved(i) for i in devices))
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError):  # Windows
-        return None
+
+def _check_head(examined: Examined) -> Finding:
+    _ = examined.scorer.backbone
+    return Finding("pass", examined.scorer.head_title)
 
 
 def check_packs(scorer: LocalScorer) -> Finding:
@@ -169,45 +118,120 @@ def check_packs(scorer: LocalScorer) -> Finding:
 
     packing = packing_support(scorer.backbone)
     if not packing.packed:
-        return Finding("packs", "pass", f"batches of similar length, no packs: {packing.refused}")
+        return Finding("pass", f"batches of similar length, no packs: {packing.refused}")
     detail, trouble = how_packed(scorer.backbone)
-    if not trouble:
-        return Finding("packs", "pass", str(detail))
     remedy = "scores are right either way. For more speed install a C compiler and the triton of this torch"
-    return Finding("packs", "warn", str(detail), remedy)
+    return Finding("warn", str(detail), remedy) if trouble else Finding("pass", str(detail))
 
 
-def _check_tokenizer(scorer: LocalScorer) -> Finding:
+def _check_tokenizer(examined: Examined) -> Finding:
     """Whether the class that transformers takes for this architecture writes the tokens of the tokenizer's file."""
     from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations
 
-    tokenizer = class_tokenizer(scorer.checkpoints[0])
-    n_different = count_deviations(tokenizer, scorer.checkpoints[0])
+    tokenizer = class_tokenizer(examined.scorer.checkpoint)
+    n_different = count_deviations(tokenizer, examined.scorer.checkpoint)
     detail = f"{type(tokenizer).__name__} of transformers differs from tokenizer.json, which is followed, on "
     detail += f"{n_different} of {len(PROBES)} texts"
-    return Finding(
-        "tokenizer", "warn" if n_different else "pass", detail, "other runners follow the class: compare ids"
-    )
+    return Finding(grade(not n_different, True), detail)
 
 
-def _check_template(scorer: LocalScorer, encoded: "Encoded") -> Finding:
+def _check_template(examined: Examined) -> Finding:
     """Where the chat template comes from."""
-    if isinstance(scorer, Pairwise):
-        return Finding("template", "pass", f"the words of {scorer.form.models}, as its authors wrote them")
+    encoded = examined.encoded[0]
+    if isinstance(examined.scorer, Pairwise):
+        return Finding("pass", f"the words of {examined.scorer.form.models}, as its authors wrote them")
     origin = "the tokenizer's own" if encoded.source == "tokenizer" else f"{encoded.source!r}, as you asked"
     date = "" if encoded.date is None else f", with the date {encoded.date} instead of today's"
-    return Finding("template", "pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
+    return Finding("pass", f"{origin} (hash {encoded.template_hash[:8]}){date}")
 
 
-def _check_precision(scorer: LocalScorer, dtype: str, sample: findings.Sample, prepared: "Encoded") -> Finding:
+def _check_length(examined: Examined) -> Finding:
+    """The share of texts that are longer than the model's window, or that the form of comparisons has to cut."""
+    is_long, window, largest = examined.is_long, examined.scorer.longest, examined.lengths.max()
+    unit, truncate = "comparisons" if examined.is_pair else "texts", examined.scorer.encode_options["truncate"]
+    longest = f"the longest of {len(is_long)} {unit} has {largest} tokens"
+    if not is_long.any():
+        limit = "positions are relative, without an end" if window is None else f"the window {window}"
+        return Finding("pass", f"none; {longest}, {limit}")
+    detail = f"{is_long.sum()} of {len(is_long)} {unit} ({is_long.mean():.1%}) are longer than the model takes"
+    detail += f" ({window} tokens); {longest}" if largest > (window or largest) else ""
+    if examined.is_pair and largest > (window or largest):
+        return Finding("fail", detail, "raise max_length= where the model can read more")
+    if truncate is not None:
+        return Finding("warn", f"{detail}; cut at the {truncate}", "report the share with the results")
+    cut = "truncate='right', which cuts as its authors do" if examined.is_pair else "max_length= and truncate='left'"
+    return Finding("fail", detail, f"pass {cut}")
+
+
+def _accept(examined: Examined, finding: Finding) -> Finding:
+    """The finding; a warning where a convention asks for the fault."""
+    if finding.status != "fail" or examined.scorer.encode_options["convention"] is None:
+        return finding
+    remedy = "as convention='reward-bench' asks; leave convention out for the model's own tokens"
+    return finding._replace(status="warn", remedy=remedy)
+
+
+def _check_precision(examined: Examined) -> Finding:
     """The check of precision for a scorer in half precision, where a float32 copy fits."""
     from rmlab.scorers.models.backbone import fits
 
+    dtype, exact = examined.dtype, examined.scorer.in_float32()
     if dtype == "float32":
-        return Finding("dtype", "pass", "float32: there is nothing more exact to compare with")
-    exact = scorer.in_float32()
+        return Finding("pass", "float32: there is nothing more exact to compare with")
     if not all(fits(checkpoint, exact.device, exact.dtype) for checkpoint in exact.checkpoints):
         detail = f"{dtype} not compared: a float32 copy does not fit on {exact.device} beside it"
-        return Finding("dtype", "warn", detail, "compare on a machine with more memory, or on a smaller sister model")
-    outputs = exact.forward_alone(prepared, np.arange(len(prepared.ids)))
-    return findings.check_precision(sample, _finish(exact, outputs), dtype)
+        return Finding("warn", detail, "compare on a machine with more memory, or on a smaller sister model")
+    outputs = exact.forward_alone(examined.prepared, np.arange(len(examined.prepared.ids)))
+    return findings.check_precision(examined.sample, examined.finish(outputs), dtype)
+
+
+def _check_markers(examined: Examined) -> Finding | None:
+    return findings.check_markers(examined.scorer.tokenizer, *examined.tokens) if examined.is_marked else None
+
+
+def _check_bos(examined: Examined) -> Finding | None:
+    finding = findings.check_bos(examined.scorer.tokenizer, examined.tokens[0])
+    return None if examined.is_marked else _accept(examined, finding)
+
+
+def _check_read(examined: Examined) -> Finding | None:
+    finding = findings.check_read(examined.scorer.tokenizer, *examined.tokens)
+    return None if examined.is_marked else _accept(examined, finding)
+
+
+def _check_pad(examined: Examined) -> Finding | None:
+    return None if examined.is_pair else findings.check_pad(examined.scorer.tokenizer, examined.tokens[0])
+
+
+def _check_position(examined: Examined) -> Finding | None:
+    return findings.check_position(*examined.outputs.reshape(2, -1)) if examined.is_pair else None
+
+
+_TEXT_CHECKS: Checks[Examined] = {
+    "head": (_check_head, ""),
+    "packs": (lambda x: check_packs(x.scorer), ""),
+    "tokenizer": (_check_tokenizer, "other runners follow the class: compare ids"),
+    "template": (_check_template, ""),
+    "truncated": (_check_length, ""),
+}
+_SAMPLE_CHECKS: Checks[Examined] = {
+    "markers": (_check_markers, "look for their names in prompts and answers; the head reads the first of each"),
+    "bos": (_check_bos, "look for its name in prompts and answers, or for a template that opens every turn with it"),
+    "read": (_check_read, ""),
+    "pad": (
+        _check_pad,
+        "nothing to do here; for other runners, which may read such texts early, give the pad token an id",
+    ),
+    "nan": (lambda x: findings.check_finite(x.sample), ""),
+    "alone": (lambda x: findings.check_company(x.sample, tolerance(x.dtype)), ""),
+    "dtype": (_check_precision, "score with dtype='float32', or report this noise with the results"),
+    "position": (_check_position, "both orders are averaged: report the share, and never ask in one order only"),
+    "saturation": (lambda x: findings.check_saturation(x.sample, x.prepared.keys[: len(x.picked)]), ""),
+}
+
+
+def examine_model(scorer: LocalScorer, responses: pd.DataFrame, size: int) -> Iterator[tuple[str, Finding]]:
+    """Yield the findings on a model on this machine; about `size` of the texts that it can read are scored."""
+    examined = Examined(scorer, responses, size)
+    if (yield from run_checks(_TEXT_CHECKS, examined)) and not examined.is_long.all():
+        yield from run_checks(_SAMPLE_CHECKS, examined)

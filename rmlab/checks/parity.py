@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, scorers, scoring, tables
-from rmlab.checks.findings import Finding, check_rate, findings_table
+from rmlab.checks.findings import check_rate, findings_table
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
-from rmlab.servers import Remote
+from rmlab.servers import Finding, Remote, grade
 from rmlab.tables import KEY, DataError
 
 if TYPE_CHECKING:
@@ -96,12 +96,11 @@ def parity(
         model = scorers.classifier(model, dtype="float32")
     local = next((run for run in (model, a, b) if isinstance(run, Classifier)), None)
     n = len(items)
-    texts = Finding("texts", "pass", f"{n} texts, the same in both", value=n)
-    if not len(left) == len(right) == n:
-        detail = f"{n} texts in both; {len(left) - n} only in a, {len(right) - n} only in b"
-        texts = Finding("texts", "warn", detail, "score the same responses in both", n)
+    detail = f"{n} texts in both; {len(left) - n} only in a, {len(right) - n} only in b"
+    texts = Finding(grade(len(left) == len(right) == n, True), detail, "score the same responses in both", n)
     cause = _find_cause(items, responses, local, tokenizers)
-    return findings_table([texts, *_check_scores(items), *_check_comparisons(items), cause])
+    findings = {"texts": texts} | _check_scores(items) | _check_comparisons(items) | {"cause": cause}
+    return findings_table(findings.items())
 
 
 def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -153,24 +152,24 @@ def is_constant(scores: Floats) -> bool:
     return bool(np.ptp(scores) <= 1e-9 * max(float(np.abs(scores).max()), 1e-12))
 
 
-def _check_scores(items: pd.DataFrame) -> list[Finding]:
+def _check_scores(items: pd.DataFrame) -> dict[str, Finding]:
     """The rows error and line."""
     first, second = _scores(items)
     if is_constant(first) or is_constant(second):
-        name = "a" if is_constant(first) else "b"
-        detail = f"{name} gives every text the same score, so that errors have no scale"
-        return [Finding(check, "fail", detail, "see the row cause") for check in ("error", "line")]
+        detail = f"{'a' if is_constant(first) else 'b'} gives every text the same score: errors have no scale"
+        return dict.fromkeys(("error", "line"), Finding("fail", detail, "see the row cause"))
     size = items["error"].abs()
-    largest = size.max()
     detail = f"mean {size.mean():.2g}, median {size.median():.2g}, 95 % below {size.quantile(0.95):.2g}, largest "
-    detail += f"{largest:.2g} standard deviations of a"
-    status = "pass" if largest <= EXACT else "warn" if largest <= 0.1 else "fail"
-    error = Finding("error", status, detail, "see the rows flips and cause", largest)
+    detail += f"{size.max():.2g} standard deviations of a"
+    status = grade(size.max() <= EXACT, size.max() <= 0.1)
+    error = Finding(status, detail, "see the rows flips and cause", size.max())
     slope, offset, residual = fit_line(first, second)
     detail = f"slope {slope:.4g}, offset {offset:.3g}; points lie up to {residual:.2g} standard deviations off the line"
     is_same = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
-    remedy = "margins and thresholds do not carry over"
-    return [error, Finding("line", "pass" if is_same else "warn", detail, remedy, slope)]
+    return {
+        "error": error,
+        "line": Finding(grade(is_same, True), detail, "margins and thresholds do not carry over", slope),
+    }
 
 
 def fit_line(a: Floats, b: Floats) -> tuple[float, float, float]:
@@ -179,12 +178,12 @@ def fit_line(a: Floats, b: Floats) -> tuple[float, float, float]:
     return float(slope), float(offset), float(np.abs(b - slope * a - offset).max() / b.std())
 
 
-def _check_comparisons(items: pd.DataFrame) -> list[Finding]:
+def _check_comparisons(items: pd.DataFrame) -> dict[str, Finding]:
     """The rows flips and near_ties."""
     comparable = items[items.groupby(tables.PROMPT)["label"].transform("nunique") == 2]
     if comparable.empty:
         detail = "no prompt has both labels, so there are no comparisons"
-        return [Finding(check, "pass", detail, value=0) for check in ("flips", "near_ties")]
+        return dict.fromkeys(("flips", "near_ties"), Finding("pass", detail, value=0))
     before, after = (
         metrics.pairs(comparable[KEY].assign(model="x", score=scores))["margin"].to_numpy(np.float64)
         for scores in _scores(comparable)
@@ -194,11 +193,11 @@ def _check_comparisons(items: pd.DataFrame) -> list[Finding]:
     n_flips, n_near = int((np.sign(before) != np.sign(after)).sum()), int((np.abs(before) < high_change).sum())
     flips = f"comparisons ({n_flips / n:.1%}) come out otherwise; {n_ties} of them become ties"
     near = f"comparisons ({n_near / n:.1%}) have a margin below {high_change:.2g}, which 95 % of the changes are"
-    remedy = "do not compare accuracies of the two runs"
-    return [
-        check_rate("flips", n_flips, n, flips, remedy, warn=0, fail=0.01),
-        check_rate("near_ties", n_near, n, near, "", warn=0.05, fail=np.inf),
-    ]
+    is_changed = check_rate(n_flips, n, flips, warn=0, fail=0.01)
+    return {
+        "flips": is_changed._replace(remedy="do not compare accuracies of the two runs"),
+        "near_ties": check_rate(n_near, n, near, warn=0.05, fail=np.inf),
+    }
 
 
 def _find_cause(
@@ -208,15 +207,15 @@ def _find_cause(
     first, second = _scores(items)
     error = float(items["error"].abs().max())
     if is_constant(first) and is_constant(second):
-        return Finding("cause", "fail", "unknown: both runs give every text the same score", _RAW_SCORES)
+        return Finding("fail", "unknown: both runs give every text the same score", _RAW_SCORES)
     if error <= EXACT:
-        return Finding("cause", "pass", "none: the runs agree", value=error)
+        return Finding("pass", "none: the runs agree", value=error)
     candidates = [*_numeric_causes(first, second), *_numeric_causes(second, first)]
     if candidates:
         return min(candidates, key=lambda cause: cause.value)
     if model is None or responses is None:
         remedy = "pass responses= and the reward model (model=folder): the texts are then read in other ways"
-        return Finding("cause", "fail", "unknown: the numbers alone do not show it", remedy)
+        return Finding("fail", "unknown: the numbers alone do not show it", remedy)
     if set(model.parts[2]) <= {"last", "first", "mean"}:  # positions that the number of tokens tells
         worst_first = items.reindex(items["error"].abs().sort_values(ascending=False).index)
         # The largest errors, and some texts with small ones: a cause has to explain both.
@@ -225,16 +224,15 @@ def _find_cause(
         rows = sample.merge(tables.check_responses(responses)[[*KEY, "prompt", "response"]], on=KEY)
         if (cause := _misreading_cause(model, rows, tokenizers)) is not None:
             return cause
-    detail = "unknown: no known way of reading the texts explains it"
+    detail, remedy = "unknown: no known way of reading the texts explains it", "compare the weights, and token ids"
     if error <= 0.2:
-        detail += "; half precision of a whole model is this large"
-        return Finding("cause", "warn", detail, "run both in float32")
-    return Finding("cause", "fail", detail, "compare the weights, and the token ids of one text")
+        return Finding("warn", f"{detail}; half precision of a whole model is this large", "run both in float32")
+    return Finding("fail", detail, remedy)
 
 
 def _name_cause(name: str, detail: str, residual: float) -> Finding:
     """Why two runs differ; `residual`: the largest difference that it leaves, in standard deviations."""
-    return Finding("cause", "fail", f"{name}: {detail}", _REMEDIES[name], residual)
+    return Finding("fail", f"{name}: {detail}", _REMEDIES[name], residual)
 
 
 def _numeric_causes(a: Floats, b: Floats) -> Iterator[Finding]:
@@ -249,9 +247,7 @@ def _numeric_causes(a: Floats, b: Floats) -> Iterator[Finding]:
     with np.errstate(over="ignore"):
         distance = float(np.abs(b - 1 / (1 + np.exp(-a))).max())
     if distance <= 2e-3 and b.min() >= 0 and b.max() <= 1:
-        n_tied = len(b) - len(np.unique(b))
-        detail = f"the sigmoid of the raw scores, to {distance:.1g}; {n_tied} of {len(b)} scores are tied"
-        yield _name_cause("sigmoid", detail, distance / b.std())
+        yield _name_cause("sigmoid", f"the sigmoid of the raw scores, to {distance:.1g}", distance / b.std())
     kind = half_precision(b)
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(kind or "", 0.0)
     if kind and half_precision(a) is None and (np.abs(b - a) <= 1.01 * unit * np.abs(a) + 1e-7).all():
@@ -348,11 +344,10 @@ def _misreadings(
     lengths = np.array([len(text) for text in ids])
     for window in (2**n for n in range(16, 4, -1)):
         if lengths[~is_different].max(initial=0) <= window < lengths[is_different].min():
-            detail = f"texts longer than {window} tokens are cut at the"
-            yield "truncation", f"{detail} end", [text[:window] for text in ids]
-            yield "truncation", f"{detail} beginning", [text[-window:] for text in ids]
             behind_first = [np.r_[text[:1], text[1:][1 - window :]] for text in ids]
-            yield "truncation", f"{detail} beginning, behind the first token", behind_first
+            cuts = {"end": [text[:window] for text in ids], "beginning": [text[-window:] for text in ids]}
+            for place, misread in (cuts | {"beginning, behind the first token": behind_first}).items():
+                yield "truncation", f"texts longer than {window} tokens are cut at the {place}", misread
     trials = [
         ("template", "the texts are written without a template", tokenizer, FORMATS["raw"]),
         ("template", "the texts are written in ChatML", tokenizer, CHAT_TEMPLATES["chatml"]),

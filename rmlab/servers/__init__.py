@@ -4,9 +4,11 @@ No flag is trusted: what a server does with a few known texts shows in its answe
 which refuses a server at its first failure, and by `rmlab.doctor`, which shows them all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +51,48 @@ Servers that compute prompts in pieces were wrong above some thousand tokens onl
 
 
 class Finding(NamedTuple):
-    """One check. `remedy` is empty where there is nothing to do; `value`: what was measured."""
+    """What a check says: pass, warn or fail, why, and what to do about it. `value`: what was measured."""
 
-    check: str
     status: str
     detail: str
     remedy: str = ""
     value: float = float("nan")
+
+
+S = TypeVar("S")
+Checks = Mapping[str, tuple[Callable[[S], Finding | None], str]]
+"""Checks of a subject by name: a function, which returns None where it does not apply, and what to do if it fails."""
+
+_NEEDED = {"answers", "head", "labels", "nan", "spread", "template"}
+
+
+def run_checks(checks: Checks[S], subject: S) -> Generator[tuple[str, Finding], None, bool]:
+    """Yield the name and the finding of each check.
+
+    A check that raises DataError fails. After it, and after a failed check that the others need, nothing more is
+    checked, and False is returned.
+    """
+    for name, (check, remedy) in checks.items():
+        try:
+            finding, is_over = check(subject), False
+        except DataError as error:
+            finding, is_over = refusal(error), True
+        if finding is not None:
+            yield name, finding._replace(remedy=finding.remedy or remedy)
+            if is_over or (finding.status == "fail" and name in _NEEDED):
+                return False
+    return True
+
+
+def refusal(error: DataError) -> Finding:
+    """Return a failure from an error, whose first part says what is wrong and whose second part what to do."""
+    detail, remedy, *_ = [*re.split(r"; |\. (?=[A-Z])", " ".join(str(error).split()), maxsplit=1), ""]
+    return Finding("fail", detail, remedy)
+
+
+def grade(is_right: bool, is_near: bool = False) -> str:
+    """Return the status of a finding."""
+    return "pass" if is_right else "warn" if is_near else "fail"
 
 
 def remote(url: str, *, kind: str, **options: Any) -> Remote:
@@ -108,10 +145,9 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
         and for a server that does not answer.
     """
     scorer, local, bounded = connect(url, kind=kind, **options)
-    for finding in examine(scorer, local, bounded):
+    for name, finding in examine(scorer, local, bounded):
         if finding.status == "fail":
-            remedy = f"; {finding.remedy}" if finding.remedy else ""
-            raise DataError(f"{scorer.client.url} is not accepted ({finding.check}): {finding.detail}{remedy}")
+            raise DataError(f"{scorer.client.url} is not accepted ({name}): {finding.detail}; {finding.remedy}")
     return scorer
 
 
@@ -215,101 +251,118 @@ def known_texts(n_lines: int, n_texts: int | None = None) -> tuple[list[str], li
     return [*prompts], [*responses]
 
 
-def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = True) -> Iterator[Finding]:
-    """Yield the checks one after the other; those that a failed one makes impossible are left out.
+@dataclass(frozen=True)
+class _Trial:
+    """Outputs for the known texts, together and one by one, and how many tokens the server says it read.
+
+    `expected`: scores by the same weights on this machine. `bounded`: whether scores may lie between 0 and 1.
+    """
+
+    remote: Remote
+    prepared: Payloads
+    outputs: Floats
+    n_read: int | None
+    outputs_alone: Floats
+    expected: Floats | None
+    bounded: bool
+
+    @property
+    def scores(self) -> Floats:
+        return self.outputs @ self.remote.mix
+
+    @property
+    def error(self) -> float:
+        """Largest distance from the expected scores, in their standard deviations."""
+        return np.inf if self.expected is None else distance(self.expected, self.scores)
+
+
+def distance(scores: Floats, others: Floats) -> float:
+    """Return the largest difference in standard deviations of `scores`."""
+    return float(np.abs(scores - others).max() / scores.std())
+
+
+def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = True) -> Iterator[tuple[str, Finding]]:
+    """Yield the checks of a server one after the other.
 
     `local`: the same weights on this machine. `bounded`: whether the model's own scores may lie between 0 and 1. Where
     the outputs are whole, the scorer keeps those of the known texts, to look at the server again.
     """
     try:
-        prepared, (outputs, n_tokens), expected = _ask_known(remote, local)
-        outputs_alone, _ = remote.ask_all(prepared, batch=1)
+        trial = _ask_known(remote, local, bounded)
     except DataError as error:
-        yield Finding("answers", "fail", str(error).partition(": ")[2], "look at the server's log, kind= and model=")
+        detail = str(error).partition(": ")[2]
+        yield "answers", Finding("fail", detail, "look at the server's log, kind= and model=")
         return
-    n_texts, unit = len(prepared.texts), "tokens" if prepared.lengths.any() else "characters"
-    longest = f"{prepared.lengths.max() or len(prepared.texts[-1])} {unit}"
-    detail = f"{n_texts} known texts are answered, together and one by one, the last of them of {longest}"
-    yield Finding("answers", "pass", detail)
-    yield (labels := _check_labels(outputs, remote))
-    if labels.status == "fail":
-        return
-    yield _check_tokens(n_tokens, prepared)
-    scores = outputs @ remote.mix
-    yield (spread := _check_spread(scores))
-    if spread.status == "fail":
-        return
-    weights = None if local is None or expected is None else _check_weights(local.name, expected, scores)
-    yield _check_activation(outputs, bounded, weights is not None and weights.status == "pass")
-    apart = float(np.abs(scores - outputs_alone @ remote.mix).max() / scores.std())
-    remedy = "padding is read, or answers come in another order: ask with batch=1, and look for a newer server"
-    yield _grade("alone", apart <= NEAR, f"together and alone up to {apart:.2g} standard deviations apart", remedy)
-    if weights is not None:
-        yield weights
-    remote.known = prepared, outputs
+    if (yield from run_checks(_CHECKS, trial)):
+        remote.known = trial.prepared, trial.outputs
 
 
-def _ask_known(remote: Remote, local: "Classifier | None") -> tuple[Payloads, tuple[Floats, int | None], Floats | None]:
-    """Return the known texts as they are sent, their outputs, how many tokens were read, and the expected scores.
-
-    The longest text is the longest that the server and the model's window take.
-    """
+def _ask_known(remote: Remote, local: "Classifier | None", bounded: bool) -> _Trial:
+    """Ask for the known texts; the longest is the longest that the server and the model's window take."""
     remote.ask_all(remote.prepare(*known_texts(0, 1)))  # a server that does not answer is asked no more
     for n_lines in LONG_LINES:
         texts = known_texts(n_lines)
         try:
             prepared = remote.prepare(*texts)
-            return prepared, remote.ask_all(prepared), None if local is None else local(*texts)
+            outputs, expected = remote.ask_all(prepared), None if local is None else local(*texts)
+            return _Trial(remote, prepared, *outputs, remote.ask_all(prepared, batch=1)[0], expected, bounded)
         except DataError as error:
-            refusal = error
-    raise refusal
+            refused = error
+    raise refused
 
 
-def _grade(check: str, passed: bool, detail: str, remedy: str) -> Finding:
-    return Finding(check, "pass", detail) if passed else Finding(check, "fail", detail, remedy)
+def _check_labels(trial: _Trial) -> Finding:
+    width, names = trial.outputs.shape[1], trial.remote.outputs
+    detail = f"values for each text: {width}; expected: {len(names)} ({', '.join(names[:9])})"
+    return Finding(grade(width == len(names)), detail)
 
 
-def _check_labels(outputs: Floats, remote: Remote) -> Finding:
-    width, expected = outputs.shape[1], len(remote.outputs)
-    remedy = "pass label_weights=, one number per output; hundreds of values are an embedding, not a reward"
-    detail = f"values for each text: {width}; expected: {expected} ({', '.join(remote.outputs[:9])})"
-    return _grade("labels", width == expected, detail, remedy)
-
-
-def _check_tokens(n_read: int | None, prepared: Payloads) -> Finding:
-    n_sent = int(prepared.lengths.sum())
+def _check_tokens(trial: _Trial) -> Finding:
+    n_sent, n_read = int(trial.prepared.lengths.sum()), trial.n_read
     if n_read is None or not n_sent:
         remedy = "compare with the same weights on this machine: weights=folder"
-        return Finding("tokens", "warn", "the server does not say how many tokens it read", remedy)
-    cause = "a second beginning token" if n_read == n_sent + len(prepared.texts) else "another tokenizer, or truncation"
+        return Finding("warn", "the server does not say how many tokens it read", remedy)
+    is_twice = n_read == n_sent + len(trial.prepared.texts)
+    cause = "a second beginning token" if is_twice else "another tokenizer, or truncation"
     detail = f"{n_read} were read where {n_sent} were sent" + (f": {cause}" if n_read != n_sent else "")
-    remedy = "send token ids (send='ids'), or start the server with the same tokenizer"
-    return _grade("tokens", n_read == n_sent, detail, remedy)
+    return Finding(grade(n_read == n_sent), detail)
 
 
-def _check_spread(scores: Floats) -> Finding:
-    low, high, n_distinct = float(scores.min()), float(scores.max()), len(np.unique(scores))
-    passed = high - low > 1e-6 * max(abs(low), abs(high), 1e-12) and n_distinct >= len(scores) / 2
-    remedy = "a softmax over one label gives 1.0 for everything: ask for raw scores, or use another server"
-    return _grade("spread", passed, f"{n_distinct} different scores, {low:.4g} to {high:.4g}", remedy)
+def _check_spread(trial: _Trial) -> Finding:
+    low, high, n_distinct = trial.scores.min(), trial.scores.max(), len(np.unique(trial.scores))
+    is_spread = high - low > 1e-6 * max(abs(low), abs(high), 1e-12) and n_distinct >= len(trial.scores) / 2
+    return Finding(grade(is_spread), f"{n_distinct} different scores, {low:.4g} to {high:.4g}")
 
 
-def _check_activation(outputs: Floats, bounded: bool, is_right: bool) -> Finding:
-    """Tell raw scores from a sigmoid or a softmax by their range. `is_right`: they are those of the weights here."""
-    detail = f"values from {outputs.min():.4g} to {outputs.max():.4g}"
-    if outputs.min() < 0 or outputs.max() > 1:
-        return Finding("activation", "pass", f"{detail}: raw, no sigmoid or softmax")
-    if is_right:
-        return Finding("activation", "pass", f"{detail}, as the weights on this machine give them")
-    remedy = "serve the model without an activation, or compare with weights=folder; bounded=True accepts such scores"
-    if outputs.shape[1] > 1 and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
-        return Finding("activation", "fail", f"{detail}, and each text's sum to 1: a softmax", remedy)
-    status = "warn" if bounded else "fail"
-    return Finding("activation", status, f"{detail}, which may be a sigmoid: high scores become ties", remedy)
+def _check_activation(trial: _Trial) -> Finding:
+    """Tell raw scores from a sigmoid or a softmax by their range."""
+    low, high = trial.outputs.min(), trial.outputs.max()
+    detail = f"values from {low:.4g} to {high:.4g}"
+    if low < 0 or high > 1:
+        return Finding("pass", f"{detail}: raw, no sigmoid or softmax")
+    if trial.error <= NEAR:
+        return Finding("pass", f"{detail}, as the weights on this machine give them")
+    if trial.outputs.shape[1] > 1 and np.allclose(trial.outputs.sum(axis=1), 1, atol=1e-3):
+        return Finding("fail", f"{detail}, and each text's sum to 1: a softmax")
+    return Finding(grade(False, trial.bounded), f"{detail}, which may be a sigmoid: high scores become ties")
 
 
-def _check_weights(name: str, expected: Floats, scores: Floats) -> Finding:
-    apart = float(np.abs(scores - expected).max() / expected.std())
-    remedy = "rmlab.parity(local, served, responses) looks for the cause"
-    detail = f"up to {apart:.2g} standard deviations from {name} on this machine"
-    return _grade("weights", apart <= NEAR, detail, remedy)
+def _check_company(trial: _Trial) -> Finding:
+    apart = distance(trial.scores, trial.outputs_alone @ trial.remote.mix)
+    return Finding(grade(apart <= NEAR), f"together and alone up to {apart:.2g} standard deviations apart")
+
+
+def _check_weights(trial: _Trial) -> Finding | None:
+    detail = f"up to {trial.error:.2g} standard deviations from the weights on this machine"
+    return None if trial.expected is None else Finding(grade(trial.error <= NEAR), detail)
+
+
+_CHECKS: Checks[_Trial] = {
+    "answers": (lambda trial: Finding("pass", f"{len(trial.outputs)} known texts, together and one by one"), ""),
+    "labels": (_check_labels, "pass label_weights=, one number per output; hundreds of values are an embedding"),
+    "tokens": (_check_tokens, "send token ids (send='ids'), or start the server with the same tokenizer"),
+    "spread": (_check_spread, "ask for raw scores: a softmax over one label gives 1.0 for everything"),
+    "activation": (_check_activation, "serve the model without an activation, or pass weights= or bounded=True"),
+    "alone": (_check_company, "padding is read, or answers come in another order: ask with batch=1"),
+    "weights": (_check_weights, "rmlab.parity(local, served, responses) looks for the cause"),
+}
