@@ -11,7 +11,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import gallery
+import lessons
 import pytest
+import samples
 from faulty_server import FaultyServer
 from judge_fakes import completion, longer, shown_answers
 
@@ -24,22 +27,7 @@ PAGES = sorted(p for p in DOCS.rglob("*.md") if not COPIES & {*p.relative_to(DOC
 MOST_NOT_RUN = 5
 
 
-@pytest.fixture(scope="module")
-def docs():
-    """The site's own modules: what finds the code on a page, draws the gallery and lists the notebooks."""
-    sys.path.insert(0, str(DOCS))
-    yield {name: importlib.import_module(name) for name in ("samples", "gallery", "lessons")}
-    sys.path.remove(str(DOCS))
-
-
-def with_code():
-    spec = importlib.util.spec_from_file_location("samples_of_pages", DOCS / "samples.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return [page for page in PAGES if page.name != "gallery.md" and module.samples(page)]
-
-
+WITH_CODE = [page for page in PAGES if page.name != "gallery.md" and samples.samples(page)]
 # Where a page names a model or a file of the reader's, a tiny one of that name stands in the folder it runs in.
 HUB = {"Skywork/Skywork-Reward-V2-Qwen3-0.6B": "classifier", "my-rm": "classifier", "smollm2": "causal"}
 FILES = {
@@ -96,37 +84,36 @@ def address(request, at_hand):
             yield served.url
 
 
-@pytest.mark.parametrize("page", with_code(), ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_the_code_on_a_page_runs(page, docs, address):
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_the_code_on_a_page_runs(page, address):
     names = {}
-    for sample in docs["samples"].samples(page):
+    for sample in samples.samples(page):
         if sample.reason is None:
             code = sample.code.replace("http://127.0.0.1:8000", address).replace("http://localhost:8000", address)
-            docs["samples"].run(page, docs["samples"].Sample(sample.section, sample.line, code, None), names)
+            samples.run(page, samples.Sample(sample.section, sample.line, code, None), names)
 
 
-def test_few_blocks_do_not_run_and_say_why(docs):
-    skipped = [s for page in PAGES for s in docs["samples"].samples(page) if s.reason]
+def test_few_blocks_do_not_run_and_say_why():
+    skipped = [s for page in PAGES for s in samples.samples(page) if s.reason]
     assert all(s.reason.startswith("needs ") for s in skipped)
     assert len(skipped) <= MOST_NOT_RUN
     for page in PAGES:
         n_blocks = len(re.findall(r"^```(?:python|\{literalinclude\} \S+\.py)$", page.read_text(), re.MULTILINE))
-        assert n_blocks == len(docs["samples"].samples(page)), "a block that the tests do not see"
+        assert n_blocks == len(samples.samples(page)), "a block that the tests do not see"
 
 
-def test_every_plot_is_in_the_gallery_with_code_that_draws_it(docs):
+def test_every_plot_is_in_the_gallery_with_code_that_draws_it():
     public = [name for name in rmlab.plots.__all__ if name.startswith("plot_")]
-    assert sorted(docs["gallery"].plots_shown()) == sorted(public)
-    by_section = {s.section.strip("`"): s.code for s in docs["samples"].samples(DOCS / "gallery.md")}
+    assert sorted(gallery.plots_shown()) == sorted(public)
+    by_section = {s.section.strip("`"): s.code for s in samples.samples(DOCS / "gallery.md")}
     assert all(f"{name}(" in by_section[name] for name in public)
-    drawn = docs["gallery"].draw(docs["gallery"].PICTURES)  # where the site, built below, finds them new enough
+    drawn = gallery.draw(gallery.PICTURES)  # where the site, built below, finds them new enough
     assert {picture.stem for picture in drawn} == set(public)
     page = (DOCS / "gallery.md").read_text()
     assert all(f"](gallery/{name}.png)" in page for name in public)
 
 
-def test_notebooks_are_listed_with_title_time_and_links(docs):
-    lessons = docs["lessons"]
+def test_notebooks_are_listed_with_title_time_and_links():
     links = lessons.links("notebooks/00_quickstart.ipynb", "https://github.com/somebody/rmlab")
     assert "https://colab.research.google.com/github/somebody/rmlab/blob/HEAD/notebooks/00_quickstart.ipynb" in links
     assert "https://mybinder.org/v2/gh/somebody/rmlab/HEAD?urlpath=lab/tree/notebooks/00_quickstart.ipynb" in links

@@ -71,14 +71,8 @@ def test_a_benchmark_of_another_package_is_one_file(tmp_path):
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: haiku\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[rmlab.benchmarks]\nhaiku = haiku:HAIKU\n")
     poems = [
-        {
-            "id": str(i),
-            "season": "winter" if i % 2 else "summer",
-            "prompt": "Write.",
-            "chosen": "right",
-            "rejected": "wrong wrong" if i % 2 else "no",
-        }
-        for i in range(12)
+        {"id": str(i), "season": season, "prompt": "Write.", "chosen": "right", "rejected": wrong}
+        for i, (season, wrong) in enumerate([("summer", "no"), ("winter", "wrong wrong")] * 6)
     ]
     (tmp_path / "poems.json").write_text(json.dumps(poems))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{textwrap.dedent(USE)}"

@@ -19,9 +19,13 @@ def printed(table, digits=4):
     ).round(digits)
 
 
+def rules(benchmark):
+    return benchmarks_by_name()[benchmark].variants
+
+
 def counted(table, benchmark, rule):
     """The benchmark's numbers by another rule of counting; a mean of RM-Bench also under its other two names."""
-    table = metrics.summary(table, **benchmarks_by_name()[benchmark].variants[rule])
+    table = metrics.summary(table, **rules(benchmark)[rule])
     if benchmark == "rm-bench":
         table = table.assign(domain_avg=table["overall"], difficulty_avg=table["overall"])
     return table.dropna(axis=1, how="all")
@@ -51,27 +55,21 @@ def test_numbers_cut_off_instead_of_rounded(make_scores):
     assert "cut off" in set(found["rule"])
 
 
-@pytest.mark.parametrize("words", benchmarks_by_name()["rm-bench"].variants)
-def test_a_planted_rule_of_rm_bench_is_found(make_scores, words):
-    scores = make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}, seed=4)
-    found = reproduce(scores, counted(scores, "rm-bench", words), decimals=9)
+VARIANTS = [(name, rule) for name in ("rm-bench", "reward-bench", "reward-bench-2") for rule in rules(name)]
+SIZES = {"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}
+
+
+@pytest.mark.parametrize(("benchmark", "rule"), VARIANTS)
+def test_a_planted_rule_is_found(make_scores, benchmark, rule):
+    table = {
+        "rm-bench": lambda: make_scores(SIZES, seed=4),
+        "reward-bench": lambda: reward_bench_pairs(seed=1, prior_sets=True),
+        "reward-bench-2": lambda: reward_bench_2_scores(seed=1),
+    }[benchmark]()
+    found = reproduce(table, counted(table, benchmark, rule), decimals=9)
     differs = found["rule"] != "equal"
-    assert set(found.loc[differs, "rule"]) == {words}
+    assert set(found.loc[differs, "rule"]) == {rule}
     np.testing.assert_allclose(found.loc[differs, "by_rule"], found.loc[differs, "published"])
-
-
-@pytest.mark.parametrize("words", benchmarks_by_name()["reward-bench"].variants)
-def test_a_planted_rule_of_reward_bench_is_found(words):
-    pairs = reward_bench_pairs(seed=1, prior_sets=True)
-    found = reproduce(pairs, counted(pairs, "reward-bench", words), decimals=9)
-    assert set(found.loc[found["rule"] != "equal", "rule"]) == {words}
-
-
-@pytest.mark.parametrize("words", benchmarks_by_name()["reward-bench-2"].variants)
-def test_a_planted_rule_of_reward_bench_2_is_found(words):
-    scores = reward_bench_2_scores(seed=1)
-    found = reproduce(scores, counted(scores, "reward-bench-2", words), decimals=9)
-    assert set(found.loc[found["rule"] != "equal", "rule"]) == {words}
 
 
 def test_strict_best_of_four_is_what_a_plain_loop_says():
@@ -85,9 +83,7 @@ def test_strict_best_of_four_is_what_a_plain_loop_says():
 
 
 def test_swapped_columns_and_unexplained_numbers(make_scores):
-    pairs = metrics.pairs(
-        make_scores({"chat": 9, "math": 8, "code": 7, "safety-refuse": 9, "safety-response": 4}, seed=4)
-    )
+    pairs = metrics.pairs(make_scores(SIZES, seed=4))
     table = metrics.summary(pairs)[["model", "chat", "math", "code", "overall"]]
     swapped = table.assign(math=table["code"], code=table["math"], overall=table["overall"] + 0.2)
     found = by_number(reproduce(pairs, swapped, decimals=9))
@@ -135,25 +131,20 @@ def test_headers_of_leaderboards_are_understood():
 
 def test_bad_input_says_what_it_is(make_scores):
     pairs = metrics.pairs(make_scores())
-    table = metrics.summary(pairs)[["model", "overall"]]
-    with pytest.raises(DataError, match=r"71.2 in column 'overall' is not a share"):
-        reproduce(pairs, table.assign(overall=71.2))
-    with pytest.raises(DataError, match=r"published: no column 'model'"):
-        reproduce(pairs, table.rename(columns={"overall": "points"}))
-    with pytest.raises(DataError, match=r"published: 'a'"):
-        reproduce(pairs, pd.concat([table, table]))
-    with pytest.raises(DataError, match=r"published: .*theirs: x, y"):
-        reproduce(pairs, table.assign(model=["x", "y"]))
-    with pytest.raises(DataError, match=r"published: .*n/a"):
-        reproduce(pairs, table.assign(overall="n/a"))
-    with pytest.raises(DataError, match=r"published: .*reward-bench-2.*rm-bench"):
-        reproduce(pairs, published("reward-bench-2"))
-    with pytest.raises(DataError, match=r"published: .*reward-bench-2.*rm-bench"):
-        reproduce(pairs, reward_bench_2_scores(seed=0))
-    with pytest.raises(DataError, match="RewardBench 2"):
-        reproduce(metrics.pairs(reward_bench_2_scores(seed=0)), table)
-    with pytest.raises(DataError, match=r"ours: .*RM-Bench"):
-        reproduce(pairs.assign(benchmark="mine", subset="mine"), table)
+    table, two = metrics.summary(pairs)[["model", "overall"]], reward_bench_2_scores(seed=0)
+    for ours, theirs, message in (
+        (pairs, table.assign(overall=71.2), r"71.2 in column 'overall' is not a share"),
+        (pairs, table.rename(columns={"overall": "points"}), r"published: no column 'model'"),
+        (pairs, pd.concat([table, table]), r"published: 'a'"),
+        (pairs, table.assign(model=["x", "y"]), r"published: .*theirs: x, y"),
+        (pairs, table.assign(overall="n/a"), r"published: .*n/a"),
+        (pairs, published("reward-bench-2"), r"published: .*reward-bench-2.*rm-bench"),
+        (pairs, two, r"published: .*reward-bench-2.*rm-bench"),
+        (metrics.pairs(two), table, "RewardBench 2"),
+        (pairs.assign(benchmark="mine", subset="mine"), table, r"ours: .*RM-Bench"),
+    ):
+        with pytest.raises(DataError, match=message):
+            reproduce(ours, theirs)
     with pytest.raises(TypeError, match=r"published: a str"):
         reproduce(pairs, "rm-bench")
 
