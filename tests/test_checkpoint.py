@@ -1,35 +1,34 @@
-"""The identity of a checkpoint: the bytes of every file that decides a score, wherever they lie, and nothing else."""
+"""What a checkpoint's files say: their bytes are its identity, its tokenizer file is followed to the letter."""
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
+from fakes import toy_responses
 from safetensors.torch import load_file
+from served_models import oracle
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from rmlab import toy
+from rmlab.checks import doctor
+from rmlab.inference.template import encode
 from rmlab.scorers.checkpoints.checkpoint import find
+from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations, load_tokenizer
 from rmlab.scorers.classifier import classifier
+from rmlab.tables import DataError
+
+# The identity: the bytes of every file that decides a score, wherever they lie, and nothing else.
 
 
 @pytest.fixture
 def folder(zoo, tmp_path):
     return Path(shutil.copytree(zoo(), tmp_path.resolve() / "m"))
-
-
-@pytest.fixture
-def files_read(monkeypatch):
-    """The files that were read to be hashed, as they are, links followed."""
-    files, whole = [], hashlib.file_digest
-
-    def recorded(file, kind):
-        files.append(Path(file.name).resolve())
-        return whole(file, kind)
-
-    monkeypatch.setattr(hashlib, "file_digest", recorded)
-    return files
 
 
 def flip(path, place):
@@ -64,35 +63,30 @@ def test_one_byte_in_the_middle_of_a_large_matrix_counts(tmp_path, pickled):
         path.unlink()
         path = folder / "pytorch_model.bin"
         torch.save(weights, path)
-    contents = {find(folder, allow_pickle=pickled).content}
-    middle = path.read_bytes().index(rows[20_000].numpy().tobytes())
-    for place in (middle, middle + 1, middle + 99_999):
-        flip(path, place)
-        contents.add(find(folder, allow_pickle=pickled).content)
-        flip(path, place)
-    assert len(contents) == 4
-    assert find(folder, allow_pickle=pickled).content in contents
+    content = find(folder, allow_pickle=pickled).content
+    flip(path, path.read_bytes().index(rows[20_000].numpy().tobytes()) + 99_999)
+    assert find(folder, allow_pickle=pickled).content != content
 
 
 def test_a_copy_another_name_and_another_time_do_not_count(folder, tmp_path):
     content = find(folder).content
-    assert find(shutil.copytree(folder, tmp_path / "copy")).content == content
-    assert find(folder, base=tmp_path / "copy").content == content
+    copy = shutil.copytree(folder, tmp_path / "copy")
     moved = folder.rename(tmp_path / "a name before all others")
     os.utime(moved / "model.safetensors", (1, 1))
+    (moved / "README.md").write_text("no weights")
     (tmp_path / "link").symlink_to(moved)
-    assert find(moved).content == find(tmp_path / "link").content == content
+    places = [find(copy), find(moved), find(tmp_path / "link"), find(moved, base=copy)]
+    assert {place.content for place in places} == {content}
 
 
-def test_every_file_of_weights_that_may_be_loaded_counts(folder):
+def test_every_file_that_may_be_loaded_counts(folder):
     """Which of two files with the same weights is loaded is for transformers to say."""
     contents = [find(folder).content]
     for name in ("a.safetensors", "z.safetensors"):
         shutil.copy(folder / "model.safetensors", folder / name)
         contents.append(find(folder).content)
-    for name in ("a.safetensors", "model.safetensors"):
-        flip(folder / name, -1)
-        contents.append(find(folder).content)
+    flip(folder / "a.safetensors", -1)
+    contents.append(find(folder).content)
     for name, new_name in (("a", "b"), ("z", "a"), ("b", "z")):  # two files exchange their names
         (folder / f"{name}.safetensors").rename(folder / f"{new_name}.safetensors")
     contents.append(find(folder).content)
@@ -102,21 +96,20 @@ def test_every_file_of_weights_that_may_be_loaded_counts(folder):
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     contents.append(find(folder).content)
     assert len(set(contents)) == len(contents)
-    (folder / "README.md").write_text("no weights")
-    assert find(folder).content == contents[-1]
 
 
 @pytest.mark.parametrize("in_store", [False, True], ids=["blobs", "a store whose names are another hash"])
-def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, files_read, in_store):
+def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, monkeypatch, in_store):
     """Large files are not read, also where several models share the store in which their blobs lie."""
-    place = snapshot(folder, tmp_path / "hub")
+    place, files_read, digest = snapshot(folder, tmp_path / "hub"), [], hashlib.file_digest
     if in_store:
         blob, store = (place / "model.safetensors").resolve(), tmp_path / "hub" / "blobs" / "00"
         store.mkdir(parents=True)
         shutil.move(blob, store / ("0" * 64))
         blob.symlink_to(f"../../blobs/00/{'0' * 64}")
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: files_read.append(file.name) or digest(file, kind))
     content = find(place).content
-    assert files_read == [(place / "config.json").resolve()], "its blob has git's name, which is not a SHA-256"
+    assert [Path(name).resolve() for name in files_read] == [(place / "config.json").resolve()], "git's is no SHA-256"
     (tmp_path / "short").symlink_to(place)
     for copy in (folder, tmp_path / "short", shutil.copytree(place, tmp_path / "copy")):
         assert find(copy).content == content
@@ -138,17 +131,120 @@ def test_a_blob_s_name_is_believed_in_the_hub_s_cache_only(folder, tmp_path):
 
 
 def test_trusted_code_counts_and_other_code_does_not(folder, tmp_path):
-    base = shutil.copytree(folder, tmp_path / "base")
-    plain, contents = find(folder).content, []
-    assert find(folder, trust_remote_code=True).content == plain
-    for home, name, code in [
-        (folder, "a.py", "a = 1"),
-        (folder, "a.py", "a = 2"),
-        (folder, "b.py", ""),
-        (base, "c.py", ""),
-    ]:
+    base, plain = shutil.copytree(folder, tmp_path / "base"), find(folder).content
+    contents = {plain, find(folder, trust_remote_code=True).content}
+    for home, name, code in [(folder, "a.py", "1"), (folder, "a.py", "2"), (folder, "b.py", ""), (base, "c.py", "")]:
         (home / name).write_text(code)
-        contents.append(find(folder, base=base, trust_remote_code=True).content)
-    assert len({plain, *contents}) == 5
+        contents.add(find(folder, base=base, trust_remote_code=True).content)
+    assert len(contents) == 5
     assert find(folder).content == plain
     assert classifier(folder, trust_remote_code=True).fingerprint != classifier(folder).fingerprint
+
+
+# The tokenizer file is followed, where transformers' class for the architecture would not.
+
+PROMPTS = ["What is the capital of France?"] * 3
+RESPONSES = ["It is  Paris, 12345 km away.", "def add(a, b):\n    return  a + b", "Naïve café, Привет."]
+
+
+def byte_level():
+    """As Qwen 2 has it, which takes digits one by one."""
+    core = Tokenizer(models.BPE())
+    core.normalizer = normalizers.NFC()
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+    byte_pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), byte_pieces])
+    core.decoder = decoders.ByteLevel()
+    return core, trainers.BpeTrainer, {"special_tokens": ["<|end|>"], "initial_alphabet": byte_pieces.alphabet()}
+
+
+def sentence_piece():
+    """As Llama 2 has it: spaces become a mark, unknown characters bytes."""
+    core = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    return core, trainers.BpeTrainer, {"special_tokens": special}
+
+
+def unigram():
+    """As DeBERTa-v3 has it."""
+    core = Tokenizer(models.Unigram())
+    core.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()])
+    core.pre_tokenizer, core.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    return core, trainers.UnigramTrainer, {"unk_token": "[UNK]", "special_tokens": special}
+
+
+# As published: the architecture, the tokenizer class that tokenizer_config.json names, the file, special tokens.
+PUBLISHED = {
+    "Qwen 2": ("qwen2", "Qwen2Tokenizer", byte_level, {"eos_token": "<|end|>"}),
+    "Llama 2": ("llama", "LlamaTokenizer", sentence_piece, {"bos_token": "<s>", "eos_token": "</s>"}),
+    "DeBERTa v3": ("deberta-v2", "DebertaV2Tokenizer", unigram, {"cls_token": "[CLS]", "sep_token": "[SEP]"}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_layouts_load_with_the_tokens_of_their_file(tmp_path, name):
+    architecture, class_name, make, special = PUBLISHED[name]
+    core, trainer, options = make()
+    core.train_from_iterator([*toy.models.TEXTS, *PROBES], trainer(vocab_size=700, show_progress=False, **options))
+    folder = toy.save_model(tmp_path / "m", architecture, vocab_size=max(core.get_vocab_size(), 520))
+    core.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": class_name, "chat_template": toy.models.CHAT_TEMPLATES["chatml"], **special}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    for file in ("chat_template.jinja", "special_tokens_map.json"):
+        (folder / file).unlink(missing_ok=True)
+    words = load_tokenizer(find(folder))
+    for text in PROBES:
+        assert words(text, add_special_tokens=False)["input_ids"] == core.encode(text, add_special_tokens=False).ids
+    assert words.eos_token == special.get("eos_token", words.eos_token)
+    assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "class_name"),
+    [("qwen2", "TokenizersBackend"), ("gemma2", "GemmaTokenizer"), ("llama", "CohereTokenizer")],
+)
+def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, class_name):
+    """Transformers builds a tokenizer of its own by model type or class and takes only the vocabulary from the file."""
+    folder = toy.save_model(tmp_path / "m", architecture)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": class_name}))
+    checkpoint, scorer = find(folder), classifier(folder)
+    assert count_deviations(class_tokenizer(checkpoint), checkpoint) > 0, "the class alone does not follow the file"
+    assert count_deviations(scorer.tokenizer, checkpoint) == 0
+    expected_ids = [ids.tolist() for ids in encode(toy.tokenizer(), PROMPTS, RESPONSES).ids]
+    assert [ids.tolist() for ids in scorer.prepare(PROMPTS, RESPONSES).ids] == expected_ids
+    logits = [*map(oracle(folder), expected_ids)]
+    np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), np.ravel(logits), atol=2e-5)
+
+
+def test_the_doctor_names_the_class_that_does_not_follow_the_file(zoo):
+    frame = toy_responses(prompts=3, slots=1)
+    rows = [doctor(zoo(name), frame).set_index("check").loc["tokenizer"] for name in ("qwen2", "llama")]
+    assert [row["status"] for row in rows] == ["warn", "pass"]
+    assert "Qwen2Tokenizer" in rows[0]["found"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no fast tokenizer")])
+def test_a_file_that_cannot_be_followed_is_refused(zoo, monkeypatch, error):
+    """Where the second way to read the file gives other tokens, too, or fails, no text is scored."""
+    foreign = Mock(return_value=toy.tokenizer(["another text, and other merges"] * 9), side_effect=error)
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.from_pretrained", foreign)
+    with pytest.raises(DataError, match=r"tokenizer.*base="):
+        classifier(zoo("qwen2"))(PROMPTS, RESPONSES)
+
+
+def test_special_tokens_come_from_the_file_and_a_damaged_file_is_refused(tmp_path):
+    folder = toy.save_model(tmp_path / "m", "qwen2")
+    words = load_tokenizer(find(folder))
+    assert words("ab")["input_ids"][0] == words.bos_token_id
+    core = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    core.post_processor = processors.ByteLevel()
+    core.save(str(folder / "tokenizer.json"))
+    assert load_tokenizer(find(folder))("ab")["input_ids"][0] != words.bos_token_id
+    for damage in ("{", "[]", '{"model": null}'):
+        (folder / "tokenizer.json").write_text(damage)
+        with pytest.raises(DataError, match="tokenizer"):
+            load_tokenizer(find(folder))

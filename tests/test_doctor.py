@@ -1,4 +1,4 @@
-"""Each check of the doctor made to pass and to fail, on tiny models."""
+"""Each check of the doctor made to pass and to fail: on tiny reward models, pairwise models and judges."""
 
 import hashlib
 
@@ -7,31 +7,76 @@ import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
+from judge_fakes import Respondent, longer, pair_judge
+from judge_fakes import responses as judge_responses
+from pairwise_models import MARKS, save
 from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
 from rmlab.checks import STATUS, doctor, findings
+from rmlab.judges.modes import AnswerJudge
+from rmlab.judges.questions import Answer, load_template
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
+from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
 TEXT_CHECKS = ["template", "truncated", "bos", "read", "pad"]
 CHECKS = ["head", "packs", "tokenizer", *TEXT_CHECKS, "nan", "alone", "dtype", "saturation"]
+RESPONSES = toy_responses(prompts=8, slots=3)
 
 
-@pytest.fixture(scope="module")
-def responses():
-    return toy_responses(prompts=8, slots=3)
+def examine(*arguments, **options):
+    return doctor(*arguments, **options).set_index("check")
 
 
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory):
-    torch.set_num_threads(1)
-    return toy.save_model(tmp_path_factory.mktemp("models") / "healthy")
+@pytest.fixture
+def healthy(zoo):
+    return zoo(name="healthy")
 
 
-def model(folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config):
+def test_a_healthy_model_passes_everything_and_no_file_is_read_to_be_hashed(healthy, main, monkeypatch):
+    """The doctor is there before a long run; the hash of the weights takes minutes where they are large."""
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    report = doctor(healthy, RESPONSES)
+    assert report.columns.tolist() == ["check", "status", "found", "remedy"]
+    assert report["check"].tolist() == CHECKS
+    assert report["status"].dtype == STATUS
+    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
+    assert (report["remedy"] == "").all()
+    detail = report.set_index("check")["found"]
+    for check, word in [("head", "score.weight"), ("read", "<|eot_id|>"), ("dtype", "float32")]:
+        assert word in detail[check]
+    pd.testing.assert_frame_equal(report, doctor(str(healthy), RESPONSES))
+    pd.testing.assert_frame_equal(report, doctor(classifier(healthy), RESPONSES))
+    code, out, _ = main("doctor", healthy)
+    assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["pass", check] for check in CHECKS])
+
+
+OPEN_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+TWO_ENDS = toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
+SHORT = {"max_position_embeddings": 60}
+# The model, the doctor's options, the check, its status, words of what is found and of the remedy, and whether it ends.
+FAULTS = {
+    "no head": ({"task": "causal"}, {}, "head", "fail", "score.weight", "trained reward model", True),
+    "no template": ({"template": None}, {}, "template", "fail", "", "'zephyr'", True),
+    "a template": ({"template": None}, {"template": "zephyr"}, "template", "pass", "'zephyr', as you", "", False),
+    "no end": ({"template": OPEN_END}, {}, "read", "warn", "different tokens", "eos=True", False),
+    "an end": ({"template": OPEN_END}, {"eos": True}, "read", "pass", "", "", False),
+    "two ends": ({"template": TWO_ENDS}, {}, "read", "fail", "2 times", "eos=True", False),
+    "one of two ends": ({"template": TWO_ENDS}, {"eos": True}, "read", "pass", "", "", False),
+    "pad is end": ({"pad": "<|eot_id|>"}, {}, "pad", "warn", "24 of 24 texts", "pad token", False),
+    "too long": (SHORT, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
+    "cut": (SHORT, {"max_length": 60, "truncate": "left"}, "truncated", "warn", "cut at the left", "", False),
+    "all too long": ({"max_position_embeddings": 4}, {}, "truncated", "fail", "", "", True),
+    "nan": ({"nan": True}, {}, "nan", "fail", "24 of 24", "float32", True),
+    "an encoder": ({"architecture": "bert", "template": "chatml"}, {}, "read", "pass", "the first token", "", False),
+    "bfloat16": ({}, {"dtype": "bfloat16"}, "dtype", "pass", "0 of 36 comparisons flip", "", False),
+}
+
+
+def save_model(folder, *, template="llama3", pad=None, nan=False, architecture="llama", **config):
     """A tiny reward model with another tokenizer, or with weights that are not numbers."""
     words = encoder_words(chat_template=template) if architecture == "bert" else toy.tokenizer(chat_template=template)
     if pad:
@@ -44,153 +89,197 @@ def model(folder, *, template="llama3", pad=None, nan=False, architecture="llama
     return folder
 
 
-def found(report, check):
-    return report.set_index("check").loc[check]
-
-
-def test_a_healthy_model_passes_everything(healthy, responses):
-    report = doctor(healthy, responses)
-    assert report.columns.tolist() == ["check", "status", "found", "remedy"]
-    assert report["check"].tolist() == CHECKS
-    assert report["status"].dtype == STATUS
-    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
-    assert (report["remedy"] == "").all()
-    assert "score.weight" in found(report, "head")["found"]
-    assert "<|eot_id|>" in found(report, "read")["found"]
-    pd.testing.assert_frame_equal(report, doctor(str(healthy), responses))
-    pd.testing.assert_frame_equal(report, doctor(classifier(healthy), responses))
-
-
-def test_no_file_is_read_to_be_hashed(healthy, responses, monkeypatch):
-    """The doctor is there before a long run; the hash of the weights takes minutes where they are large."""
-
-    def hashed(file, kind):
-        raise AssertionError(f"{file.name} was hashed")
-
-    monkeypatch.setattr(hashlib, "file_digest", hashed)
-    assert doctor(healthy, responses)["status"].max() == "pass"
-
-
-OPEN_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
-TWO_ENDS = toy.models.CHAT_TEMPLATES["llama3"] + "{{ eos_token }}"
-# The model, the doctor's options, the check, its status, words of what is found and of the remedy, and whether it ends.
-FAULTS = {
-    "no head": ({"task": "causal"}, {}, "head", "fail", "score.weight", "trained reward model", True),
-    "no template": ({"template": None}, {}, "template", "fail", "", "'zephyr'", True),
-    "a template": ({"template": None}, {"template": "zephyr"}, "template", "pass", "'zephyr', as you", "", False),
-    "no end": ({"template": OPEN_END}, {}, "read", "warn", "different tokens", "eos=True", False),
-    "an end": ({"template": OPEN_END}, {"eos": True}, "read", "pass", "", "", False),
-    "two ends": ({"template": TWO_ENDS}, {}, "read", "fail", "2 times", "eos=True", False),
-    "one of two ends": ({"template": TWO_ENDS}, {"eos": True}, "read", "pass", "", "", False),
-    "pad is end": ({"pad": "<|eot_id|>"}, {}, "pad", "warn", "24 of 24 texts", "pad token", False),
-    "too long": ({"max_position_embeddings": 60}, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
-    "cut": (
-        {"max_position_embeddings": 60},
-        {"max_length": 60, "truncate": "left"},
-        *("truncated", "warn", "cut at the left", "", False),
-    ),
-    "all too long": ({"max_position_embeddings": 4}, {}, "truncated", "fail", "", "", True),
-    "nan": ({"nan": True}, {}, "nan", "fail", "24 of 24", "float32", True),
-    "an encoder": ({"architecture": "bert", "template": "chatml"}, {}, "read", "pass", "the first token", "", False),
-}
-
-
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_named_with_what_to_do(tmp_path, responses, fault):
+def test_each_fault_is_named_with_what_to_do(tmp_path, main, fault):
     config, options, check, status, detail, remedy, ends = FAULTS[fault]
-    report = doctor(model(tmp_path / "m", **config), responses, **options)
-    row = found(report, check)
-    assert row["status"] == status
-    assert detail in row["found"]
-    assert remedy in row["remedy"]
-    assert (report["check"].iloc[-1] == check) == ends
+    folder = save_model(tmp_path / "m", **config)
+    report = examine(folder, RESPONSES, **options)
+    assert report.loc[check, "status"] == status
+    assert detail in report.loc[check, "found"]
+    assert remedy in report.loc[check, "remedy"]
+    assert (report.index[-1] == check) == ends
     if not ends:
-        assert found(report, "alone")["status"] == "pass", "the texts that fit are examined all the same"
+        assert report.loc["alone", "status"] == "pass", "the texts that fit are examined all the same"
+    if fault == "no head":
+        code, out, _ = main("doctor", folder, "mini")
+        assert (code, out.startswith("fail  head"), "-> " in out) == (1, True, True)
 
 
 @pytest.mark.parametrize("written", ["", "{{ cls_token }}"])
-def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_it(tmp_path, responses, written):
+def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_it(tmp_path, written):
     words = encoder_words(chat_template=written + toy.models.CHAT_TEMPLATES["chatml"])
-    folder = toy.save_model(tmp_path / "m", "bert", words=words)
-    row = found(doctor(folder, responses), "bos")
+    row = examine(toy.save_model(tmp_path / "m", "bert", words=words), RESPONSES).loc["bos"]
     assert row["status"] == "pass"
     assert row["found"].startswith(f"'[CLS]' ({words.cls_token_id}) at the beginning: once in")
     for ids in ([50, 60], [words.cls_token_id] * 2):
         assert findings.check_bos(words, [np.array(ids, np.int32)]).status == "fail"
 
 
-def test_bfloat16_is_compared_with_float32(healthy, responses):
-    report = doctor(healthy, responses, dtype="bfloat16")
-    row = found(report, "dtype")
-    assert row["status"] == "pass"
-    assert row["found"].startswith("bfloat16 is at most 0.")
-    assert "0 of 36 comparisons flip" in row["found"]
-    assert found(doctor(healthy, responses), "dtype")["found"].startswith("float32")
-
-
-def sample(*scores, prompts=2):
-    n = len(scores) // prompts
-    rows = pd.DataFrame(
-        {"benchmark": "b", "domain": "d", "id": np.repeat(np.arange(prompts), n).astype(str)}
-        | {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * prompts, "slot": [0, 1, 0, 1] * prompts}
-    )
-    return findings.Sample(rows, np.array(scores, float), np.array(scores, float))
+def sample(*scores):
+    """Scores of two prompts, half of each prompt's chosen, and the same in company."""
+    n, columns = len(scores) // 2, {"benchmark": "b", "domain": "d", "id": np.repeat(["0", "1"], len(scores) // 2)}
+    columns |= {"label": (["chosen"] * (n // 2) + ["rejected"] * (n // 2)) * 2, "slot": [0, 1, 0, 1] * 2}
+    return findings.Sample(pd.DataFrame(columns), np.array(scores, float), np.array(scores, float))
 
 
 def test_flips_ties_and_distances():
-    same = sample(4, 3, 2, 1, 8, 7, 6, 5)
+    same, tied, constant = sample(4, 3, 2, 1, 8, 7, 6, 5), sample(1, 1, 1, 2, 3, 4, 5, 6), sample(*[1] * 8)
     assert same.flips(same.alone, same.alone)[:2] == (0, 8)
     assert same.flips(same.alone, -same.alone)[:2] == (8, 8)
-    assert findings.check_company(same, 1e-4).status == "pass"
-    assert findings.check_company(same._replace(together=same.alone + 0.001), 1e-4).status == "warn"
-    assert findings.check_company(same._replace(together=-same.alone), 1e-4).status == "fail"
-    assert findings.check_precision(same, same.alone, "bfloat16").status == "pass"
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
-    assert findings.check_precision(same, one_flip, "bfloat16").status == "warn"
+    for finding, status in [
+        (findings.check_company(same, 1e-4), "pass"),
+        (findings.check_company(same._replace(together=same.alone + 0.001), 1e-4), "warn"),
+        (findings.check_company(same._replace(together=-same.alone), 1e-4), "fail"),
+        (findings.check_precision(same, same.alone, "bfloat16"), "pass"),
+        (findings.check_precision(same, one_flip, "bfloat16"), "warn"),
+        (findings.check_precision(same, -same.alone, "bfloat16"), "fail"),
+        (findings.check_saturation(same, list("abcdefgh")), "pass"),
+        (findings.check_saturation(tied, list("abcdefgh")), "warn"),
+        (findings.check_saturation(constant, list("abcdefgh")), "fail"),
+        (findings.check_saturation(constant, ["one"] * 8), "pass"),
+    ]:
+        assert finding.status == status
     assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
-    assert findings.check_precision(same, -same.alone, "bfloat16").status == "fail"
-    keys = list("abcdefgh")
-    assert findings.check_saturation(same, keys).status == "pass"
-    assert findings.check_saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).status == "warn"
-    assert "2 tied comparisons" in findings.check_saturation(sample(1, 1, 1, 2, 3, 4, 5, 6), keys).detail
-    assert findings.check_saturation(sample(*[1] * 8), keys).status == "fail"
-    assert findings.check_saturation(sample(*[1] * 8), ["one"] * 8).status == "pass"
+    assert "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
 
 
-def test_a_forward_pass_that_mixes_texts_up(healthy, responses):
-    scorer = classifier(healthy)
-    honest = scorer.forward_alone
-    scorer.forward_alone = lambda prepared, wanted: honest(prepared, wanted)[::-1]
-    assert found(doctor(scorer, responses), "alone")["status"] == "fail"
-
-
-def test_implicit_rewards(tmp_path, responses):
-    policy, reference = (toy.save_model(tmp_path / name, task="causal", seed=i) for i, name in enumerate("ab"))
-    report = doctor(implicit_reward(policy, reference), responses)
+def test_implicit_rewards(zoo):
+    policy, reference = (zoo(task="causal", seed=seed) for seed in range(2))
+    report = examine(implicit_reward(policy, reference), RESPONSES)
     assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
-    assert "policy and reference" in found(report, "head")["found"]
-    half = doctor(implicit_reward(policy, dtype="bfloat16"), responses)
-    assert found(half, "dtype")["found"].startswith("bfloat16")
+    assert "policy and reference" in report.loc["head", "found"]
+    half = examine(implicit_reward(policy, dtype="bfloat16"), RESPONSES)
+    assert half.loc["dtype", "found"].startswith("bfloat16")
 
 
-def test_what_cannot_be_examined(tmp_path, responses, healthy):
-    with pytest.raises(TypeError, match="len"):
-        doctor(len, responses)
-    with pytest.raises(DataError, match=r"config\.json"):
-        doctor(tmp_path, responses)
-    with pytest.raises(DataError, match="head='nonsense'"):
-        doctor(healthy, responses, head="nonsense")
-    with pytest.raises(DataError, match="dtype"):
-        doctor(classifier(healthy), responses, dtype="bfloat16")
-    with pytest.raises(ValueError, match="sample=0"):
-        doctor(healthy, responses, sample=0)
+def test_what_cannot_be_examined(tmp_path, healthy):
+    for model, options, error, named in [
+        (len, {}, TypeError, "len"),
+        (tmp_path, {}, DataError, r"config\.json"),
+        (healthy, {"head": "nonsense"}, DataError, "head='nonsense'"),
+        (classifier(healthy), {"dtype": "bfloat16"}, DataError, "dtype"),
+        (healthy, {"sample": 0}, ValueError, "sample=0"),
+    ]:
+        with pytest.raises(error, match=named):
+            doctor(model, RESPONSES, **options)
 
 
-def test_command_line(tmp_path, healthy, main):
-    code, out, _ = main("doctor", healthy)
-    assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["pass", check] for check in CHECKS])
-    code, out, _ = main("doctor", toy.save_model(tmp_path / "m", task="causal"), "mini")
-    assert code == 1
-    first, second = out.splitlines()
-    assert first.startswith("fail  head")
-    assert second.strip().startswith("-> ")
+# Pairwise models.
+
+PAIRS = toy_responses(prompts=6, slots=2)
+TOKENS = {"pairrm": ["markers"], "steamshp": ["bos", "read"], "letters": ["bos", "read"]}
+
+
+@pytest.fixture(scope="module")
+def pairwise_models(tmp_path_factory):
+    torch.manual_seed(0)
+    return {kind: save(kind, tmp_path_factory.mktemp("models") / kind) for kind in TOKENS}
+
+
+@pytest.mark.parametrize("kind", TOKENS)
+def test_a_sound_pairwise_model_and_its_position_bias(pairwise_models, kind):
+    """Against an oracle that swaps the answers by hand."""
+    model = pairwise(pairwise_models[kind])
+    report = examine(model, PAIRS)
+    checks = ["head", "packs", "tokenizer", "template", "truncated", *TOKENS[kind]]
+    assert report.index.tolist() == [*checks, "nan", "alone", "dtype", "position", "saturation"]
+    # Random weights prefer a place. The tiny T5's preference is a thousand times its margins, which shows in rounding.
+    sound = report.drop(["position", "alone"] if kind == "steamshp" else ["position"])
+    assert set(sound["status"]) == {"pass"}
+    assert set(sound["remedy"]) == {""}
+    assert report.loc["alone", "status"] != "fail"
+    assert "on 24 comparisons; 0 of 24 comparisons flip" in report.loc["alone", "found"]
+    sides = dict(iter(PAIRS.groupby("label")))
+    pairs = sides["chosen"].merge(sides["rejected"], on=["id", "prompt"], suffixes=("_chosen", "_rejected"))
+    prompts, first, second = (pairs[name].tolist() for name in ("prompt", "response_chosen", "response_rejected"))
+    orders = ((first, second), (second, first))
+    left, right = (model.forward_alone(model.prepare(prompts, *texts), np.arange(24)) for texts in orders)
+    changed = sum((a > 0) == (b > 0) for a, b in zip(left, right, strict=True))
+    assert report.loc["position", "found"].startswith(f"{changed} of 24 comparisons ({changed / 24:.0%})")
+    assert f"{np.mean(np.r_[left, right] > 0):.0%}" in report.loc["position", "found"].split(";")[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "detail"), [(1e3, "position", "24 of 24"), (np.inf, "nan", "24 of 24"), (0, "alone", "")]
+)
+def test_margins_that_cannot_be_right_fail(pairwise_models, change, check, detail):
+    """A place that always wins; infinite logits, which an average would hide; a forward pass that mixes texts up."""
+    model = pairwise(pairwise_models["letters"])
+    if change:
+        backbone, head = model.parts
+        model.__dict__["parts"] = backbone, lambda states: head(states) + change
+    else:
+        alone = model.forward_alone
+        model.forward_alone = lambda prepared, wanted: alone(prepared, wanted)[::-1]
+    row = examine(model, PAIRS).loc[check]
+    assert row["status"] == "fail"
+    assert detail in row["found"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "status", "detail", "remedy"),
+    [
+        ("pairrm", {}, "fail", "4 of 24 comparisons (16.7%)", "truncate='right'"),
+        ("pairrm", {"truncate": "right"}, "warn", "4 of 24", ""),
+        ("steamshp", {}, "fail", "(512 tokens)", ""),
+        ("letters", {"max_length": 8}, "fail", "24 of 24", ""),
+    ],
+)
+def test_comparisons_that_are_too_long(pairwise_models, kind, options, status, detail, remedy):
+    long = PAIRS["response"].where(PAIRS["id"] != "5", "Paris is a city. " * 1500 + PAIRS["response"])
+    report = examine(pairwise(pairwise_models[kind], **options), PAIRS.assign(response=long))
+    row = report.loc["truncated"]
+    assert (row["status"], detail in row["found"], remedy in row["remedy"]) == (status, True, True)
+    assert report.index[-1] == "truncated" if kind == "letters" else "on 20 comparisons" in report.loc["alone", "found"]
+
+
+def test_markers_inside_an_answer_are_a_warning(pairwise_models):
+    row = examine(pairwise(pairwise_models["pairrm"]), PAIRS.assign(response=f"Yes {MARKS[1]} again")).loc["markers"]
+    assert row["status"] == "warn"
+    assert "48 of 48" in row["found"]
+
+
+# Judges.
+
+
+def some(share, bad):
+    """A rule that answers in the `bad` way to a share of the questions."""
+    return lambda first, second, question: bad if question.seed // 7 % 100 < 100 * share else longer(first, second)
+
+
+@pytest.mark.parametrize(
+    ("choose", "check", "status"),
+    [
+        (longer, "cost", "pass"),
+        (some(0.2, None), "answers", "warn"),
+        (some(0.95, None), "answers", "fail"),
+        (some(0.2, "hm"), "verdict", "warn"),
+        (some(0.95, "hm"), "verdict", "fail"),
+        (lambda *_: "[[A]]", "position", "fail"),
+        (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
+        (lambda *_: Answer("[[A=B]]", model="another"), "model", "warn"),
+        (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
+    ],
+)
+def test_each_fault_of_a_judge_is_named(choose, check, status):
+    questions = []
+    judge = pair_judge(
+        lambda first, second, question: questions.append((first, second)) or choose(first, second, question)
+    )
+    report = examine(judge, judge_responses(20), sample=20)
+    assert report.loc[check, "status"] == status
+    assert bool(report.loc[check, "remedy"]) == (status != "pass")
+    if status == "pass":
+        assert report.index.tolist() == ["answers", "model", "verdict", "length", "position", "cost"]
+        assert set(report["status"]) == {"pass"}
+        assert "40 questions in all" in report.loc["cost", "found"]
+        assert len(questions) == len(set(questions)) == 20, "ten of twenty prompts, both orders, each once"
+
+
+def test_only_what_a_judge_answers_is_examined():
+    silent = examine(pair_judge(lambda *_: None), judge_responses(20), sample=20)
+    assert silent.index.tolist() == ["answers"]
+    judge = AnswerJudge("rater", Respondent(lambda _: "[[8]]"), load_template("rating", "answer"))
+    rating = examine(judge, judge_responses(20), sample=20)
+    assert rating.index.tolist() == ["answers", "model", "verdict", "length", "cost"]

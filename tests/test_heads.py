@@ -67,7 +67,7 @@ def states(folder, architecture="llama", end=None, header=False):
     """Hidden states of the reference: each conversation alone through the backbone; last token, or prompt's last."""
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_tokenizer_file.py).
+    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_checkpoint.py).
     tokens = PreTrainedTokenizerFast.from_pretrained(folder)
     made = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
     backbone = AutoModel.from_pretrained(made, config=AutoConfig.from_pretrained(made)).eval()
