@@ -1,0 +1,444 @@
+"""Bias: gaps, preferences, effects, accuracies at equal length, scores debiased; oracles, laws, planted values."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, ndtr
+from style_worlds import world
+
+from rmlab import metrics
+from rmlab.bias.controlled import length_controlled, style_controlled
+from rmlab.bias.debias import debias, debias_change
+from rmlab.bias.effects import exchange_rate, fieller, style_effects
+from rmlab.bias.gap import style_gap, style_preference
+from rmlab.tables import DataError, check_pairs
+
+
+def many_worlds(count, n, **settings):
+    """Many models in one table, each with lengths of its own, so one domain per model."""
+    parts = [world(n, seed=seed, model=f"m{seed}", domain=f"d{seed}", **settings) for seed in range(count)]
+    return [pd.concat(frames) for frames in zip(*parts, strict=True)]
+
+
+def test_gap_is_easy_minus_hard_of_the_accuracies_and_of_the_summary(make_scores):
+    pairs = metrics.pairs(make_scores(seed=2))
+    for ties in ("loss", "half", "drop"):
+        for by in (["model"], ["model", "domain"]):
+            table = style_gap(pairs, by, ties=ties).set_index(by)
+            levels = metrics.accuracy(pairs, [*by, "level"], ties=ties).set_index([*by, "level"])["accuracy"].unstack()
+            expected = levels["easy"] - levels["hard"]
+            pd.testing.assert_series_equal(table["gap"], expected.loc[table.index], check_names=False)
+    summary, table = (function(pairs).set_index("model") for function in (metrics.summary, style_gap))
+    np.testing.assert_allclose(table["gap"], (summary["easy"] - summary["hard"])[table.index], atol=1e-15)
+    partial = style_gap(pairs[~((pairs["model"] == "a") & (pairs["domain"] == "math"))]).set_index("model")
+    assert np.isnan(partial.loc["a", "gap"])
+    assert "math" in partial.loc["a", "reason"]
+    assert partial.loc["b", "gap"] == pytest.approx(table.loc["b", "gap"])
+
+
+def test_error_of_the_gap_is_that_of_the_prompts_differences():
+    scores, _ = world(40, seed=1)
+    pairs = metrics.pairs(scores)
+    won = pairs.assign(won=metrics.credit(pairs)).groupby(["id", "level"], observed=True)["won"].mean().unstack()
+    difference = won["easy"] - won["hard"]
+    row = style_gap(pairs).iloc[0]
+    np.testing.assert_allclose([row["gap"], row["se"]], [difference.mean(), difference.sem()], rtol=1e-12)
+    # One prompt that gains everything and one that loses everything, then Student's t with 39 degrees of freedom.
+    center = (40 * (row["gap"] + 1) / 2 + 1) / 42
+    error = np.sqrt((40 * row["se"] / 2) ** 2 + center**2 + (1 - center) ** 2) / 42
+    limits = [2 * (center + sign * 2.022691 * error) - 1 for sign in (-1, 1)]
+    np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
+
+
+def test_gap_interval_covers():
+    truth = style_gap(metrics.pairs(world(20_000, style=1.0, seed=99)[0]))["gap"].item()
+    table = style_gap(metrics.pairs(pd.concat([world(60, style=1.0, seed=s, model=f"m{s}")[0] for s in range(300)])))
+    assert 0.92 <= ((table["low"] <= truth) & (truth <= table["high"])).mean() <= 0.98
+
+
+def test_preference_equals_the_nested_loops(make_scores):
+    scores = make_scores(seed=6)
+    score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
+    table = style_preference(scores, ["model", "label", "plainer", "fancier"])
+    assert len(table) == 2 * 2 * 3
+    prompts = [*scores[["domain", "id"]].drop_duplicates().itertuples(index=False, name=None)]
+    for row in table.itertuples():
+        names = [[(row.model, d, i, row.label, style) for style in (row.plainer, row.fancier)] for d, i in prompts]
+        sides = [(score[plainer], score[fancier]) for plainer, fancier in names]
+        assert row.preference == pytest.approx(np.mean([(b > a) + 0.5 * (b == a) for a, b in sides]))
+        assert row.n_ties == sum(a == b for a, b in sides)
+        assert row.n_pairs == row.n_prompts == len(prompts)
+
+
+def test_preference_forgets_correctness_prompt_levels_and_scale():
+    scores, _ = world(50, seed=7)
+    expected, score = style_preference(scores), scores["score"]
+    moved = style_preference(scores.assign(score=score + 100 * (scores["label"] == "chosen")))
+    pd.testing.assert_series_equal(expected["preference"], moved["preference"])
+    pd.testing.assert_frame_equal(
+        expected, style_preference(scores.assign(score=2 * score + 7.0 * scores["id"].astype(int)))
+    )
+    turned = style_preference(scores.assign(score=-score))
+    np.testing.assert_allclose(turned["preference"], 1 - expected["preference"])
+    np.testing.assert_allclose(turned["low"], 1 - expected["high"])
+
+
+def test_families_of_prompts_widen_the_interval():
+    scores, _ = world(60, seed=3)
+    family = scores["id"].astype(int) // 4
+    shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]  # style is worth the same in a family
+    scores = scores.assign(score=scores["score"] + shift, family=family.astype(str))
+    for function in (style_gap, style_preference):
+        apart, together = function(scores, "model"), function(scores, "model", cluster="family")
+        assert together["se"].item() > 1.3 * apart["se"].item()
+        with pytest.raises(DataError, match="families"):
+            function(scores, cluster="families")
+    twins = pd.concat([scores.assign(id=scores["id"] + end, family=scores["id"]) for end in ("", " again")])
+    apart, together = (style_controlled(twins, controls="style", cluster=c).iloc[0] for c in (None, "family"))
+    assert apart["controlled"] == together["controlled"]
+    assert together["se"] == pytest.approx(apart["se"] * np.sqrt(2), rel=0.02)
+
+
+def test_few_prompts_and_ties_have_a_reason():
+    few, flat = world(4)[0], world(20)[0].assign(score=1.0)
+    assert style_gap(few)["reason"].item() == "fewer than 5 prompts"
+    assert style_preference(few)[["se", "low", "high"]].isna().all(axis=None)
+    table = style_preference(flat)
+    assert (table["preference"] == 0.5).all()
+    assert (table["high"] > table["low"]).all()
+    assert table["reason"].str.contains("do not vary").all()
+    alone = style_gap(world(30)[0].assign(score=lambda frame: frame["slot"].astype(float))).iloc[0]
+    assert (alone["gap"], alone["se"], alone["high"]) == (1, 0, 1)
+    assert alone["low"] < 0.95
+
+
+def test_planted_effects_come_back():
+    planted = {"correct": 1.0, "step_plain": 0.5, "step_markdown": 0.5, "characters": 0.3}
+    scores, features = many_worlds(40, 300, length=0.3)
+    effect = style_effects(scores, features).groupby("term")["effect"].mean()
+    rate = exchange_rate(scores, features).groupby("term")["rate"].mean()
+    for term, value in planted.items():
+        assert effect[term] / effect["correct"] == pytest.approx(value, rel=0.05), term
+        assert term == "correct" or rate[term] == pytest.approx(value, rel=0.05), term
+    assert abs(effect["markdown"]) < 0.02
+
+
+def test_effects_equal_a_regression_with_one_dummy_per_prompt():
+    import statsmodels.formula.api as smf
+
+    scores, features = world(30, length=0.3, seed=5)
+    table = style_effects(scores, features, terms=["correct", "step", "characters"])
+    data = scores.assign(right=(scores["label"] == "chosen").astype(float), long=np.log2(features["characters"]))
+    inside = data["score"] - data.groupby("id")["score"].transform("mean")
+    data["y"] = data["score"] / np.sqrt((inside**2).sum() / (len(data) - 30))
+    codes, names = data["id"].astype(int).to_numpy(), ["right", "slot", "long"]
+    model = smf.ols("y ~ right + slot + long + C(id)", data)
+    fit = model.fit(cov_type="cluster", cov_kwds={"groups": codes}, use_t=True)
+    np.testing.assert_allclose(table["effect"], fit.params[names], rtol=1e-9)
+    # the dummies cost degrees of freedom there, and none here, as they lie inside the clusters
+    n, k = len(data), 3
+    np.testing.assert_allclose(table["se"], fit.bse[names] * np.sqrt((n - k - 30) / (n - k)), rtol=1e-9)
+
+
+def test_effects_know_neither_row_order_nor_scale_nor_level_nor_backend():
+    scores, features = world(40, seed=6)
+    expected = style_effects(scores, features)
+    mixed = style_effects(scores.sample(frac=1, random_state=0), features.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(mixed, expected)
+    moved = scores.assign(score=3 * scores["score"] + 50 * scores["id"].astype(int))
+    pd.testing.assert_frame_equal(style_effects(moved, features), expected)
+    arrow = [frame.convert_dtypes(dtype_backend="pyarrow") for frame in (scores, features)]
+    pd.testing.assert_frame_equal(style_effects(*arrow), expected, check_dtype=False)
+
+
+def test_intervals_cover():
+    terms = ["correct", "step"]
+    rates = exchange_rate(many_worlds(400, 60, skill=0.5, style=0.5, noise=1.5)[0], terms=terms)
+    assert 0.92 <= ((rates["low"] <= 1) & (rates["high"] >= 1)).mean() <= 0.98
+    null = style_effects(many_worlds(400, 60, style=0.0)[0], terms=terms)
+    assert 0.025 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
+
+
+def test_fieller_is_where_the_test_of_the_ratio_accepts():
+    rng = np.random.default_rng(0)
+    grid = np.linspace(-40, 40, 80_001)
+    kinds = set()
+    for _ in range(200):
+        root = rng.normal(size=(2, 2))
+        covariance, estimates, quantile = root @ root.T, rng.normal(0, 3, 2), 2.0
+        variance = covariance[1, 1] - 2 * grid * covariance[0, 1] + grid**2 * covariance[0, 0]
+        accepted = (estimates[1] - grid * estimates[0]) ** 2 <= quantile**2 * variance
+        low, high, reason = fieller(estimates, covariance, quantile)
+        kinds.add(("excluded" in reason) if reason else "bounded")
+        if reason:
+            assert (low, high) == (-np.inf, np.inf)
+            assert accepted[0] or accepted[-1]
+        else:
+            assert (accepted == ((grid >= low) & (grid <= high))).mean() > 0.9999
+    assert kinds == {"bounded", True, False}
+
+
+def test_no_estimate_comes_with_its_reason():
+    scores, features = world(30, seed=7)
+    flat = style_effects(scores.assign(score=scores["id"].astype(float) / 3), features)
+    assert flat["effect"].isna().all()
+    assert flat["reason"].str.contains("do not vary").all()
+    still = style_effects(scores, features.assign(markdown=4)).set_index("term")
+    assert "markdown does not vary" in still.loc["markdown", "reason"]
+    assert still.drop("markdown")["effect"].notna().all()
+    doubled = style_effects(scores, features.assign(words=features["characters"] * 2), terms=["characters", "words"])
+    assert [bool(reason) for reason in doubled["reason"]] == [False, True]
+    is_missing = (scores["id"] == "3") | ((scores["id"] == "5") & (scores["slot"] > 0))
+    gaps = style_effects(scores.assign(score=scores["score"].where(~is_missing)))
+    assert (gaps[["missing", "n_prompts", "n"]] == [10, 29, 170]).all(axis=None)
+    few = style_effects(world(4)[0])
+    assert few["effect"].notna().all()
+    assert few[["se", "low", "high", "p"]].isna().all(axis=None)
+    assert few["reason"].str.contains("fewer than 5 prompts").all()
+    ignorant = exchange_rate(world(50, skill=0.0, style=1.0, seed=2)[0], terms=["correct", "step"]).iloc[0]
+    assert (ignorant["low"], ignorant["high"]) == (-np.inf, np.inf)
+    assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
+
+
+def test_correct_holds_the_price_of_length_where_a_caveat_says_so():
+    scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
+    wrong = (features["label"] == "rejected").to_numpy()
+    scores = scores.assign(score=scores["score"] + wrong)  # wrong answers are twice as long, and longer is better here
+    features = features.assign(characters=features["characters"] * np.where(wrong, 2, 1))
+    with_length, without = (style_effects(scores, counts).set_index("term") for counts in (features, None))
+    assert with_length.loc["correct", "effect"] == pytest.approx(0, abs=0.06)
+    assert with_length["caveat"].eq("").all()
+    assert without.loc["correct", "effect"] < -0.3
+    assert (without["caveat"] != "").tolist() == [True, False, False]
+
+
+def test_planted_length_effect_is_taken_off():
+    slopes = []
+    for seed in range(10):
+        scores, features = world(300, style=0.0, length=0.5, seed=seed)
+        frame = debias(scores, features).assign(x=np.log2(features["characters"].to_numpy()))
+        inside = frame[["removed", "x"]] - frame.groupby("id")[["removed", "x"]].transform("mean")
+        slopes.append((inside["removed"] * inside["x"]).sum() / (inside["x"] ** 2).sum())
+    assert np.mean(slopes) == pytest.approx(0.5, rel=0.05)
+
+
+def test_style_steps_can_be_taken_off_without_features():
+    scores, _ = world(400, style=0.7, seed=3)
+    change = debias_change(scores, on="step").set_index("level")
+    assert change.loc["easy", "before"] - change.loc["hard", "before"] > 0.3
+    assert abs(change.loc["easy", "after"] - change.loc["hard", "after"]) < 0.06
+    assert change.loc["normal", "change"] == 0
+    assert change.loc["normal", ["flipped", "se"]].tolist() == [0, 0]
+    assert change.loc["normal", "low"] < 0 < change.loc["normal", "high"]  # not known for sure
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_labels_are_never_read(within):
+    scores, features = world(40, length=0.5, seed=4)
+    swap = {"chosen": "rejected", "rejected": "chosen"}
+    swapped = [frame.assign(label=frame["label"].map(swap)) for frame in (scores, features)]
+    turned = debias(*swapped, within=within)
+    np.testing.assert_array_equal(turned["score"], debias(scores, features, within=within)["score"])
+
+
+def test_a_prompts_own_scores_never_calibrate_it():
+    scores, features = world(40, length=0.5, seed=5)
+    wild = scores.assign(score=scores["score"].where(scores["id"] != "7", 1e4 * scores["slot"]))
+    tame, wild = debias(scores, features), debias(wild, features)
+    is_wild = (scores["id"] == "7").to_numpy()
+    np.testing.assert_allclose(tame["removed"][is_wild], wild["removed"][is_wild], rtol=1e-9)
+    assert not np.allclose(tame["removed"][~is_wild], wild["removed"][~is_wild])
+
+
+def test_change_equals_two_accuracies():
+    scores, features = world(30, length=0.6, seed=9)
+    old, new = metrics.pairs(scores), metrics.pairs(debias(scores, features))
+    table = debias_change(scores, features).set_index("level")
+    assert table.index.tolist() == ["easy", "normal", "hard", "all"]
+    for level, row in table.iterrows():
+        rows = (old["level"] == level) | (level == "all")
+        before, after = metrics.credit(old[rows]).mean(), metrics.credit(new[rows]).mean()
+        np.testing.assert_allclose(row[["before", "after", "change"]].astype(float), [before, after, after - before])
+        assert row["flipped"] == pytest.approx((old["outcome"] != new["outcome"])[rows].mean())
+        assert row["low"] < row["change"] < row["high"]
+
+
+@pytest.mark.parametrize("length", [0.0, 0.8])
+def test_the_interval_holds_where_length_tells_the_label(length):
+    """Wrong answers are four times as long: the fit takes merit off, and is the larger part of the error."""
+
+    def draw_scores(n, seed):
+        scores, features = world(n, skill=1.5, style=0.0, length=length, seed=seed)
+        is_wrong = (features["label"] == "rejected").to_numpy()
+        longer = features.assign(characters=features["characters"] * np.where(is_wrong, 4, 1))
+        return scores.assign(score=scores["score"] + 2 * length * is_wrong), longer
+
+    truth = debias_change(*draw_scores(4000, 999)).set_index("level")["change"]
+    tables = [debias_change(*draw_scores(40, seed)).set_index("level") for seed in range(60)]
+    for level in truth.index:
+        held = np.mean([t.loc[level, "low"] <= truth[level] <= t.loc[level, "high"] for t in tables])
+        assert held >= 0.9, level
+
+
+def test_a_model_without_scores_stays_without_scores():
+    scores, features = world(20)
+    silent = scores.assign(model="silent", score=np.nan)
+    both = debias(pd.concat([scores, silent]), features)
+    assert both.loc[both["model"] == "silent debiased", "score"].isna().all()
+    pd.testing.assert_frame_equal(both[both["model"] == "m debiased"], debias(scores, features))
+    change = debias_change(silent, features)
+    assert change["n_pairs"].eq(0).all()
+    assert change["change"].isna().all()
+
+
+def pairs_and_features(margin, lengths, *, model="m", domain="chat"):
+    """Margins (prompts, comparisons) as pairs, and lengths (2, prompts, comparisons) as their features."""
+    n, per_prompt = margin.shape
+    slots, ids = np.tile(np.arange(per_prompt), n), np.repeat(np.arange(n), per_prompt).astype(str)
+    keys = pd.DataFrame({"benchmark": "b", "domain": domain, "id": ids})
+    pairs = check_pairs(keys.assign(model=model, chosen_slot=slots, rejected_slot=slots, margin=margin.ravel()))
+    sides = zip(("chosen", "rejected"), lengths, strict=True)
+    return pairs, pd.concat([keys.assign(label=label, slot=slots, characters=side.ravel()) for label, side in sides])
+
+
+def planted(n, at_zero, effect, seed=0, per_prompt=1, shift=400.0, **names):
+    """Outcomes that follow the logistic model with a tanh of the difference, with longer chosen answers."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.normal(3000, 500, (2, n, per_prompt)).round() + np.array([shift, 0.0])[:, None, None]
+    difference = lengths[0] - lengths[1]
+    chance = expit(np.log(at_zero / (1 - at_zero)) + effect * np.tanh(difference / difference.std()))
+    return pairs_and_features(np.where(rng.random(chance.shape) < chance, 1.0, -1.0), lengths, **names)
+
+
+@pytest.mark.filterwarnings("ignore:form")
+def test_planted_accuracy_at_equal_length_comes_back():
+    parts = [planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(100)]
+    pairs, features = (pd.concat(frames) for frames in zip(*parts, strict=True))
+    for form in ("spline", "tanh"):
+        table = length_controlled(pairs, features, form=form)
+        assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
+        assert table["accuracy"].mean() > 0.75  # what length adds, as the chosen answers are longer
+        assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.92
+    # answers are 6,400 characters together: twice as long is a difference of 2,130, three standard deviations
+    assert table["effect"].mean() == pytest.approx(1.5 * np.tanh(6400 / 3 / 707), rel=0.05)
+    assert (table["effect_low"].le(1.5) & table["effect_high"].ge(1.5)).mean() >= 0.92
+    assert (table["fit_p"] < 0.05).mean() <= 0.15
+    assert (table["caveat"] == "").mean() >= 0.95
+
+
+def test_equals_statsmodels_logit():
+    import statsmodels.api as sm
+
+    pairs, features = planted(80, 0.6, 1.0, seed=1, per_prompt=3)
+    row = length_controlled(pairs, features, form="tanh").iloc[0]
+    chosen, rejected = (features.loc[features["label"] == label, "characters"] for label in ("chosen", "rejected"))
+    chosen, rejected = chosen.to_numpy(), rejected.to_numpy()
+    spread = (chosen - rejected).std()
+    x = np.column_stack([np.ones(240), np.tanh((chosen - rejected) / spread)])
+    won = (pairs["outcome"] == "win").to_numpy(dtype=float)
+    fit = sm.Logit(won, x).fit(disp=0, cov_type="cluster", cov_kwds={"groups": pairs["id"].astype(int).to_numpy()})
+    total = np.exp(np.log(chosen + rejected + 2).mean()) - 2
+    assert row["controlled"] == pytest.approx(expit(fit.params[0]), rel=1e-6)
+    assert row["effect"] == pytest.approx(fit.params[1] * np.tanh(total / 3 / spread), rel=1e-6)
+    assert row["se"] == pytest.approx(fit.bse[0] * row["controlled"] * (1 - row["controlled"]), rel=1e-6)
+    assert row["accuracy"] == won.mean()
+    assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
+
+
+def test_perfect_separation_is_said():
+    scores, features = world(60, seed=3)
+    for sign in (1, -1):
+        table = scores.assign(score=sign * features["characters"])
+        rows = [length_controlled(table, features, form=form).iloc[0] for form in ("spline", "tanh")]
+        rows.append(style_controlled(table, features, controls=["characters", "markdown"]).iloc[0])
+        for row in rows:
+            assert "separation" in row["reason"]
+            assert row[["controlled", "se", "low", "high", "fit_p"]].isna().all()
+            assert row["accuracy"] > 0.4
+
+
+def test_a_liking_of_any_shape_is_followed_and_the_tanh_is_caught_where_it_cannot():
+    """Right answers are a third longer; a middle length is liked best. Beyond a doubling, the longer one may decide."""
+    rng, n = np.random.default_rng(3), 600
+    lengths = np.round(2 ** (rng.normal(9.5, 0.8, n) + rng.normal(0, 0.7, (2, n)) + np.array([[0.4], [0.0]])))
+    apart, truth = np.log2(lengths[0] / lengths[1]), ndtr(0.8)
+    middle = 0.4 * np.subtract(*(np.log2(lengths) - 9.5) ** 2)
+    held, caught = [], []
+    for _ in range(20):
+        pairs, features = pairs_and_features((0.8 + middle + rng.normal(0, 1, n))[:, None], lengths[..., None])
+        row = length_controlled(pairs, features).iloc[0]
+        held.append(row["low"] <= truth <= row["high"])
+        with pytest.warns(UserWarning, match="form"):
+            caught.append(length_controlled(pairs, features, form="tanh")["caveat"].item() != "")
+    assert np.mean(held) >= 0.8
+    assert np.mean(caught) >= 0.8
+    decided = np.where(np.abs(apart) > 1, apart, 0.8 + rng.normal(0, 1, n))
+    row = length_controlled(*pairs_and_features(decided[:, None], lengths[..., None])).iloc[0]
+    assert row["low"] < (decided[np.abs(apart) < 0.5] > 0).mean() < row["high"] < row["low"] + 0.25
+
+
+def test_style_control_takes_the_style_out():
+    scores, features = world(400, style=2.0, skill=1.0, seed=5)
+    pairs = metrics.pairs(scores)
+    tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
+    raw, level = style_controlled(tilted, controls=["style"]).iloc[0], style_controlled(pairs, controls="style").iloc[0]
+    normal = metrics.accuracy(pairs[pairs["level"] == "normal"])["accuracy"].item()
+    assert raw["accuracy"] > normal + 0.08
+    assert [raw["controlled"], level["controlled"]] == pytest.approx([normal, normal], abs=0.03)
+    doubled = style_controlled(pairs, features.assign(words=features["characters"]), controls=["characters", "words"])
+    assert np.isnan(doubled["effect_words"].item())
+    assert "words" in doubled["reason"].item()
+
+
+def test_what_cannot_be_fitted_has_its_reason():
+    scores, features = world(30, seed=4)
+    right = scores.assign(score=(scores["label"] == "chosen").astype(float))
+    for table, lengths, ties, reason in (
+        (scores.assign(score=1.0), features, "loss", "lost or tied"),
+        (scores.assign(score=1.0), features, "half", "a tie"),
+        (scores.assign(score=1.0), features, "drop", "no outcome"),
+        (right, features, "loss", "won"),
+        (scores, features.assign(characters=100), "loss", "characters does not vary"),
+        (world(4, noise=3.0, seed=1)[0], features, "loss", "fewer than 5 prompts"),
+        (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "loss", "characters differs"),
+    ):
+        row = length_controlled(table, lengths, ties=ties).iloc[0]
+        assert reason in row["reason"]
+        assert np.isnan(row["low"]) or "vary" in reason
+    pd.testing.assert_frame_equal(
+        length_controlled(metrics.pairs(scores), features), length_controlled(scores, features)
+    )
+
+
+SCORES, FEATURES = world(20, seed=10)
+FEW, NO_STYLE, GAPS = world(4), SCORES.drop(columns="style"), FEATURES[FEATURES["id"] != "3"]
+PLAIN = metrics.pairs(SCORES).drop(columns=["chosen_style", "rejected_style"])
+BAD = [
+    (style_gap, (NO_STYLE,), {}, DataError, "style"),
+    (style_preference, (NO_STYLE,), {}, DataError, "style"),
+    (style_effects, (SCORES, GAPS), {}, DataError, "6 of 120"),
+    (style_effects, (SCORES, FEATURES), {"terms": ["correct", "charcters"]}, DataError, "'charcters'"),
+    (style_effects, (SCORES, FEATURES.assign(characters=np.nan)), {}, DataError, "'characters'"),
+    (style_effects, (SCORES, pd.concat([FEATURES, FEATURES])), {}, DataError, "repeat a key"),
+    (style_effects, (SCORES, FEATURES.drop(columns="slot")), {}, DataError, "'slot'"),
+    (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
+    (debias, FEW, {}, DataError, "4 prompts"),
+    (debias, (SCORES, FEATURES), {"folds": 30}, DataError, "20 prompts"),
+    (debias, (SCORES, FEATURES), {"folds": 1}, ValueError, "folds: 1"),
+    (debias, (SCORES, FEATURES.assign(characters=10)), {}, DataError, "'characters'"),
+    (debias, (SCORES, GAPS), {}, DataError, "6 of 120"),
+    (debias, (SCORES, None), {}, DataError, "features: None"),
+    (debias, (NO_STYLE,), {"on": "step"}, DataError, "'step'"),
+    (debias, (SCORES.iloc[:0], FEATURES), {}, DataError, "0 prompts"),
+    (debias_change, (pd.concat([SCORES, SCORES.assign(model="x")]), FEATURES), {"by": "domain"}, DataError, "'model'"),
+    (length_controlled, (PLAIN, FEATURES), {"measure": "character"}, DataError, "'character'"),
+    (length_controlled, (PLAIN, FEATURES), {"confidence": 95}, ValueError, "confidence: 95"),
+    (style_controlled, (PLAIN, FEATURES), {"controls": ["style"]}, DataError, "'style'"),
+    (style_controlled, (PLAIN, FEATURES), {"controls": ["characters", "characters"]}, ValueError, "controls"),
+]
+
+
+@pytest.mark.parametrize(("function", "tables", "options", "error", "message"), BAD)
+def test_bad_input_is_named(function, tables, options, error, message):
+    with pytest.raises(error, match=message):
+        function(*tables, **options)
