@@ -1,0 +1,472 @@
+"""Statistics: comparisons, ranks, power, calibration, items and errors in common; formulas by hand, oracles, laws."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, multivariate_normal, norm, t
+from statsmodels.stats.multitest import multipletests
+
+import rmlab
+from rmlab import metrics, stats, tables
+from rmlab.stats.item_analysis import normal_below
+from rmlab.stats.planning import exact_power
+from rmlab.stats.ranking import group_letters
+from rmlab.tables import DataError
+
+
+def one_each(margins, per_prompt=1):
+    """Pairs from the margins of each model, `per_prompt` of them to a prompt; NaN is a missing one."""
+    parts = []
+    for model, margin in (margins if isinstance(margins, dict) else {"m": margins}).items():
+        places = np.arange(len(margin))
+        frame = pd.DataFrame({"id": (places // per_prompt).astype(str), "rejected_slot": places % per_prompt})
+        parts.append(frame.assign(model=model, margin=np.asarray(margin, float)))
+    return tables.check_pairs(pd.concat(parts).assign(benchmark="own", domain="all", chosen_slot=0))
+
+
+def random_pairs(n, models="ab", seed=0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    chances = [*np.array([0.6, 0.3, 0.1]) * (1 - missing), missing]
+    return one_each({model: rng.choice([1.0, -1.0, 0.0, np.nan], n, p=chances) for model in models})
+
+
+def responses_of(won):
+    """Pairs from a square of outcomes (models, items): 1 won, 0 lost, NaN missing."""
+    return one_each({f"m{i:02d}": 2 * row - 1 for i, row in enumerate(won)})
+
+
+@pytest.fixture
+def pairs(make_scores):
+    sizes = {"chat": 9, "math": 12, "code": 7, "safety-refuse": 8, "safety-response": 6}
+    return metrics.pairs(make_scores(sizes, models=("a", "b", "c", "d"), seed=1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_comparison_a_prompt_is_the_paired_t(seed):
+    """The only difference: prompts on which the models agree say nothing of the error of those on which they differ."""
+    pairs = random_pairs(5 + 40 * seed, seed=seed)
+    row = stats.compare(pairs, "a", "b").iloc[0]
+    won = pairs.pivot(index="id", columns="model", values="outcome") == "win"
+    gap = won["a"].astype(float) - won["b"].astype(float)
+    n, n_differing = len(gap), int((gap != 0).sum())
+    assert row["difference"] == pytest.approx(gap.mean(), abs=1e-14)
+    assert row["se"] == pytest.approx(gap.std(ddof=1) / np.sqrt(n))
+    df = min(n - 1, n_differing - 1)
+    if df > 0:
+        assert row["p"] == pytest.approx(2 * t.sf(abs(row["difference"]) / row["se"], df))
+        half = t.ppf(0.975, df) * row["se"]
+        assert row["low"] == pytest.approx(max(row["difference"] - half, -1))
+        assert row["high"] == pytest.approx(min(row["difference"] + half, 1))
+
+
+def test_swapping_the_models_mirrors_the_row(pairs):
+    for by in (None, "domain", ["level"]):
+        row, mirrored = stats.compare(pairs, "a", "b", by=by), stats.compare(pairs, "b", "a", by=by)
+        np.testing.assert_allclose(row["difference"], -mirrored["difference"], atol=1e-15)
+        np.testing.assert_allclose(row["low"], -mirrored["high"], atol=1e-15)
+        np.testing.assert_allclose(row[["p", "agreement"]], mirrored[["p", "agreement"]], atol=1e-12)
+
+
+def test_a_comparison_has_the_reported_accuracies_and_counts(pairs):
+    summary = metrics.summary(pairs).set_index("model")
+    row = stats.compare(pairs, "a", "b").iloc[0]
+    assert [row["value_a"], row["value_b"]] == pytest.approx(summary.loc[["a", "b"], "overall"].tolist())
+    for by, names in (("domain", ["chat", "math", "code", "safety"]), ("level", ["easy", "normal", "hard"])):
+        rows = stats.compare(pairs, "a", "b", by=by)
+        assert rows[by].tolist() == names
+        for model in "ab":
+            assert rows[f"value_{model}"].tolist() == pytest.approx(summary.loc[model, names].tolist())
+        assert rows["p_holm"].tolist() == pytest.approx(multipletests(rows["p"], method="holm")[1].tolist())
+    assert rows["level"].dtype == tables.LEVEL
+    assert len(stats.compare(pairs, "a", "b", by=["domain", "chosen_style", "rejected_style"])) == 4 * 9
+    flipped = stats.flips(pairs, "a", "b")
+    assert (flipped["outcome_a"].astype(str) != flipped["outcome_b"].astype(str)).all()
+    assert len(flipped) == round((1 - row["agreement"]) * 378)
+    assert row["n_pairs"] == 378
+    assert row["n_ties_a"] == ((pairs["model"] == "a") & (pairs["outcome"] == "tie")).sum()
+    key = ["domain", "id", "chosen_slot", "rejected_slot"]
+    original = pairs[(pairs["model"] == "b") & (pairs[key] == flipped.iloc[0][key]).all(axis=1)]
+    assert original["margin"].item() == flipped.iloc[0]["margin_b"]
+
+
+def test_the_error_of_a_difference_is_that_of_paired_prompt_means(pairs):
+    chat = pairs[pairs["domain"] == "chat"]
+    won = chat.assign(won=chat["outcome"] == "win").groupby(["model", "id"])["won"].mean().unstack("model")
+    row = stats.compare(pairs, "a", "b", by="domain").set_index("domain").loc["chat"]
+    assert row[["difference", "se"]].tolist() == pytest.approx(
+        [(won["a"] - won["b"]).mean(), (won["a"] - won["b"]).sem()]
+    )
+
+
+def test_a_missing_outcome_is_left_out_of_its_own_model_only():
+    pairs = random_pairs(200, models="abc", seed=3, missing=0.2)
+    wide = pairs.pivot(index="id", columns="model", values="outcome")
+    for row in stats.compare_all(pairs).itertuples():
+        mean_a, mean_b = ((wide[model].dropna() == "win").mean() for model in (row.model_a, row.model_b))
+        assert row.difference == pytest.approx(mean_a - mean_b, abs=1e-14)
+        both = wide[[row.model_a, row.model_b]].dropna()
+        assert [row.n_pairs, row.missing] == [len(both), 200 - len(both)]
+        assert row.agreement == pytest.approx((both[row.model_a] == both[row.model_b]).mean())
+
+
+def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
+    partial = pairs[pairs["domain"] != "safety"]
+    row = stats.compare(partial, "a", "b").iloc[0]
+    assert np.isnan(row[["difference", "p"]].astype(float)).all()
+    assert "safety" in row["reason"]
+    assert "by='domain'" in row["reason"]
+    assert stats.compare(partial, "a", "b", by="domain")["difference"].notna().all()
+
+
+def test_p_holm_is_holm_over_the_pairs_of_models(pairs):
+    """With statsmodels; pairs with a content-blind baseline move none of them, and are adjusted over all pairs."""
+    pairs = pairs[pairs["model"] != "d"]
+    better = np.random.default_rng(0).random(len(pairs)) < 0.4
+    strong = pairs.assign(outcome=pairs["outcome"].where(~better, "win"), margin=np.nan, model=pairs["model"] + "+")
+    field = pd.concat([pairs, strong])
+    blind = pairs[pairs["model"] == "c"].assign(model="random")
+    key = ["model_a", "model_b"]
+    alone, with_blind = (stats.compare_all(table).set_index(key) for table in (field, pd.concat([field, blind])))
+    assert [len(alone), len(with_blind)] == [15, 21]
+    assert 2 <= (alone["p_holm"] < 0.05).sum() <= 13
+    np.testing.assert_allclose(alone["p_holm"], multipletests(alone["p"], method="holm")[1], rtol=1e-12)
+    np.testing.assert_array_equal(with_blind.loc[alone.index, "p_holm"], alone["p_holm"])
+    is_blind = ~with_blind.index.isin(alone.index)
+    over_all = multipletests(with_blind["p"], method="holm")[1]
+    np.testing.assert_allclose(with_blind["p_holm"][is_blind], over_all[is_blind], rtol=1e-12)
+    assert rmlab.rank(pd.concat([field, blind])).set_index("model").loc["random", "group"] == ""
+
+
+def test_models_on_different_comparisons_are_refused_unless_asked(pairs):
+    gaps = pairs[(pairs["model"] != "b") | (pairs["domain"] != "code")]
+    for function in (stats.compare_all, stats.rank, lambda table: stats.compare(table, "a", "b")):
+        with pytest.raises(DataError, match=r"'b' .*63 of 378.*'domain': 'code'"):
+            function(gaps)
+    assert stats.compare(gaps, "a", "b", common=True, average="domains")["n_pairs"].item() == 315
+    with pytest.raises(DataError, match=r"table: .*'a'"):
+        stats.rank(pairs[pairs["model"] == "a"])
+    for argument, names in (("b: .*'x'", "ax"), ("a, b: .*'a'", "aa")):
+        with pytest.raises(DataError, match=argument):
+            stats.compare(pairs, *names)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 10_000), st.floats(0, 1))
+def test_two_share_a_letter_exactly_if_they_do_not_differ(n, seed, chance):
+    upper = np.triu(np.random.default_rng(seed).random((n, n)) < chance, 1)
+    differ = upper | upper.T
+    letters = group_letters(differ)
+    assert all(letters)
+    for i in range(n):
+        for j in range(i):
+            assert bool(set(letters[i]) & set(letters[j])) == (not differ[i, j])
+    assert group_letters(~np.eye(60, dtype=bool))[51:54] == ["Z", "a2", "b2"]
+
+
+def test_ranks_follow_the_overall_score(pairs, monkeypatch):
+    table = stats.rank(pairs)
+    summary = metrics.summary(pairs).set_index("model")["overall"]
+    assert table["value"].tolist() == pytest.approx(summary.sort_values(ascending=False).tolist())
+    assert table["rank"].tolist() == [1, 2, 3, 4]
+    assert table["rank"].dtype == "Int64"
+    assert ((table["rank_low"] <= table["rank"]) & (table["rank"] <= table["rank_high"])).all()
+    pd.testing.assert_frame_equal(stats.rank(pairs.sample(frac=1, random_state=0)), table)
+    # Beyond many models places have no range, and the reason says so.
+    monkeypatch.setattr("rmlab.stats.ranking.MOST_MODELS", 2)
+    short, left_out = stats.rank(pairs), ["rank_low", "rank_high", "group", "reason"]
+    pd.testing.assert_frame_equal(short.drop(columns=left_out), table.drop(columns=left_out))
+    assert short["rank_low"].isna().all()
+    assert (short["reason"] != "").all()
+
+
+def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
+    gap = (pairs["model"] == "a") & (pairs["domain"] == "code")
+    gaps = pairs.assign(outcome=pairs["outcome"].where(~gap), margin=pairs["margin"].where(~gap))
+    last = stats.rank(gaps).iloc[-1]
+    assert last["model"] == "a"
+    assert pd.isna(last["rank"])
+    assert [last["group"], last["missing"]] == ["", 63]
+    assert "code" in last["reason"]
+    assert stats.rank(gaps, average="prompts")["rank"].notna().all()
+    nobody = stats.rank(pairs.assign(outcome=pairs["outcome"].where(pairs["domain"] != "code")))
+    assert nobody["rank"].isna().all()
+
+
+def test_places_leave_out_those_who_are_clearly_better_or_worse(pairs):
+    names = [f"model {place * 7 % 20}" for place in range(20)]
+    twins = stats.rank(pd.concat([pairs[pairs["model"] == "a"].assign(model=name) for name in names]))
+    assert twins["model"].tolist() == names
+    assert (twins[["rank", "rank_low", "rank_high"]] == [1, 1, 20]).all(axis=None)
+    rng, strength = np.random.default_rng(0), pairs["model"].map({"a": 0.0, "b": 0.0, "c": 0.5, "d": 0.9})
+    field = pairs.assign(outcome=pairs["outcome"].where(rng.random(len(pairs)) > strength, "win"), margin=np.nan)
+    ranks, table = stats.rank(field).set_index("model"), stats.compare_all(field)
+    is_clear, leads = table["p_holm"] < 0.05, table["difference"] > 0
+    winners = table["model_a"].where(leads, table["model_b"])[is_clear]
+    losers = table["model_b"].where(leads, table["model_a"])[is_clear]
+    assert 0 < len(winners) < 6
+    for model, row in ranks.iterrows():
+        assert [row["rank_low"], row["rank_high"]] == [1 + (losers == model).sum(), 4 - (winners == model).sum()]
+
+
+def two_models(only_a, only_b, both, more=()):
+    """Two models that win these numbers of prompts alone and together; `more` win everything."""
+    n, place = only_a + only_b + both, np.arange(only_a + only_b + both)
+    won = {"a": place >= only_b, "b": (place < only_b) | (place >= only_a + only_b)}
+    return one_each({name: 2.0 * row - 1 for name, row in (won | {name: np.ones(n) for name in more}).items()})
+
+
+@pytest.mark.parametrize(("n", "delta", "agreement"), [(60, 0.1, 0.8), (300, 0.05, 0.9)])
+def test_exact_power_is_the_sum_over_all_tables(n, delta, agreement):
+    """Of McNemar's exact test, which is a binomial test of the prompts that differ."""
+    apart = 1 - agreement
+    total = 0.0
+    for m in range(1, n + 1):
+        probability = binom.pmf(m, n, apart)
+        if probability >= 1e-13:
+            b = np.arange(m + 1)
+            rejected = np.array([binomtest(int(x), m).pvalue <= 0.05 for x in b])
+            total += probability * binom.pmf(b, m, (apart + delta) / 2 / apart)[rejected].sum()
+    assert exact_power(n, delta, agreement, 0.05) == pytest.approx(total, abs=1e-9)
+
+
+def test_plan_has_the_power_asked_for_and_no_prompt_too_many():
+    table = stats.plan([0.02, 0.05, 0.15], agreement=[0.8, 0.9, 0.95])
+    impossible = table["difference"] > 1 - table["agreement"] + 1e-12
+    assert (table["n_prompts"].isna() == impossible).all()
+    for row in table[~impossible].itertuples():
+        assert 0.8 <= row.power < 0.83
+        assert exact_power(int(row.n_prompts) - 1, row.difference, row.agreement, 0.05) < 0.8
+    more = stats.plan(0.02, agreement=0.9, comparisons=10)
+    assert more["n_prompts"].item() > stats.plan(0.02, agreement=0.9)["n_prompts"].item()
+    assert more["alpha"].item() == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(("only_a", "only_b", "both"), [(60, 50, 800), (12, 0, 48), (7, 30, 300), (20, 20, 20)])
+def test_detectable_is_the_error_of_the_difference_and_has_no_order(only_a, only_b, both):
+    table = two_models(only_a, only_b, both)
+    row, mirrored = (stats.power(table, *names).iloc[0] for names in ("ab", "ba"))
+    se = stats.compare(table, "a", "b")["se"].item()
+    assert row["detectable"] == pytest.approx((norm.ppf(0.975) + norm.ppf(0.8)) * se)
+    assert mirrored["detectable"] == pytest.approx(row["detectable"], rel=1e-12)
+    assert mirrored["difference"] == -row["difference"]
+    planned = stats.power(table, "a", "b", power=0.9, alpha=0.01).iloc[0]
+    assert planned["detectable"] == pytest.approx((norm.ppf(0.995) + norm.ppf(0.9)) * se)
+
+
+def test_detectable_grows_with_the_number_of_models():
+    table = two_models(60, 50, 800, more=["c", "d"])
+    plain, holm = (stats.power(table, "a", "b", adjust=adjust) for adjust in ("none", "holm"))
+    assert plain["detectable"].item() < holm["detectable"].item()
+    assert holm["alpha"].item() == pytest.approx(0.05 / 6)
+    assert stats.power(table, "a")["model_b"].tolist() == ["b", "c", "d"]
+    blind = pd.concat([table, table[table["model"] == "b"].assign(model="random")])
+    assert stats.power(blind, "a", adjust="holm")["alpha"].tolist() == pytest.approx([0.05 / 6] * 3 + [0.05 / 10])
+
+
+def test_few_prompts_and_few_differences_are_refused_with_the_reason():
+    for counts, few in (((5, 5, 19), "30"), ((5, 5, 20), ""), ((3, 2, 200), "6"), ((3, 3, 200), "")):
+        row = stats.power(two_models(*counts), "a", "b").iloc[0]
+        assert few in row["reason"]
+        assert np.isnan(row["detectable"]) == bool(few) == bool(row["reason"])
+    table = two_models(30, 30, 100)
+    with pytest.raises(DataError, match=r"b: .*'x'"):
+        stats.power(table, "a", "x")
+    for option, value in (("power", 80), ("alpha", 0), ("adjust", "all pairs")):
+        with pytest.raises(ValueError, match=f"{option}: {value!r}"):
+            stats.power(table, "a", "b", **{option: value})
+
+
+def latent(correlation, accuracies, n, seed=0):
+    """Outcomes of models whose strengths on each comparison are normal with the given correlations."""
+    strength = np.random.default_rng(seed).multivariate_normal(np.zeros(len(correlation)), correlation, n).T
+    return (strength < norm.ppf(accuracies)[:, None]).astype(float)
+
+
+def correlate(won):
+    return stats.error_correlation(responses_of(np.asarray(won, float)))
+
+
+def test_the_planted_correlation_comes_back_whatever_the_accuracies():
+    for rho in (-0.5, 0.0, 0.3, 0.8):
+        won = latent([[1, rho], [rho, 1]], np.array([0.95, 0.55]), 10_000)
+        assert correlate(won).iloc[0, 1] == pytest.approx(rho, abs=0.06)
+    hard = np.random.default_rng(1).random(447)
+    won = np.stack([hard < 0.95, hard < 0.55])  # nested errors
+    assert np.corrcoef(won)[0, 1] < 0.3  # what the plain correlation makes of it
+    assert correlate(won).iloc[0, 1] > 0.95
+    assert correlate(~won[::-1]).iloc[0, 1] > 0.95
+    assert correlate([hard < 0.5, hard > 0.5]).iloc[0, 1] < -0.95
+    places = np.arange(400)  # one error in common is no perfect correlation
+    assert 0 < correlate([places > 0, (places < 1) | (places > 79)]).iloc[0, 1] < 0.9
+
+
+def test_the_normal_integral_is_that_of_scipy():
+    rng = np.random.default_rng(2)
+    h, k, rho = rng.normal(size=20), rng.normal(size=20), rng.uniform(-0.95, 0.95, 20)
+    h[:2], k[1:3] = 0, 0  # a model that wins half
+    expected = [multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([a, b]) for a, b, r in zip(h, k, rho, strict=True)]
+    np.testing.assert_allclose(normal_below(h, k, rho), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_error_is_the_spread_over_tables(size):
+    """Of 60 tables of 1,000 comparisons; with several comparisons to a prompt these share half of their variance."""
+    rng, rho = np.random.default_rng(3), 0.5
+    correlations, errors = [], []
+    root = np.linalg.cholesky([[1, rho], [rho, 1]])
+    for _ in range(60):
+        shared, single = (root @ rng.standard_normal((2, m)) for m in (1000 // size, 1000))
+        strength = (np.repeat(shared, size, axis=1) + single) / np.sqrt(2) if size > 1 else single
+        margins = norm.ppf([0.8, 0.65])[:, None] - strength
+        table = stats.error_correlation(one_each(dict(zip("ab", margins, strict=True)), per_prompt=size))
+        correlations.append(table.iloc[0, 1])
+        errors.append(table.attrs["se"].iloc[0, 1])
+    assert np.mean(correlations) == pytest.approx(rho, abs=0.06)
+    assert np.mean(errors) == pytest.approx(np.std(correlations, ddof=1), rel=0.25)
+
+
+def test_below_400_comparisons_a_correlation_is_missing_with_the_reason():
+    won = latent([[1, 0.5], [0.5, 1]], np.array([0.7, 0.6]), 400)
+    enough, few = correlate(won), correlate(won[:, 1:])
+    assert np.isfinite(enough.iloc[0, 1])
+    assert enough.attrs["se"].iloc[0, 1] > 0
+    assert enough.attrs["reason"] == ""
+    assert few.isna().all(axis=None)
+    assert few.attrs["se"].isna().all(axis=None)
+    assert (few.attrs["n_pairs"] == 399).all(axis=None)
+    assert "400" in few.attrs["reason"]
+
+
+def test_only_common_answers_count_and_a_model_without_spread_correlates_with_none():
+    won = latent(np.full((3, 3), 0.6) + 0.4 * np.eye(3), np.array([0.5, 0.6, 0.7]), 700)
+    won[0, :100] = np.nan
+    square, alone = correlate(won), correlate(won[:2, 100:])
+    assert square.iloc[0, 1] == pytest.approx(alone.iloc[0, 1])
+    assert square.attrs["se"].iloc[0, 1] == pytest.approx(alone.attrs["se"].iloc[0, 1])
+    won[2], won[1, :350] = 0, np.nan
+    flat = correlate(won)
+    assert flat.loc["m02"].isna().all()
+    assert len(set(flat.attrs["reason"].split("; "))) == 2
+
+
+def test_items_equal_plain_loops():
+    rng = np.random.default_rng(0)
+    won = (rng.random((12, 40)) < np.linspace(0.3, 0.9, 12)[:, None]).astype(float)
+    won[:, 0], won[:, 1] = 0, 1
+    won[3, 5] = won[4, 5] = won[3, 6] = np.nan
+    table = stats.item_difficulty(responses_of(won))
+    assert list(table["id"]) == [str(i) for i in range(40)]
+    for item, row in table.iterrows():
+        answered = [m for m in range(12) if not np.isnan(won[m, item])]
+        earned = [won[m, item] for m in answered]
+        rest = [np.nanmean(np.delete(won[m], item)) for m in answered]
+        assert [row["n_models"], row["missing"]] == [len(answered), 12 - len(answered)]
+        assert row["difficulty"] == pytest.approx(1 - np.mean(earned))
+        correlation = np.corrcoef(earned, rest)[0, 1] if np.std(earned) else np.nan
+        assert row["discrimination"] == pytest.approx(correlation, nan_ok=True)
+    assert table.query("none_right")["id"].tolist() == ["0"]
+    assert "1" in table.query("all_right")["id"].tolist()
+
+
+def test_items_of_prompts_are_means_of_their_comparisons(pairs):
+    whole, parts = stats.item_difficulty(pairs, unit="prompt"), stats.item_difficulty(pairs)
+    mean = parts.groupby(["domain", "id"])["difficulty"].mean()
+    assert len(whole) == len(mean)
+    whole = whole.set_index(["domain", "id"])["difficulty"]
+    np.testing.assert_allclose(whole, mean[whole.index])
+    with pytest.raises(ValueError, match="unit: 'prompts'"):
+        stats.item_difficulty(pairs, unit="prompts")
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_calibration_equals_plain_loops():
+    margin = np.random.default_rng(0).normal(0.7, 1.5, 500).round(1)
+    table = stats.calibration(one_each(margin), bins=5)
+    error = 0
+    chance = sigmoid(np.abs(margin))
+    for row in table.itertuples():
+        members = [i for i, p in enumerate(chance) if row.left <= p < row.right]
+        right = [1.0 if margin[i] > 0 else 0.5 if margin[i] == 0 else 0.0 for i in members]
+        assert row.n_pairs == len(members)
+        assert row.predicted == pytest.approx(np.mean(chance[members]))
+        assert row.accuracy == pytest.approx(np.mean(right))
+        error += abs(row.predicted - row.accuracy) * len(members) / 500
+    assert table["ece"].iloc[0] == pytest.approx(error)
+    assert stats.calibration_error(one_each(margin), bins=5)["ece"].item() == table["ece"].iloc[0]
+
+
+def draw_margins(rng, n, *, models=1, factor=1.0):
+    """Margins that are log-odds times a factor; outcomes follow the log-odds."""
+    odds = np.abs(rng.normal(0, 1.5, (models, n)))
+    margin = factor * np.where(rng.random(odds.shape) < sigmoid(odds), odds, -odds)
+    return one_each({f"m{i}": row for i, row in enumerate(margin)})
+
+
+def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
+    honest, loud = (draw_margins(np.random.default_rng(2), 20_000, factor=factor) for factor in (1, 3))
+    table = stats.calibration(honest)
+    assert table["ece"].iloc[0] < 0.01
+    assert stats.calibration(loud)["ece"].iloc[0] > 0.08
+    assert stats.calibration(loud, temperature=3)["ece"].iloc[0] == pytest.approx(table["ece"].iloc[0])
+    assert ((table["low"] <= table["predicted"]) & (table["predicted"] <= table["high"])).mean() >= 0.8
+    table = stats.calibration_error(draw_margins(np.random.default_rng(0), 100, models=200))
+    assert table["ece"].mean() > 0.08  # what chance alone makes of ten bins
+    assert (table["ece_low"] == 0).mean() >= 0.93
+    for factor in (0.6, 2.0):
+        truth = stats.calibration_error(draw_margins(np.random.default_rng(1), 50_000, factor=factor))["ece"].item()
+        table = stats.calibration_error(draw_margins(np.random.default_rng(2), 400, models=100, factor=factor))
+        assert ((table["ece_low"] <= truth) & (truth <= table["ece_high"])).mean() >= 0.9
+        assert (table["ece_low"] > 0).mean() > 0.4, "calibration is rejected"
+
+
+def test_empty_bins_and_missing_margins_are_shown():
+    table = stats.calibration(one_each([0.0, 0.0, 9.0, np.nan]))
+    assert table["n_pairs"].tolist() == [2, *[0] * 8, 1]
+    assert table["accuracy"].isna().sum() == 8
+    assert table.loc[0, ["predicted", "accuracy"]].tolist() == [0.5, 0.5]
+    assert (table["missing"] == 1).all()
+    assert stats.calibration(one_each(np.full(6, 0.1)))["n_pairs"].tolist() == [6, *[0] * 9]
+    sure = stats.calibration_error(one_each(np.repeat([-50.0, 50.0], [9, 1]))).iloc[0]
+    assert [sure["ece"], sure["ece_high"]] == pytest.approx([0.9, 1])
+
+
+def test_brier_and_log_loss_are_those_of_the_margins():
+    margin = np.random.default_rng(4).normal(0.7, 1.5, 300).round(1)
+    margin[:7] = 0
+    row = stats.calibration_error(one_each(margin), temperature=2.0).iloc[0]
+    promised = sigmoid(margin / 2)  # that the chosen answer is better; it is
+    losses = {"brier": np.where(margin == 0, 0.25, (1 - promised) ** 2), "log_loss": -np.log(promised)}
+    assert row["n_ties"] == (margin == 0).sum()
+    for name, loss in losses.items():
+        assert row[name] == pytest.approx(loss.mean())
+        half = 1.968 * loss.std(ddof=1) / np.sqrt(300)
+        assert row[f"{name}_high"] - row[f"{name}_low"] == pytest.approx(2 * half, rel=0.05)
+        assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
+    assert row["brier_high"] - row["brier"] > row["brier"] - row["brier_low"]  # a few large losses: skewed upwards
+
+
+def test_margins_summarise_every_level_and_judges_have_none(pairs):
+    table = stats.margins(pairs).set_index(["model", "level"])
+    assert [*table.index] == [(model, level) for model in "abcd" for level in ("easy", "normal", "hard")]
+    margin = pairs[(pairs["model"] == "b") & (pairs["level"] == "hard")]["margin"]
+    expected = [margin.median(), margin.mean(), len(margin), (margin > 0).mean()]
+    assert table.loc[("b", "hard"), ["q50", "mean", "n_pairs", "positive"]].tolist() == pytest.approx(expected)
+    for error, message, function, table, options in (
+        (DataError, "margin", stats.calibration, pairs.assign(margin=np.nan), {}),
+        (DataError, "margin", stats.margins, pairs.assign(margin=np.nan), {}),
+        (ValueError, "temperature", stats.calibration, pairs, {"temperature": 0}),
+        (DataError, "by: 'levels'", stats.margins, pairs, {"by": "levels"}),
+        (DataError, "by: 'level'", stats.margins, one_each([1.0]), {"by": "level"}),
+    ):
+        with pytest.raises(error, match=message):
+            function(table, **options)
+    few = pairs[(pairs["domain"] == "chat") & pairs["id"].isin([f"chat/{i}" for i in range(4)])]
+    table = stats.calibration_error(few.assign(margin=few["margin"].where(few["model"] == "a")))
+    assert table["reason"].tolist() == ["fewer than 5 prompts", *["no margins"] * 3]
+    assert table[["ece_low", "ece_high", "brier_low", "log_loss_high"]].isna().all(axis=None)
+    assert np.isfinite(table.loc[0, ["ece", "brier", "log_loss"]].astype(float)).all()
