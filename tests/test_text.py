@@ -1,19 +1,28 @@
-"""One function for each kind of place: what it makes is inert, and what is read back is exact."""
+"""Names in HTML, Markdown, LaTeX and CSV: each escape alone, then every writer with a hostile name."""
 
+import base64
 import contextlib
 import csv
 import io
+import json
 import re
 import string
 import unicodedata
 from html.parser import HTMLParser
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
+import pytest
+from benchmark_worlds import reward_bench_2_scores
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rmlab import text
+import rmlab
+from rmlab import report, tables, text
+from rmlab.io import write_scores
+from rmlab.report.page import write_explorer
 
 FORMULA = tuple("=+-@＝＋－＠")
 NASTY = "=+-@'\";,|\\u001bab0 \t\r\n\x00\x1b\x9b\u2028\u202e\ufeff＝é$%&#_{}[]<>~^`*!:/.w"
@@ -35,6 +44,31 @@ def runs_no_formula(cell):
     return not cell.strip().startswith(FORMULA)
 
 
+class Parsed(HTMLParser):
+    """The tags of a page, their attributes, and the texts within them."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.texts = [], [], [("", "")]
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.texts.append((tag, ""))
+
+    def handle_endtag(self, tag):
+        self.texts.append(("", ""))
+
+    def handle_data(self, data):
+        self.texts[-1] = (self.texts[-1][0], self.texts[-1][1] + data)
+
+    @property
+    def text(self):
+        return "".join(data for _, data in self.texts)
+
+
 @given(TEXTS)
 @example("a;=1;'-1")
 @example("-0.5")
@@ -48,32 +82,15 @@ def test_a_cell_of_csv_runs_nothing(value):
     assert cell in (text.visible(value), "'" + text.visible(value))
 
 
-class Parsed(HTMLParser):
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.values, self.text = [], [], ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, tuple(name for name, _ in attrs)))
-        self.values += [value for _, value in attrs]
-
-    def handle_data(self, data):
-        self.text += data
-
-
 @given(TEXTS)
 @example('"><script>x</script>')
 @example("&lt;b&gt;&#x202e;")
 def test_html_is_one_text(value):
-    made = text.escape_html(value)
-    assert sends_nothing(made.replace("\t", ""))
-    within = Parsed(f"<p>{made}</p>")
-    quoted = Parsed(f'<p title="{made}">')
-    assert within.tags == [("p", ())]
-    assert quoted.tags == [("p", ("title",))]
-    assert within.text == quoted.values[0] == text.visible(value)
+    escaped = text.escape_html(value)
+    assert sends_nothing(escaped.replace("\t", ""))
+    within, quoted = Parsed(f"<p>{escaped}</p>"), Parsed(f'<p title="{escaped}">')
+    assert (within.tags, within.attributes, within.text) == (["p"], [], text.visible(value))
+    assert (quoted.tags, quoted.attributes) == (["p"], [("title", text.visible(value))])
 
 
 @given(TEXTS)
@@ -82,13 +99,13 @@ def test_html_is_one_text(value):
 @example("www.evil.example and http://evil.example or me@evil.example")
 @example("[x](javascript:1) ![y](z) <http://evil.example>")
 def test_markdown_is_one_cell_of_text(value):
-    made = text.escape_markdown(value)
-    assert sends_nothing(made)
-    assert "\n" not in made
-    assert not re.search(r"(?<!\\)@|(?<!\\):(?=//)|www(?<!\\)\.", made, re.IGNORECASE)
+    escaped = text.escape_markdown(value)
+    assert sends_nothing(escaped)
+    assert "\n" not in escaped
+    assert not re.search(r"(?<!\\)@|(?<!\\):(?=//)|www(?<!\\)\.", escaped, re.IGNORECASE)
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    page = parser.render(f"| a | b |\n| --- | --- |\n| {made} | x |\n")
-    assert {tag for tag, _ in Parsed(page).tags} <= {"table", "thead", "tbody", "tr", "th", "td"}
+    page = parser.render(f"| a | b |\n| --- | --- |\n| {escaped} | x |\n")
+    assert {*Parsed(page).tags} <= {"table", "thead", "tbody", "tr", "th", "td"}
     cells = re.findall(r"<td>(.*?)</td>", page)
     assert [Parsed(cell).text for cell in cells] == [text.line(value).strip(" "), "x"]
 
@@ -101,12 +118,121 @@ LATEX = {text.escape_latex(c): c for c in string.punctuation if text.escape_late
 @example("\\input{/etc/passwd}")
 @example("--- ^^5c \x1b")
 def test_latex_is_one_text(value):
-    made = text.escape_latex(value)
-    assert sends_nothing(made)
-    assert "\n" not in made
+    escaped = text.escape_latex(value)
+    assert sends_nothing(escaped)
+    assert "\n" not in escaped
     tokens = "|".join(re.escape(token) for token in sorted([*LATEX, "-{}"], key=len, reverse=True))
-    rest = re.sub(tokens, "", made)
+    rest = re.sub(tokens, "", escaped)
     assert not set(rest) & set('\\{}$&#%_^~"|[]<>`'), "nothing special is left outside of what stands for a character"
-    assert "--" not in made
-    plain = re.sub(tokens, lambda found: LATEX.get(found[0], "-"), made)
+    assert "--" not in escaped
+    plain = re.sub(tokens, lambda found: LATEX.get(found[0], "-"), escaped)
     assert plain == text.line(value).replace("\ufffd", "?")
+
+
+PAYLOAD = (
+    "=cmd|'/C calc'!A0;=1+1\"'><script>alert(1)</script><img src=x onerror=alert(2)>*_`|[a](javascript:alert(3))"
+    "<a href=javascript:alert(4)>\\input{/etc/passwd}$\\frac{$#%&~^{}&#x1b;&lt;https://evil.example\x1b[31m\x9b2J\x07"
+    "\u202e\u2066\r\n\tend"
+)
+
+
+@pytest.fixture
+def scores(make_scores):
+    """Scores of two domains and three models, with the payload wherever data can put a name."""
+    scores = make_scores({"poems": 4, "prose": 3}, models=("a", "b", "longest")).assign(benchmark="mine")
+    for column in ("model", "benchmark", "domain", "subset", "id"):
+        scores[column] = scores[column].where(scores[column] != scores[column].iloc[0], PAYLOAD)
+    return tables.check_scores(scores.assign(**{PAYLOAD: PAYLOAD}))
+
+
+def add_answers(scores):
+    texts = scores[scores["model"] == PAYLOAD].drop(columns=["model", "score"])
+    answers = [f"{row.label} {row.slot} {row.domain} {row.id}" for row in texts.itertuples()]
+    return tables.check_responses(texts.assign(prompt="p", response=answers))
+
+
+def write_pages(scores, folder):
+    """Tables, the page of a folder whose file has a hostile name, that of RewardBench 2 with its figures, and texts."""
+    responses = add_answers(scores)
+    yield from (report.show(table)._repr_html_() for table in (report.leaderboard(scores), responses))
+    write_scores(scores, folder / "in" / "=1+\x1b[31m<b>\u202e.csv")
+    for source in (folder / "in", reward_bench_2_scores(models=("a", PAYLOAD))):
+        yield report.write_report(source, folder / "r.html", title=PAYLOAD).read_text(encoding="utf-8")
+    yield write_explorer(scores, responses, folder / "e.html", title=PAYLOAD).read_text(encoding="utf-8")
+
+
+def write_csv(scores, folder):
+    yield report.to_csv(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
+    yield report.save_figure(plt.figure(), folder / "x", scores)[-1].read_text(encoding="utf-8")
+    yield text.format_csv(scores.set_index(["model", "id"]), index=True)
+    page = report.write_report(rmlab.pairs(scores), folder / "r.html").read_text(encoding="utf-8")
+    for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page):
+        yield base64.b64decode(data).decode()
+
+
+def write_latex(scores, folder):
+    first, second = scores["model"].unique()[:2]
+    comparisons = [rmlab.compare(scores, first, second, by=by) for by in (None, "domain")]
+    for table in (report.leaderboard(scores), *comparisons):
+        yield report.to_latex(table.assign(**{PAYLOAD: 0.5}), caption=PAYLOAD)
+
+
+def write_markdown(scores, folder):
+    yield report.to_markdown(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
+
+
+ADDRESSES = ("data:image/png;base64,", "data:text/csv;base64,", "#", "https://huggingface.co/")
+
+
+def check_html(page):
+    """No element, attribute or script that a name made."""
+    assert sends_nothing(page.replace("\t", ""))
+    parsed = Parsed(page)
+    assert not {*parsed.tags} & {"iframe", "object", "embed", "base", "form"}
+    for name, value in parsed.attributes:
+        assert re.fullmatch(r"(?!on)[a-z-]+", name), name
+        assert name not in ("style", "class", "id") or "alert" not in value
+        assert name not in ("src", "href") or value.startswith(ADDRESSES)
+    scripts = [data for tag, data in parsed.texts if tag == "script"]
+    data = [script for script in scripts if script.startswith("{")]
+    assert all(isinstance(json.loads(line), dict) for script in data for line in script.split("\n"))
+    folder = Path(rmlab.__file__).parent
+    code = "".join((folder / name).read_text(encoding="utf-8") for name in ("widgets/explorer.js", "report/page.js"))
+    assert [script for script in scripts if script not in data] in ([], [code])
+
+
+def check_markdown(page):
+    assert sends_nothing(page)
+    assert "<script" not in page
+    assert "[a](" not in page
+    assert text.escape_markdown(PAYLOAD) in page
+
+
+def check_latex(page):
+    assert sends_nothing(page)
+    assert "\\input{" not in page
+    assert text.escape_latex(PAYLOAD) in page
+
+
+def check_csv(page):
+    assert sends_nothing(page.replace("\t", ""))
+    rows = list(csv.reader(io.StringIO(page), strict=True))
+    assert len({len(row) for row in rows}) == 1
+    assert all(runs_no_formula(cell) for row in rows for cell in row)
+
+
+WRITERS = [
+    (write_pages, check_html),
+    (write_markdown, check_markdown),
+    (write_latex, check_latex),
+    (write_csv, check_csv),
+]
+
+
+@pytest.mark.parametrize(("write", "check"), WRITERS)
+def test_a_hostile_name_stays_a_name(write, check, scores, tmp_path):
+    pages = list(write(scores, tmp_path))
+    for page in pages:
+        assert page
+        check(page)
+    assert "alert(1)" in "".join(pages), "the name is shown, not dropped"
