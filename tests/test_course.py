@@ -1,4 +1,4 @@
-"""The course: labs are the solved notebooks without solutions, and each exercise knows right from wrong answers."""
+"""The course: labs and exercises, its world, its trained models and policies, and the toys with their dials."""
 
 import importlib.util
 import re
@@ -7,11 +7,16 @@ from pathlib import Path
 
 import course
 import numpy as np
+import pandas as pd
 import pytest
+from fakes import responses, toy_responses
 
 import rmlab
+from rmlab import toy
+from rmlab.tables import DataError
 
 nbformat = pytest.importorskip("nbformat")
+torch = pytest.importorskip("torch")
 COURSE = Path(__file__).parents[1] / "notebooks" / "course"
 LABS = sorted(path.name for path in COURSE.glob("*.ipynb"))
 
@@ -27,38 +32,28 @@ def _script(name):
     return module
 
 
-def test_students_get_labs_that_run_to_the_end_and_no_solutions(tmp_path):
+def test_students_get_labs_that_run_to_the_end_and_their_answers_stand_in_one_table(tmp_path):
     _script("make_labs").write_labs(tmp_path / "class")
     assert sorted(path.name for path in (tmp_path / "class").iterdir()) == [*LABS, "course.py"]
     for name in LABS:
         cells = [cell for cell in _cells(tmp_path / "class" / name) if "course.todo" in cell.source]
         assert all("raises-exception" in cell.metadata.tags for cell in cells)
-
-
-def test_answers_of_a_folder_stand_in_one_table(tmp_path):
     for student, name in (("a", "solutions/01_train_a_reward_model.ipynb"), ("b", "02_turn_the_dial.ipynb")):
-        (tmp_path / student).mkdir()
-        shutil.copy(COURSE / name, tmp_path / student)
-    table = _script("collect_answers").collect_answers(tmp_path)
+        (tmp_path / "all" / student).mkdir(parents=True)
+        shutil.copy(COURSE / name, tmp_path / "all" / student)
+    table = _script("collect_answers").collect_answers(tmp_path / "all")
     assert table["points"].tolist() == [3, 0]
     assert table.loc["a/01_train_a_reward_model.ipynb", ["1.1", "1.2", "1.3"]].tolist() == ["right"] * 3
 
 
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
-    lab, solved = COURSE / name, COURSE / "solutions" / name
-    solution = nbformat.read(solved, as_version=4)
-    outputs = [
-        output["data"]["text/plain"]
-        for cell in solution.cells
-        if "course.check" in cell.source and cell.cell_type == "code"
-        for output in cell.outputs
-        if output.output_type == "execute_result"
-    ]
-    assert len(outputs) == 3
-    assert all(": right. " in output for output in outputs)
-    assert _script("make_labs").make_lab(solution) == nbformat.read(lab, as_version=4)
-    source = "\n".join(cell.source for cell in _cells(lab))
+    solution = nbformat.read(COURSE / "solutions" / name, as_version=4)
+    checks = [cell for cell in solution.cells if "course.check" in cell.source and cell.cell_type == "code"]
+    outputs = [output["data"]["text/plain"] for cell in checks for output in cell.outputs if "data" in output]
+    assert [": right. " in output for output in outputs] == [True] * 3
+    assert _script("make_labs").make_lab(solution) == nbformat.read(COURSE / name, as_version=4)
+    source = "\n".join(cell.source for cell in _cells(COURSE / name))
     numbers = [number for number in course.EXERCISES if number.startswith(f"{int(name[:2])}.")]
     assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
     assert source.count("course.todo(") == len(numbers) == 3
@@ -119,12 +114,145 @@ def test_each_exercise_takes_the_solution_and_says_why_a_mistake_is_one():
             assert "stopped with" not in refused.why, refused
         for answer in (None, [1, 2], {"a": 1}, True):
             assert course.EXERCISES[number].wants in course.check(number, answer).why
-
-
-def test_stubs_and_errors_are_reported_not_raised():
     assert "write the chance" in course.check("1.1", lambda a, b: course.todo("write the chance")).why
     assert "ZeroDivisionError" in course.check("1.1", lambda a, b: 1 / 0).why
-    with pytest.raises(NotImplementedError):
-        course.todo("anything")
-    with pytest.raises(rmlab.DataError, match=r"1\.9"):
+    with pytest.raises(DataError, match=r"1\.9"):
         course.check("1.9", 0)
+
+
+def test_right_claims_are_right_and_wrong_ones_wrong():
+    table = course.world(300)
+    concise = table[table["style"] == "concise"]
+    for prompt, response, right in concise[["prompt", "response", "right"]].itertuples(index=False):
+        claim = response.removeprefix("It is ").split(".")[0]
+        assert (claim == _truth(prompt)) == right
+    assert (table["right"] == (table["label"] == "chosen")).all()
+
+
+def _truth(prompt):
+    """Worked out from the question alone."""
+    if prompt.startswith("What is"):
+        return str(sum(int(number) for number in prompt[8:-1].split(" + ")))
+    if prompt.startswith("Which is larger"):
+        return max(prompt[17:-1].split(" or "), key=int)
+    colour, crop = course.FACTS[prompt[:-1].split()[-1]]
+    return colour if "flag" in prompt else crop
+
+
+@pytest.mark.parametrize("dials", [{}, {"markdown": 0.5}, {"length": 0.7, "confidence": 0.2}])
+def test_preferences_follow_the_difference_in_worth(dials):
+    wide = course.preferences(3000, **dials).pivot(index="id", columns="label", values=["right", "worth"])
+    right_won = wide["right", "chosen"].to_numpy(dtype=bool)
+    gain = (wide["worth", "chosen"] - wide["worth", "rejected"]).to_numpy(dtype=float)
+    chance = 1 / (1 + np.exp(-course.SHARPNESS * np.where(right_won, gain, -gain)))
+    spread = np.sqrt((chance * (1 - chance)).sum())
+    assert abs(right_won.sum() - chance.sum()) < 4 * spread
+
+
+def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
+    """Before the first step the model is the random one: its loss on the first batch, computed by hand."""
+    pairs = course.preferences(300, markdown=0.5)
+    monkeypatch.setattr(course, "BATCH", len(pairs) // 2)
+    history = course.train(pairs, tmp_path / "trained", steps=1).history
+    words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
+    folder = toy.save_model(tmp_path / "random", words=words, seed=0, **course.SIZE)
+    scored = rmlab.score(pairs, rmlab.classifier(folder)).pivot(index="id", columns="label", values="score")
+    odds = (scored["chosen"] - scored["rejected"]).to_numpy()
+    assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
+    assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
+    for table, message in (
+        (pairs.iloc[:100], "50 comparisons.*200"),
+        *[(odd, "one chosen") for odd in (course.world(300), pairs.iloc[1:], pairs[pairs["label"] == "chosen"])],
+    ):
+        with pytest.raises(DataError, match=message):
+            course.train(table, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    for value in (-0.1, 1.5, float("nan")):
+        with pytest.raises(DataError, match="markdown"):
+            course.preferences(10, markdown=value)
+
+
+def likes_words(prompts, texts):
+    return [float(np.log(len(text.split()))) for text in texts]
+
+
+def test_reward_for_words_buys_words_and_costs_the_truth():
+    for seed in range(5):
+        table = course.optimize(likes_words, steps=200, seed=seed)
+        assert table["proxy"].iloc[-1] > table["proxy"].iloc[0] + 0.5
+        assert table["true"].iloc[-1] < table["true"].iloc[0] - 0.1
+        assert table["kl"].is_monotonic_increasing or table["kl"].iloc[-1] > 0.5
+
+
+def test_best_of_one_is_the_writer_and_more_is_better_liked():
+    table = course.best_of_n(likes_words).set_index("size")
+    right = np.mean(course.RIGHT)
+    assert table["true"][1] == pytest.approx(right, abs=5 * np.sqrt(right * (1 - right) / (60 * 400)))
+    assert table["proxy"].is_monotonic_increasing
+    assert table["kl"][[1, 4, 16]].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
+    assert table["true"][[1, 4, 16]].is_monotonic_decreasing
+
+
+def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
+    texts = responses(400)
+    prompts, answers = texts["prompt"], texts["response"]
+    scores = toy.scorer(texts, skill=2.0, style=0.25, length=0.5, noise=0.0)(prompts, answers)
+    right = (texts["label"] == "chosen").to_numpy()
+    expected = 2.0 * right + 0.25 * texts["slot"].to_numpy() + 0.5 * np.log2(answers.str.len().to_numpy())
+    np.testing.assert_allclose(scores, expected, rtol=1e-15)
+    together = toy.scorer(texts, seed=3)(prompts, answers)
+    shuffled = texts.sample(frac=1, random_state=0)
+    apart = pd.Series(toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"]), index=shuffled.index)
+    np.testing.assert_array_equal(together, apart.sort_index())
+    assert not np.allclose(together, toy.scorer(texts, seed=4)(prompts, answers))
+    noise = toy.scorer(texts, skill=0, style=0, noise=1.0)(prompts, answers)  # standard normal
+    assert abs(noise.mean()) < 4 / np.sqrt(len(noise))
+    assert abs(noise.std() - 1) < 0.05
+    assert abs(np.corrcoef(noise[0::2], noise[1::2])[0, 1]) < 0.1
+
+
+def test_texts_on_both_sides_unknown_texts_and_conversations():
+    texts = responses(2).assign(response="the same")
+    texts["prompt"] = [[{"role": "user", "content": id_}] for id_ in texts["id"]]
+    dial = toy.scorer(texts, skill=1.0, style=1.0, noise=0.0, name="mine")
+    assert dial.name == "mine"
+    np.testing.assert_allclose(dial([texts["prompt"][0], "unknown"], ["the same", "the same"]), [0.5 + 1.0, 0.0])
+
+
+def test_the_price_put_in_is_the_price_found():
+    texts = rmlab.load("mini")
+    dials = [toy.scorer(texts, style=0.5, length=0.25, seed=seed, name=f"dial {seed}") for seed in range(30)]
+    features, scores = rmlab.styles.features(texts), rmlab.score(texts, dials)
+    rates = rmlab.exchange_rate(scores, features, terms=["correct", "step", "characters"]).groupby("term")["rate"]
+    for term, price in (("step", 0.5), ("characters", 0.25)):
+        assert abs(rates.mean()[term] - price) < 3 * rates.sem()[term]
+        assert rates.mean()[term] == pytest.approx(price, rel=0.2)
+
+
+def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    folders = [toy.save_model(tmp_path / str(i), seed=seed) for i, seed in enumerate((0, 0, 1))]
+    weights = [(folder / "model.safetensors").read_bytes() for folder in folders]
+    assert weights[0] == weights[1] != weights[2]
+    assert torch.equal(state, torch.random.get_rng_state())
+    for option in ({"architecture": "lama"}, {"task": "clasifier"}):
+        with pytest.raises(ValueError, match="|".join(option.values())):
+            toy.save_model(tmp_path / "none", **option)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_served_model_has_the_local_scores_unless_told_otherwise(tmp_path):
+    texts = toy_responses(prompts=4, slots=2)
+    folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
+    local = rmlab.classifier(folder, device="cpu")
+    scores = rmlab.score(texts, local)["score"]
+    with toy.serve(folder) as server:
+        remote = rmlab.remote(server.url, kind="vllm", weights=folder, send="text", name="served")
+        np.testing.assert_allclose(rmlab.score(texts, remote)["score"], scores, atol=1e-5 * scores.std())
+    with toy.serve(folder, sigmoid=True) as server, pytest.raises(DataError, match="sigmoid"):
+        rmlab.remote(server.url, kind="vllm", tokenizer=folder)
+    with toy.serve(folder, double_bos=True) as server:
+        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, name="served")
+        rows = rmlab.parity(local, remote, texts).set_index("check")
+    assert rows.loc["cause", "found"].startswith("double bos")

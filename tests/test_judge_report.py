@@ -18,16 +18,15 @@ PROBES = ["position", "swap", "samples", "cycles", "padding", "markdown", "wordi
 
 def table(n=N, answers=2):
     """Prompts whose answers have a quality in their words, the chosen ones a higher one, sometimes by little."""
-    rng = np.random.default_rng(0)
-    rows = []
+    rng, rows = np.random.default_rng(0), []
     for i in range(n):
         best = rng.integers(30, 60)
-        for label in ("chosen", "rejected"):
-            for slot in range(answers):
-                quality = best - slot if label == "chosen" else best - rng.integers(3, 20) - slot
-                text = f"This reply says something sensible number {slot}. Its quality here equals {quality} points."
-                rows.append(("fake", "chat", str(i), label, slot, f"question {i}", f"{label.title()} {text}"))
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "prompt", "response"])
+        for label, slot in [(label, slot) for label in ("chosen", "rejected") for slot in range(answers)]:
+            quality = best - slot - (0 if label == "chosen" else rng.integers(3, 20))
+            text = f"{label.title()} This reply says something sensible number {slot}."
+            rows.append((str(i), label, slot, f"question {i}", f"{text} Its quality here equals {quality} points."))
+    columns = ["id", "label", "slot", "prompt", "response"]
+    return pd.DataFrame(rows, columns=columns).assign(benchmark="fake", domain="chat")
 
 
 def worth(text):
@@ -76,13 +75,18 @@ def report(see, n=N):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_probe_finds_its_fault_and_no_other(fault):
-    _, probes = report(FAULTS[fault])
+    judgements, probes = report(FAULTS[fault])
     assert probes.index.tolist() == PROBES
     assert probes.index[probes["p_holm"] < 0.05].tolist() == [fault]
     assert probes.loc[fault, "low"] > 0
     assert probes.loc[fault, "effect"] >= probes.loc[fault, "detectable"] / 2
     share = {"samples": 0.42, "unreadable": 0.2}.get(fault)  # two answers, each right with probability 0.7
     assert share is None or probes.loc[fault, "share"] == pytest.approx(share, abs=0.08)
+    as_is = judgements[(judgements["condition"] == "as is") & (judgements["sample"] == 0)]
+    vote = as_is.pivot_table(index="id", columns="order", values="vote")
+    if fault in ("position", "swap"):
+        assert probes.loc["position", "effect"] == pytest.approx(((vote["first"] - vote["second"]) / 2).mean())
+        assert probes.loc["swap", "share"] == pytest.approx((vote["first"] * vote["second"] < 0).mean())
 
 
 def test_nothing_is_found_in_a_sound_judge_and_prompts_make_it_surer():
@@ -93,46 +97,29 @@ def test_nothing_is_found_in_a_sound_judge_and_prompts_make_it_surer():
     assert (probes[["low", "high"]].abs().max(axis=1) > 0).all(), "zero is known with an error too"
     assert judgements["vote"].notna().all()
     assert probes.loc["unreadable", "n_prompts"] == N
-    assert probes["detectable"].between(0.03, 0.2).all()
     # k of 100 prompts change, all in one direction: McNemar's p is 2 / 2^k.
     k, level = np.random.default_rng(1).binomial(100, probes.loc["padding", "detectable"], 4000), 0.05 / len(PROBES)
     assert np.mean(2.0 ** (1 - k) < level) == pytest.approx(0.8, abs=0.03)
     _, tiny = report(lambda a, b, q, gap: gap, n=4)
     assert tiny["detectable"].isna().all()
     assert tiny["reason"].str.contains("fewer than 5 prompts").all()
-
-
-def test_a_judge_that_always_says_a_has_position_bias_1():
-    _, probes = report(lambda *_: 1)
-    assert probes.loc["position", ["effect", "share"]].tolist() == [1, 1]
-    assert probes.loc["swap", ["effect", "share"]].tolist() == [0, 1], (
-        "every winner changes: the first place explains it"
-    )
-    assert probes.loc["cycles", "reason"] != "", "no verdict holds in both orders"
-    assert report(lambda *_: -1)[1].loc["position", "effect"] == -1
-
-
-def test_the_numbers_by_hand():
-    judgements, probes = report(FAULTS["position"], n=40)
-    first_answers = judgements[(judgements["condition"] == "as is") & (judgements["sample"] == 0)]
-    wide = first_answers.pivot_table(index="id", columns="order", values="vote")
-    assert probes.loc["position", "effect"] == pytest.approx(((wide["first"] - wide["second"]) / 2).mean())
-    assert probes.loc["swap", "share"] == pytest.approx((wide["first"] * wide["second"] < 0).mean())
+    second, first = (report(lambda *_, vote=vote: vote)[1] for vote in (-1, 1))  # judges that see only the place
+    assert first.loc["position", ["effect", "share"]].tolist() == [1, 1]
+    assert first.loc["swap", ["effect", "share"]].tolist() == [0, 1], "every winner changes: the place explains it"
+    assert first.loc["cycles", "reason"] != "", "no verdict holds in both orders"
+    assert second.loc["position", "effect"] == -1
 
 
 def test_probes_that_cannot_be_asked_say_why():
-    pairs = table(answers=1)
-    judge = pair_judge(lambda *_: "[[A=B]]")
-    once = judge_report(examine(judge, pairs, samples=1, progress=False)).set_index("probe")
-    assert (once.loc[["samples", "cycles"], "reason"] != "").all()
-    assert (once.loc[["samples", "cycles"], "n_prompts"] == 0).all()
-    assert (once.loc[["samples", "cycles"], "missing"] == N).all()
-    assert once.loc[["samples", "cycles"], ["effect", "p", "p_holm"]].isna().all(axis=None)
+    pairs, judge = table(answers=1), pair_judge(lambda *_: "[[A=B]]")
+    once = judge_report(examine(judge, pairs, samples=1, progress=False)).set_index("probe").loc[["samples", "cycles"]]
+    assert (once["reason"] != "").all()
+    assert (once[["n_prompts", "missing"]] == [0, N]).all(axis=None)
+    assert once[["effect", "p", "p_holm"]].isna().all(axis=None)
     code = pairs.assign(response=[f"```\n{worth(text)}\n```" for text in pairs["response"]])
     fenced = judge_report(examine(judge, code, progress=False)).set_index("probe")
-    assert fenced.loc["markdown", "n_prompts"] == 0, "code is never touched"
+    assert fenced.loc[["markdown", "padding"], "n_prompts"].tolist() == [0, N], "code is never touched"
     assert fenced.loc["markdown", "reason"] != ""
-    assert fenced.loc["padding", "n_prompts"] == N
     with pytest.raises(DataError, match=r"judgements: .*'vote'"):
         judge_report(table())
 

@@ -27,22 +27,6 @@ def test_each_model_has_one_turn_over_all_texts(tmp_path, stored):
     assert len(scorer.logged) == len(set(scorer.logged)) == 2 * len(frame)
 
 
-def test_rerun_forwards_nothing_and_half_a_run_only_the_rest(tmp_path):
-    frame = responses(20)
-    first = score(frame, Difference(), store=tmp_path)
-    again = Difference(seed=5)
-    second = score(frame, again, store=tmp_path)
-    assert again.logged == []
-    assert [model.turns for model in again.models] == [0, 0]
-    pd.testing.assert_frame_equal(second, first)
-    assert second.attrs["provenance"]["fake"]["scored"] == 0
-    for path in tmp_path.glob("reference/*.records"):
-        path.unlink()
-    rest = Difference()
-    assert score(frame, rest, store=tmp_path).equals(first)
-    assert [len(model.forwarded) for model in rest.models] == [0, len(frame)]
-
-
 def test_a_reference_of_two_policies_is_forwarded_once(tmp_path):
     frame = responses(20)
     policies = [Difference(policy, name=policy) for policy in ("first", "second")]
