@@ -27,12 +27,12 @@ test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
 
 # The tests that need neither torch nor a browser, with the oldest releases that pyproject.toml allows.
-CORE := metrics estimate laws difference ranking rm_bench reward_bench benchmarks tables own_pairs styles results score_files
+CORE := metrics estimate laws difference stats bias rm_bench reward_bench benchmarks tables own_pairs styles score_files
 test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
 	$(PYTHON) -m venv .venv/oldest && .venv/oldest/bin/pip install --quiet uv
 	.venv/oldest/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct \
 	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20' 'nh3>=0.2.18'
-	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_stats_*.py tests/test_bias_*.py tests/test_plots*.py)
+	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_plots*.py)
 
 mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see benchmarks/README.md
 	$(BIN)/python benchmarks/mutants.py

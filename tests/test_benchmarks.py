@@ -27,7 +27,8 @@ def write(path, rows):
 
 def row(number=1, **changes):
     """A row in RM-Bench's layout, without the fields that are changed to `...`."""
-    answers = {"id": number, "subset": "here", "prompt": f"Question {number}?"}
+    odd = " \N{GRINNING FACE}\N{ZERO WIDTH JOINER}\n\t a\u2028b\x85c\r\nd\0"
+    answers = {"id": number, "subset": "here", "prompt": f"Question {number}?{odd}"}
     for label, word in (("chosen", "right"), ("rejected", "wrong")):
         answers[label] = [f"{word} {number}", f"It is {word} {number}.", f"**{word}** {number}"]
     return {name: value for name, value in (answers | changes).items() if value is not ...}
@@ -52,6 +53,7 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path
     assert first["slot"].tolist() == [0, 1, 2] * 2
     assert first["style"].tolist() == list(STYLES) * 2
     assert first["response"].tolist() == row(0)["chosen"] + row(0)["rejected"]
+    assert first["prompt"].tolist() == [row(0)["prompt"]] * 6
     assert responses["id"].tolist()[::6] == [str(10 * place + i) for place in range(5) for i in (0, 2)]
     assert responses.attrs == {"missing_domains": []}
     rows = [
@@ -60,7 +62,8 @@ def test_rm_bench_from_files_of_domains_and_from_the_total_file(folder, tmp_path
         for r in json.loads((folder / f"{subset}_filtered.json").read_text())
     ]
     total = write(tmp_path / "one" / "total_dataset.json", rows)
-    (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    lines = "\n".join(json.dumps(r, ensure_ascii=False) for r in rows)
+    (tmp_path / "lines.json").write_text(lines, encoding="utf-8", newline="")
     (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + total.read_bytes())
     for path in (total, str(total.parent), tmp_path / "lines.json", tmp_path / "marked.json"):
         pd.testing.assert_frame_equal(load("rm-bench", path=path), responses)
@@ -93,19 +96,6 @@ def test_reward_bench_from_files(tmp_path, name):
     assert responses[columns].replace("Ties", "ties").values.tolist() == [*map(list, answers)]
     assert responses["subset"].tolist() == responses["domain"].tolist()
     assert responses["style"].isna().all()
-
-
-@pytest.mark.parametrize(
-    "text", ["\N{GRINNING FACE}\N{ZERO WIDTH JOINER}", " \n\t ", "a\u2028b\x85c\r\nd", "nan", "a\0b"]
-)
-@pytest.mark.parametrize("lines", [False, True])
-def test_odd_but_legal_text_passes_unchanged(tmp_path, text, lines):
-    file = tmp_path / "chat_filtered.json"
-    rows = [row(i, prompt=text, chosen=[text] * 3, rejected=[text] * 3) for i in range(2)]
-    dumped = [json.dumps(r, ensure_ascii=False) for r in rows]
-    file.write_text("\n".join(dumped) if lines else f"[{','.join(dumped)}]", encoding="utf-8", newline="")
-    responses = load("rm-bench", path=file)
-    assert responses["prompt"].tolist() == responses["response"].tolist() == [text] * 12
 
 
 BAD_ROWS = [  # a row and what the message says of it
@@ -374,18 +364,14 @@ def test_rows_of_the_runner_of_rmb(tmp_path, caplog):
     assert rmlab.summary(scores)["helpfulness_pairs"].item() == pytest.approx(7 / 12)
 
 
-def test_the_shipped_evalbiasbench(shared_data):
-    original = json.loads((shared_data / "evalbiasbench" / "biasbench.json").read_text(encoding="utf-8"))
-    responses = load("evalbiasbench")
-    assert responses["question"].nunique() == 79
-    chosen = responses[responses["label"] == "chosen"]["response"].tolist()
-    assert chosen == [row["response1"] for rows in original.values() for row in rows]
-    right = {
-        kind.replace("_", " "): np.mean([len(row["response1"]) > len(row["response2"]) for row in rows])
-        for kind, rows in original.items()
-    }
-    summary = rmlab.summary(rmlab.score(responses, "longest")).iloc[0]
-    assert {kind: summary[kind] for kind in right} == pytest.approx(right)
+def test_evalbiasbench_labels_the_first_or_the_second_answer(tmp_path):
+    rows = [BIAS_ROW, BIAS_ROW | {"label": 1, "instruction": "!"}]
+    responses = load("evalbiasbench", path=write(tmp_path / "x.json", {"length bias": rows}))
+    assert responses["response"].tolist() == ["b", "a", "a", "b"]
+    assert [set(responses["domain"]), responses["question"].nunique()] == [{"length bias"}, 2]
+    summary = rmlab.summary(rmlab.score(load("evalbiasbench"), "longest")).iloc[0]
+    assert summary["n_prompts"] == 80
+    assert summary["overall"] < 0.5
 
 
 JUDGE_ROW, RMB_ROW = judge_rows(n=1)[0], rmb_pairs(HELP)[0]

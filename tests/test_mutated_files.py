@@ -31,14 +31,10 @@ def whole_files(tmp_path_factory):
     for suffix in ("csv", "jsonl", "parquet"):
         files.append((rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}")))
         files.append((rmlab.read_pairs, rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}")))
-    numbers = [[i / 7, -i / 3, i / 9] for i in range(12)]
-    ids = [*map(str, range(12))]
-    rows = {
-        "random.json": [
-            {"id": i, "domain": "chat", "score_chosen": n, "score_rejected": n[::-1]} for i, n in enumerate(numbers)
-        ],
-        "v2.json": {"id": ids, "subset": ["Math"] * 12, "model": "m", "scores": numbers, "num_correct": [1] * 12},
-    }
+    numbers, ids = [[i / 7, -i / 3, i / 9] for i in range(12)], [*map(str, range(12))]
+    sides = [{"domain": "chat", "score_chosen": n, "score_rejected": n[::-1]} for n in numbers]
+    rows = {"random.json": [{"id": i} | side for i, side in enumerate(sides)]}
+    rows["v2.json"] = {"id": ids, "subset": ["Math"] * 12, "model": "m", "scores": numbers, "num_correct": [1] * 12}
     for name, content in rows.items():
         (folder / name).write_text(json.dumps(content))
         files.append((rmlab.read_scores, folder / name))
@@ -52,14 +48,10 @@ def damage(data, rng):
         start, length = int(rng.integers(0, max(len(data), 1))), int(rng.choice([1, 2, 8, 60, 400]))
         planted, kind = PLANTED[int(rng.integers(len(PLANTED)))], int(rng.integers(8))
         hits = list(re.finditer(rb'-?\d+\.?\d*(e-?\d+)?|"[^"]{0,40}"', data))
-        if kind == 0:
-            data = data[:start] + bytes(rng.integers(0, 256, length, np.uint8)) + data[start + length :]
-        elif kind == 1:
-            data = data[:start]
-        elif kind == 2:
-            data = data[:start] + data[start + length :]
-        elif kind == 3:
-            data = data[:start] + data[start : start + length] + data[start:]
+        stop = start + length
+        if kind < 4:
+            noise = bytes(rng.integers(0, 256, length, np.uint8)) + data[stop:]
+            data = data[:start] + [noise, b"", data[stop:], data[start:stop] + data[start:]][kind]
         elif hits:  # in the place of a number or of a text, where the file stays well-formed most often
             hit = hits[int(rng.integers(len(hits)))]
             data = data[: hit.start()] + planted + data[hit.end() :]

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import rmlab
@@ -15,14 +16,8 @@ ROOT = Path(__file__).parents[1]
 LAZY = ("torch", "transformers", "statsmodels", "seaborn", "ipywidgets", "matplotlib", "markdown_it", "huggingface_hub")
 EXTRAS = ("score", "judge", "triton", "ray", "lab")
 CONDA_NAMES = {"pytorch": "torch", "playwright-python": "playwright"}
-MODULES = {"markdown-it-py": "markdown_it"}
-DEPENDENCIES_OF = {
-    "IPython": "ipywidgets",
-    "traitlets": "ipywidgets",
-    "tokenizers": "transformers",
-    "yaml": "huggingface_hub",
-    "tornado": "jupyterlab",
-}
+BRING = {"IPython": "ipywidgets", "traitlets": "ipywidgets", "tokenizers": "transformers", "tornado": "jupyterlab"}
+BRING |= {"yaml": "huggingface_hub"}  # packages that come with a declared one
 TOOLS = {"jupyterlab", "nbval", "accelerate"}  # programs, and what transformers loads large models with
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -31,10 +26,6 @@ def requirements(*extras: str) -> set[str]:
     """Requirements of the package and of extras, the package itself aside."""
     lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
     return {line for line in lines if not line.startswith("reward-model-lab")}
-
-
-def package_names(lines: set[str]) -> set[str]:
-    return {re.split(r"[><=\[ ]", line)[0].lower().replace("_", "-") for line in lines}
 
 
 def imported() -> set[str]:
@@ -58,10 +49,10 @@ def test_conda_and_pip_ask_for_the_same_packages():
 
 
 def test_every_import_is_declared_and_every_declared_package_is_imported():
-    declared = {MODULES.get(name, name.replace("-", "_")): name for name in package_names(requirements(*EXTRAS))}
-    assert imported() - {*declared} - {*DEPENDENCIES_OF} == set()
-    assert {DEPENDENCIES_OF[name] for name in imported() & {*DEPENDENCIES_OF}} <= {*declared}
-    assert {*declared} - {*map(str.lower, imported())} - TOOLS == set()
+    names = {re.split(r"[><=\[ ]", line)[0].lower().replace("-", "_") for line in requirements(*EXTRAS)}
+    declared = names - {"markdown_it_py"} | {"markdown_it"}
+    assert {BRING.get(name, name) for name in imported()} - declared == set()
+    assert declared - {*map(str.lower, imported())} - TOOLS == set()
 
 
 def test_one_version():
@@ -82,13 +73,11 @@ def test_no_file_tells_anyone_to_install_the_other_project():
 
 
 STATE = """
-import matplotlib, pandas
+import matplotlib, pandas, sys
 from IPython.core.interactiveshell import InteractiveShell
 
-shell = InteractiveShell.instance()
-
 def state():
-    formatters = shell.display_formatter.formatters.values()
+    formatters = InteractiveShell.instance().display_formatter.formatters.values()
     printers = [{**f.type_printers, **f.deferred_printers, **f.singleton_printers} for f in formatters]
     return pandas.describe_option(_print_desc=False), matplotlib.rcParams.copy(), printers
 
@@ -96,14 +85,10 @@ before = state()
 import rmlab
 assert state() == before
 """
+LIGHT = f"import rmlab, sys; assert not {{*{LAZY!r}}} & {{*sys.modules}}"
 
 
-def run_python(code: str) -> str:
+@pytest.mark.parametrize("code", [STATE, LIGHT])
+def test_import_is_light_and_changes_nothing_in_pandas_matplotlib_and_ipython(code):
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
-def test_import_is_light_and_changes_nothing_in_pandas_matplotlib_and_ipython():
-    assert run_python(f"import rmlab, sys; print([m for m in {LAZY!r} if m in sys.modules])").strip() == "[]"
-    run_python(STATE)

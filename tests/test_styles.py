@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rmlab
-from rmlab import benchmarks, tables
+from rmlab import tables
 from rmlab.styles import FEATURES, TRANSFORMS, audit, features, restyle, restyle_pairs
 from rmlab.styles.counts import MARKS, features_of
 from rmlab.styles.prose import plain
@@ -222,26 +222,6 @@ def test_audit_of_a_clean_table_is_empty_and_typed():
     assert audit(responses(rows[:0])).empty
 
 
-def test_real_answers_in_prose_keep_words_and_code(shared_data):
-    folder = shared_data / "rm-bench"
-    real = [rmlab.load("rm-bench", path=folder), rmlab.load_pairs(folder / "math_concise_only.json")]
-    real = pd.concat(real, ignore_index=True)[tables.RESPONSES].iloc[::3]  # the whole takes three times as long
-    made = restyle(real)
-    assert (features(made)["markdown"] == 0).all()
-    assert restyle(made)["response"].equals(made["response"])
-    letters = re.compile(r"[^\W_]")
-    fences = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    differ = 0
-    for before, after in zip(real["response"], made["response"], strict=True):
-        prose = re.sub(r"^[ \t]*```.*$", "", before, flags=re.MULTILINE)
-        differ += letters.findall(prose) != letters.findall(after)
-        for code in fences.findall(before):
-            block = code.rstrip("\n")
-            indented = "\n".join("    " + line if line.strip() else line for line in block.split("\n"))
-            assert block in after or indented in after
-    assert differ <= 1  # one link repeats its address as its text, and prose says it once
-
-
 TEXT = (
     "Dr. Smith walked to the large house. He bought 3.5 litres of milk, e.g. for tea. Often he sings.\n\n"
     "```python\nlarge = 1. often\n```\n\nThe second paragraph starts here. It ends."
@@ -406,24 +386,12 @@ def test_bad_input_is_named():
         restyle_pairs(two_answers("Yes.", rejected="No."))
 
 
-def _check_kept(text, versions):
-    """Numbers, negations and code blocks of a text stand in all of its versions, as often as in it."""
-    for version in versions:
+@pytest.mark.parametrize("text", [LONG, CODE, f"{CODE}\n\nIt isn't 3.5. It can't. It is not 2:30."])
+def test_numbers_negations_and_code_stay(text):
+    versions = restyle_text(text)
+    assert len(versions["concise"].split()) < len(versions["plain"].split())
+    for version in versions.values():
         for pattern in (r"\d+(?:[.,:/]\d+)*", r"\b(?:not|no|never|without|cannot)\b|n['’]t\b"):
-            assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower())), version
+            assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower()))
         for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             assert all(line.strip() in version for line in block.splitlines())
-
-
-def test_real_pairs_keep_numbers_negations_and_code(shared_data):
-    original = benchmarks.load_pairs(shared_data / "rewardbench" / "llmbar_419.jsonl")
-    made = restyle_pairs(original)
-    frames = (original, made.responses, made.report)
-    n_prompts, n_restyled, n_refused = (frame.groupby(["domain", "id"]).ngroups for frame in frames)
-    assert n_restyled + n_refused == n_prompts
-    assert n_restyled > 0.35 * n_prompts, "answers of one sentence have no concise version"
-    texts = original.set_index(["id", "label"])["response"]
-    for key, rows in made.responses.groupby(["id", "label"], observed=True):
-        _check_kept(texts[key], rows["response"])
-        n_words = rows.set_index("style")["response"].str.split().str.len()
-        assert n_words["concise"] < n_words["plain"]

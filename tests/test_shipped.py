@@ -1,0 +1,125 @@
+"""What ships: mini's code, published tables, real results, and the scorers that do not read the answer."""
+
+import ast
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rmlab
+from rmlab import baselines, papers, tables
+from rmlab.benchmarks import benchmarks_by_name
+
+MINI = Path(__file__).resolve().parents[1] / "data" / "mini"
+RUN = "import json, sys\nsource, tests = json.load(sys.stdin)\nnames = {}\nexec(source, names)\nexec(tests, names)"
+
+
+def test_chosen_code_of_mini_passes_its_tests_and_rejected_code_fails_them():
+    for row in json.loads((MINI / "code_filtered.json").read_text(encoding="utf-8")):
+        for label in ("chosen", "rejected"):
+            code, prose, marked = row[label]  # all of a concise answer is code, and the fences of a marked-up one
+            fenced = "\n\n".join(re.findall(r"^```python\n(.*?)^```\s*$", marked, re.MULTILINE | re.DOTALL))
+            assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(fenced)), row["id"]
+            assert {*map(str.strip, code.splitlines())} <= {*map(str.strip, prose.splitlines()), ""}, row["id"]
+            command, sent = [sys.executable, "-I", "-c", RUN], json.dumps([code, row["tests"]])
+            done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=20, check=False)
+            assert (done.returncode == 0) == (label == "chosen"), row["id"]
+            assert label == "chosen" or "AssertionError" in done.stderr, row["id"]
+
+
+ALL = [(b.name, table, percent) for b in benchmarks_by_name().values() for table, (_, percent) in b.published.items()]
+ALL.append(("seven-benchmarks", "skywork-v2", ["reward_bench", "rm_bench", "overall"]))
+
+
+@pytest.mark.parametrize(("benchmark", "table", "percent"), ALL)
+def test_every_published_row_names_source_date_and_link_and_shares_are_shares(benchmark, table, percent):
+    frame = papers.published(benchmark, table)
+    assert len(frame)
+    assert (frame[["source", "date", "link"]].astype(str) != "").all(axis=None)
+    assert frame["link"].str.startswith("https://").all()
+    shares = [column for column in percent if column in frame and not column.startswith("delta")]
+    assert not percent or {*percent} & {*frame.columns}
+    assert not (frame[shares] > 1).any(axis=None)
+
+
+def test_the_audit_finds_the_known_contradictions_and_none_where_there_is_none():
+    board = papers.published("rm-bench")
+    assert board["chat"].isna().any(), "missing is not zero"
+    audit = papers.audit_leaderboard(board)
+    means = audit[audit["check"] == "domain mean is not the level mean"].set_index("model")["difference"]
+    assert means["REWARDANYTHING-8B"] == pytest.approx(0.831 - 0.8637, abs=1e-3)
+    source = audit[audit["check"] == "contradicts its source"]
+    assert source.groupby("model").size().to_dict() == {"DeepSeek R1": 3, "RM-R1-Qwen-Instruct-32B": 2}
+    shares = {"chat": 0.6, "math": 0.7, "code": 0.8, "safety": 0.9, "easy": 0.85, "normal": 0.75, "hard": 0.65}
+    consistent = board.dropna(subset=["chat", "math"]).head(3).assign(model=[*"abc"], overall=0.75, **shares)
+    assert papers.audit_leaderboard(consistent).empty
+
+
+def test_sections_of_real_results_are_those_of_the_printed_table():
+    """Items of the public results against the sections that table 9 prints, with the counts of that time."""
+    sections = ["chat", "chat_hard", "safety", "reasoning"]
+    outcomes = papers.results("reward-bench")
+    computed = rmlab.summary(outcomes, weights="published-before-2024-09").set_index("model")[sections]
+    printed = papers.published("reward-bench").set_index("model")[sections]
+    both = computed.join(printed.add_suffix("_printed"), how="inner").dropna()
+    assert len(both) >= 40
+    difference = (both[sections].to_numpy() - both[[f"{s}_printed" for s in sections]].to_numpy()).round(6)
+    assert (np.abs(difference) <= 0.0005001).all(axis=1).sum() >= len(both) - 2
+
+
+@pytest.mark.parametrize("name", ["smollm2-mini", "smollm2-rm-bench", "smollm2-math"])
+def test_likelihoods_are_scores_of_two_ways(name):
+    table = tables.check_scores(papers.results(name))
+    total, mean = (table[table["model"] == f"SmolLM2-135M {way}"]["score"].to_numpy() for way in ("sum", "mean"))
+    np.testing.assert_allclose(total / mean, (total / mean).round(), rtol=1e-9)
+    assert total.max() < 0
+
+
+TEXTS = ["short", "a longer answer", "**bold** and `code`\n- item", "- x\n- y", " ", "😀 שלום $x$ <b>"]
+PROMPTS = ["p", "q", [{"role": "user", "content": "hi"}], "p", "p", "\ud800"]
+SCORES = {"longest": [*map(len, TEXTS)], "shortest": [-len(text) for text in TEXTS], "constant": [0.0] * 6}
+SCORES |= {"most_markdown": [0, 0, 3, 2, 0, 0]}
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
+def test_one_float_per_response_whatever_the_order_and_batch(name):
+    scorer = baselines.ALL[name]
+    whole = scorer(PROMPTS, TEXTS)
+    assert (scorer.name, whole.dtype, whole.shape) == (name, np.float64, (len(TEXTS),))
+    assert whole.tolist() == SCORES.get(name.replace("-", "_"), whole.tolist())
+    assert np.array_equal(scorer(PROMPTS[::-1], TEXTS[::-1]), whole[::-1])
+    assert np.array_equal(np.concatenate([scorer([p], [t]) for p, t in zip(PROMPTS, TEXTS, strict=True)]), whole)
+    assert np.array_equal(pickle.loads(pickle.dumps(scorer))(PROMPTS, TEXTS), whole)
+    assert scorer([], []).shape == (0,)
+
+
+def test_random_is_uniform_and_its_seeds_are_unrelated():
+    texts = [f"answer {i}" for i in range(4000)]
+    first, second = baselines.random(["p"] * 4000, texts), baselines.random_with(1)(["p"] * 4000, texts)
+    counts, _ = np.histogram(first, 10, (0, 1))
+    assert counts.sum() == 4000
+    assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square with 9 degrees of freedom, p = 0.001
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.06
+    assert not np.isin(baselines.random(["q"] * 4000, texts), first).any()
+    assert np.array_equal(baselines.random_with(0)(["p"], ["x"]), baselines.random(["p"], ["x"]))
+
+
+LEVELS = {  # easy, normal, hard of the released files in percent, as others have counted them
+    ("longest", "chat"): (81.1, 28.4, 2.6),
+    ("shortest", "chat"): (18.9, 64.3, 97.4),
+    ("longest", "code"): (77.5, 51.9, 25.4),
+    ("longest", "safety"): (92.4, 37.9, 10.0),
+    ("shortest", "safety"): (7.6, 61.9, 89.9),
+}
+
+
+def test_length_scorers_reproduce_the_reference_table(shared_data):
+    scores = rmlab.score(rmlab.load("rm-bench", path=shared_data / "rm-bench"), ["longest", "shortest"])
+    levels = rmlab.accuracy(scores, by=["model", "domain", "level"]).set_index(["model", "domain", "level"])["accuracy"]
+    for key, expected in LEVELS.items():
+        assert tuple((100 * levels[key]).round(1)[["easy", "normal", "hard"]]) == expected
