@@ -292,7 +292,7 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
     Raises
     ------
     TypeError
-        If `frame` is no DataFrame.
+        If `frame` is not a DataFrame.
     DataError
         Naming the missing columns.
     """
@@ -378,7 +378,7 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
 
 
 def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64]:
-    """A column as floats, NaN where missing; a value that is no number is refused."""
+    """A column as floats, NaN where missing; a value that is not a number is refused."""
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         texts = values.astype("str").str.strip()  # integers beyond the floats would raise OverflowError

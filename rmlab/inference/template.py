@@ -253,7 +253,7 @@ def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Seq
     """Raise DataError for texts with half a surrogate pair, which no tokenizer can write."""
     for number, row in enumerate(zip(prompts, *answers, strict=True)):
         if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-            raise DataError(f"text {number} holds half a surrogate pair, which is no character; repair its file")
+            raise DataError(f"text {number} holds half a surrogate pair, which is not a character; repair its file")
 
 
 def _boundary(text: str, header: str, bare: str, response: str) -> int:

@@ -312,7 +312,7 @@ def _read_lines(path: Path) -> "Iterator[tuple[str, Json]]":
                 key, response = str(result["custom_id"]), result["response"]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise DataError(
-                    f"{path}: line {number} is no result of a batch ({type(error).__name__}); give the file that the "
-                    "batch endpoint wrote"
+                    f"{path}: line {number} is not a result of a batch ({type(error).__name__}); give the file that "
+                    "the batch endpoint wrote"
                 ) from None
             yield key, response and response.get("body")

@@ -179,7 +179,7 @@ def _find_folder(
     remedies = {
         errors.GatedRepoError: f"is gated: accept its terms at {page}, then run `hf auth login`",
         errors.RevisionNotFoundError: f"has no revision {revision!r}; pass a commit, tag or branch of the model",
-        errors.RepositoryNotFoundError: "is no folder here and no model on the hub; private ones need `hf auth login`",
+        errors.RepositoryNotFoundError: "is neither a folder nor a model on the hub; private ones need `hf auth login`",
         Exception: f"needs the hub, which cannot be reached; run `hf download {model}` elsewhere and pass the folder",
     }
     try:
