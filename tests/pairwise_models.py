@@ -17,9 +17,8 @@ def save_pairrm(folder):
     words.add_special_tokens({"additional_special_tokens": MARKS})
     toy.save_model(folder, "deberta-v2", task="backbone", words=words, position_biased_input=False)
     weights = {f"pretrained_model.{key}": t for key, t in load_file(folder / "model.safetensors").items()}
-    head = nn.Sequential(
-        nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
-    ).eval()
+    layers = nn.Dropout(0.1), nn.Linear(2 * HIDDEN, HIDDEN), nn.Tanh(), nn.Dropout(0.1), nn.Linear(HIDDEN, 3)
+    head = nn.Sequential(*layers).eval()
     save_file(weights | {f"head_layer.{k}": t for k, t in head.state_dict().items()}, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     ids = words.convert_tokens_to_ids(MARKS)
@@ -34,19 +33,10 @@ def save_steamshp(folder, *, tied=False, size=1.0):
     from transformers import T5Config, T5ForConditionalGeneration
 
     words = toy.tokenizer(chat_template=None)
-    config = T5Config(
-        vocab_size=len(words),
-        d_model=HIDDEN,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=tied,
-        decoder_start_token_id=words.pad_token_id,
-        pad_token_id=words.pad_token_id,
-        initializer_factor=size,
-    )
+    special = {"decoder_start_token_id": words.pad_token_id, "pad_token_id": words.pad_token_id}
+    sizes = {"d_model": HIDDEN, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": len(words)}
+    options = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": tied, "initializer_factor": size}
+    config = T5Config(**sizes, **options, **special)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder, words

@@ -69,8 +69,9 @@ class Vllm(Served):
         if "normalize" in body:
             return refuse("Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)")
         if body.get("task") == "token_classify":
-            way_out = "--pooler-config.task token_classify. (parameter=task)"
-            return refuse(f"Try switching the model's pooling_task via {way_out}")
+            return refuse(
+                "Try switching the model's pooling_task via --pooler-config.task token_classify. (parameter=task)"
+            )
         texts = [self._ids(text, body) for text in self._inputs(body)]
         if max(map(len, texts)) > self.window:
             return refuse(f"maximum context length is {self.window} tokens")
@@ -117,10 +118,9 @@ class Sglang(Served):
         assert "model" not in body
         width = 4096 if self.hidden else 1
         texts = body["input_ids"]
-        values = [
-            {"embedding": rows(self.score, ids) * width, "meta_info": {"prompt_tokens": len(ids)}} for ids in texts
-        ]
-        return self.change(values)
+        values = [rows(self.score, ids) * width for ids in texts]
+        tokens = [{"prompt_tokens": len(ids)} for ids in texts]
+        return self.change([{"embedding": row, "meta_info": n} for row, n in zip(values, tokens, strict=True)])
 
 
 @dataclass
@@ -187,10 +187,10 @@ class Triton(Served):
         texts = [text.decode() for text in deserialize_bytes_tensor(data).tolist()]
         assert tensors["add_EOS"][:2] == ([len(texts), 1], "BOOL")
         add_eos = [bool(byte) for byte in tensors["add_EOS"][2]]
-        rated = [self.rate(t, eos) for t, eos in zip(texts, add_eos, strict=True)]
-        rewards, exceeded = zip(
-            *self.change([(r, len(t) > self.longest) for r, t in zip(rated, texts, strict=True)]), strict=True
+        values = self.change(
+            [(self.rate(t, eos), len(t) > self.longest) for t, eos in zip(texts, add_eos, strict=True)]
         )
+        rewards, exceeded = zip(*values, strict=True)
         arrays = {"rewards": ("FP32", np.array(rewards, np.float32)), "exceeded": ("BOOL", np.array(exceeded)[:, None])}
         outputs = [
             {"name": name, "datatype": kind, "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}

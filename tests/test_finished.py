@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fakes import Streaming
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rmlab
-from rmlab import toy
 from rmlab.io.native import holds_pairs
 from rmlab.scoring.stores import file_name
 from rmlab.tables import DataError
@@ -52,14 +52,10 @@ def test_a_file_is_allowed_everywhere_and_says_what_it_holds(model, benchmark):
 
 
 def test_confusable_names_and_benchmarks_are_read_back(tmp_path):
-    responses = rmlab.load("mini").head(12)
-    tables = []
+    responses, tables = rmlab.load("mini").head(12), []
     for number, name in enumerate([*CONFUSABLE, "other"]):
-
-        def scorer(prompts, answers):
-            return [float(len(text) % 7) for text in answers]
-
-        scorer.name, scorer.fingerprint = name, f"f{number}"
+        scorer = Streaming(name)
+        scorer.fingerprint = f"f{number}"
         frame = responses.assign(benchmark="mine.pairs") if name == "other" else responses
         tables.append(rmlab.score(frame, scorer, store=tmp_path))
     order = ["model", *rmlab.tables.KEY]
@@ -68,21 +64,12 @@ def test_confusable_names_and_benchmarks_are_read_back(tmp_path):
         pd.testing.assert_frame_equal(rmlab.read_scores(source).sort_values(order, ignore_index=True), scores)
 
 
-@pytest.fixture(scope="module")
-def finals(tmp_path_factory):
+def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
     """Two checkpoints of two runs, both in a folder called final."""
-    folder = tmp_path_factory.mktemp("runs")
-    for seed, run in enumerate(("run1", "run2")):
-        toy.save_model(folder / run / "final", seed=seed)
-    return folder
-
-
-def test_two_checkpoints_of_one_name_do_not_replace_one_another(finals, tmp_path):
-    responses = rmlab.load("mini").head(6)
-    first = rmlab.score(responses, finals / "run1" / "final", store=tmp_path, dtype="float32")
-    with pytest.raises(DataError, match=r"another model named 'final', with other weights.*--name"):
-        rmlab.score(responses, finals / "run2" / "final", store=tmp_path, dtype="float32")
+    responses, folders = rmlab.load("mini").head(6), [zoo(name="final", seed=seed) for seed in range(2)]
+    first = rmlab.score(responses, folders[0], store=tmp_path, dtype="float32")
+    with pytest.raises(DataError, match=r"'final'.*--name"):
+        rmlab.score(responses, folders[1], store=tmp_path, dtype="float32")
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), first)
-    rmlab.score(responses, finals / "run2" / "final", store=tmp_path, name="second")
+    rmlab.score(responses, folders[1], store=tmp_path, name="second")
     assert set(rmlab.read_scores(tmp_path)["model"]) == {"final", "second"}
-    rmlab.score(responses, finals / "run1" / "final", store=tmp_path)

@@ -44,21 +44,25 @@ class Hub:
         return 200, commit | {"ETag": f'"{hashlib.sha256(self.files[name]).hexdigest()}"'}, self.files[name]
 
 
-def point_client(monkeypatch, endpoint):
+@pytest.fixture
+def point_client(tmp_path, monkeypatch):
     """What HF_ENDPOINT does before the client is imported."""
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
-    template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+
+    def point(endpoint, offline=False):
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        settings = {"ENDPOINT": endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": offline}
+        for name, value in (settings | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+
+    return point
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+def server(point_client, monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     hub = Hub()
     with hub.server:
-        point_client(monkeypatch, hub.server.url)
+        point_client(hub.server.url)
         yield hub
 
 
@@ -74,10 +78,8 @@ def rm_bench(monkeypatch):
     change_source(monkeypatch, "rm-bench", rows=dict.fromkeys(RM_BENCH, 2))
     texts = {label: [f"{label[0]}", f"{label} it is", f"**{label}**"] for label in ("chosen", "rejected")}
     return {
-        subset: [
-            {"id": i, "subset": f"from {subset}", "prompt": f"{subset} {i}?"} | texts for i in (3 + 10 * n, 20 * n)
-        ]
-        for n, subset in enumerate(RM_BENCH, start=1)
+        name: [{"id": i, "subset": f"from {name}", "prompt": f"{name} {i}?"} | texts for i in (3 + 10 * n, 20 * n)]
+        for n, name in enumerate(RM_BENCH, start=1)
     }
 
 
@@ -103,23 +105,22 @@ def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, rm_b
     assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
 
 
-def test_the_cache_is_used_again_and_offline(server, monkeypatch, rm_bench):
+def test_the_cache_is_used_again_and_offline(server, point_client, rm_bench):
     server.files = {"total_dataset.json": total(rm_bench)}
     first = load("rm-bench")
     pd.testing.assert_frame_equal(load("rm-bench"), first)
     assert len([asked for asked in server.asked if asked.startswith("GET") and "resolve" in asked]) == 1
-    server.server.log.clear()
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    n_asked = len(server.asked)
+    point_client(server.server.url, offline=True)
     pd.testing.assert_frame_equal(load("rm-bench"), first)
-    assert server.asked == []
+    assert len(server.asked) == n_asked
 
 
 @pytest.mark.parametrize("fault", ["no file ending in .json", "HF_HUB_OFFLINE", "http://127.0.0.1:9"])
-def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(server, monkeypatch, fault):
+def test_a_hub_without_the_file_is_named_and_how_to_point_at_a_folder(server, point_client, fault):
     server.files = {"README.md": b"nothing else"}
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", fault == "HF_HUB_OFFLINE")
-    if fault.startswith("http"):
-        point_client(monkeypatch, fault)
+    url = fault if fault.startswith("http") else server.server.url
+    point_client(url, offline=fault == "HF_HUB_OFFLINE")
     with pytest.raises(DataError, match=rf"{fault}.*load\('reward-bench', path='<folder>'\)"):
         load("reward-bench")
     assert fault == "no file ending in .json" or server.asked == []

@@ -17,17 +17,21 @@ def responses():
     return load("mini")
 
 
-def test_a_planted_taste_is_recovered(responses):
-    def scorer(prompts, texts):
-        noise = [dial.text_noise(0, prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
-        return [0.3 * features_of(text)["bold"] + e for text, e in zip(texts, noise, strict=True)]
+def noisy(seed, bold=0.0):
+    """A scorer of noise that likes bold text."""
 
-    table = probe(responses, scorer, by="transform").set_index("transform")
-    versions = [
-        [features_of(change(text))["bold"] for text in responses["response"]]
-        for change in (lambda text: text, TRANSFORMS["bold"])
-    ]
-    n_added, bold = np.diff(versions, axis=0)[0], table.loc["bold"]
+    def scorer(prompts, texts):
+        pairs = zip(prompts, texts, strict=True)
+        return [bold * features_of(text)["bold"] + dial.text_noise(seed, prompt, text) for prompt, text in pairs]
+
+    return scorer
+
+
+def test_a_planted_taste_is_recovered(responses):
+    table = probe(responses, noisy(0, bold=0.3), by="transform").set_index("transform")
+    texts = responses["response"]
+    n_added = np.array([features_of(TRANSFORMS["bold"](t))["bold"] - features_of(t)["bold"] for t in texts])
+    bold = table.loc["bold"]
     assert bold["low"] < 0.3 * n_added[n_added > 0].mean() < bold["high"]
     assert bold["p_holm"] < 1e-6
     assert table.loc[[name for name, change in TRANSFORMS.items() if change.null], "p_holm"].isna().all()
@@ -36,11 +40,7 @@ def test_a_planted_taste_is_recovered(responses):
 def test_controls_are_quiet_at_the_nominal_rate(responses):
     chat, p = responses[responses["domain"] == "chat"], []
     for seed in range(60):
-
-        def scorer(prompts, texts, seed=seed):
-            return [dial.text_noise(seed, prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
-
-        p += probe(chat, scorer, ["final_newline", "spacing", "synonyms"], by="transform")["p"].tolist()
+        p += probe(chat, noisy(seed), ["final_newline", "spacing", "synonyms"], by="transform")["p"].tolist()
     # 180 tests, six answers of a prompt changed independently: 5 % give or take three standard errors.
     assert np.mean(np.array(p) < 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(p))
 
@@ -67,18 +67,15 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
 
 
 def test_bad_input(responses):
-    for match, transforms in (
-        ("'bald'", ["bald"]),
-        ("'bold'", "bold"),
-        ("3", [3]),
-        ("'bold'", ["bold", "bold"]),
-        ("gone", [Transform("gone", lambda text, steps: "")]),
-    ):
-        with pytest.raises(DataError, match=f"transforms: .*{match}"):
-            probe(responses, baselines.longest, transforms)
-    with pytest.raises(TypeError, match="scorer: 'longest'"):
-        probe(responses, "longest", ["bold"])
-    with pytest.raises(DataError, match="scorer"):
-        probe(responses, lambda prompts, texts: [1.0], ["bold"])
-    with pytest.raises(DataError, match="'model'"):
-        probe(responses, baselines.longest, ["bold"], by="model")
+    for transforms, scorer, options, error, named in [
+        (["bald"], baselines.longest, {}, DataError, "transforms: .*'bald'"),
+        ("bold", baselines.longest, {}, DataError, "transforms: .*'bold'"),
+        ([3], baselines.longest, {}, DataError, "transforms: .*3"),
+        (["bold", "bold"], baselines.longest, {}, DataError, "transforms: .*'bold'"),
+        ([Transform("gone", lambda text, steps: "")], baselines.longest, {}, DataError, "transforms: .*gone"),
+        (["bold"], "longest", {}, TypeError, "scorer: 'longest'"),
+        (["bold"], lambda prompts, texts: [1.0], {}, DataError, "scorer"),
+        (["bold"], baselines.longest, {"by": "model"}, DataError, "'model'"),
+    ]:
+        with pytest.raises(error, match=named):
+            probe(responses, scorer, transforms, **options)

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import rmlab
 from rmlab.io import read_pairs, read_scores, write_pairs, write_scores
 from rmlab.metrics import pairs
 from rmlab.tables import DataError, check_pairs, check_scores
@@ -70,15 +69,6 @@ def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores
     assert read_scores(first).attrs == {}
 
 
-def test_a_flipped_bit_in_a_page_of_our_parquet_is_found(tmp_path, make_scores):
-    path = write_scores(make_scores(), tmp_path / "x.parquet")
-    damaged = bytearray(path.read_bytes())
-    damaged[200] ^= 1
-    path.write_bytes(bytes(damaged))
-    with pytest.raises(DataError, match="Parquet"):
-        read_scores(path)
-
-
 def test_rm_bench_files_of_the_runner(tmp_path):
     rows = [{"id": 8, "subset": "alpacaeval", "score_chosen": [1.5, [2.5], -3], "score_rejected": [0, 1, None]}]
     folder = tmp_path / "Official-Name"
@@ -90,9 +80,9 @@ def test_rm_bench_files_of_the_runner(tmp_path):
         "code": "Official-Name",
     }.items():
         read = read_scores(write(folder / f"{name}.json", rows), allow_missing=True)
-        assert set(read["model"]) == {model}
-        assert set(read["subset"]) == {name.split("_")[0]}
-        assert set(read["domain"]) == {name.split("_")[0].split("-")[0]}
+        subset = name.split("_")[0]
+        names = read[["model", "subset", "domain"]].drop_duplicates()
+        assert names.values.tolist() == [[model, subset, subset.split("-")[0]]]
         assert read["score"].fillna(99).tolist() == [1.5, 2.5, -3, 0, 1, 99]
         assert read["style"].tolist() == ["concise", "plain", "markdown"] * 2
     with pytest.raises(DataError, match="score is not a finite number"):
@@ -125,20 +115,22 @@ def test_reward_bench_files_of_the_runners(tmp_path):
 def test_the_response_matrix(tmp_path):
     file = write(tmp_path / "matrix.csv", "model,395,0,2984\na/b,1,0.5,\nc,0.0,1.0,1\n")
     table = read_pairs(file)
-    assert table[["model", "domain", "id"]].values.tolist() == [
-        [model, subset, item]
-        for model in ("a/b", "c")
-        for item, subset in {"395": "llmbar-natural", "0": "alpacaeval-easy", "2984": "math-prm"}.items()
-    ]
+    subsets = {"395": "llmbar-natural", "0": "alpacaeval-easy", "2984": "math-prm"}
+    expected = [[model, subset, item] for model in ("a/b", "c") for item, subset in subsets.items()]
+    assert table[["model", "domain", "id"]].values.tolist() == expected
     outcome = table["outcome"].astype(object).where(table["outcome"].notna(), None)
     assert outcome.tolist() == ["win", "tie", None, "loss", "win", "win"]
     assert table["margin"].isna().all()
-    with pytest.raises(DataError, match=r"matrix.csv: .*use read_pairs\('.*matrix.csv'\)"):
+    with pytest.raises(DataError, match=r"matrix.csv: .*read_pairs"):
         read_scores(file, allow_missing=True)
     items = write(tmp_path / "other.csv", "model,x,y\nm,1,0\n")
     mapped = read_pairs(items, benchmark="mine", subsets={"x": "s", "y": "t"})
     assert mapped[["benchmark", "domain"]].values.tolist() == [["mine", "s"], ["mine", "t"]]
     assert set(read_pairs(items)["benchmark"]) == {"other"}  # items of one's own
+    table = read_pairs(write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n"))
+    outcomes = table.set_index(["model", "id"])["outcome"]
+    assert outcomes.loc["first"].tolist() == ["win", "loss", "win"]
+    assert outcomes.loc["second"].tolist() == ["loss", "tie", "win"]
 
 
 RM = {"id": 1, "domain": "chat", "score_chosen": [1, 2, 3], "score_rejected": [1, 2, 3]}
@@ -146,72 +138,64 @@ RB = {"id": ["1"], "subset": ["Focus"], "scores": [[1, 2]], "num_correct": [1], 
 LINE = {"model": "m", "benchmark": "b", "domain": "d", "id": "1", "label": "chosen", "slot": 0, "subset": "s"}
 LINE |= {"score": 1}
 DEEP = "[" * 100_000 + "]" * 100_000
-BAD = {  # file, content, what the message names
-    "texts": ("x.json", [{"id": 1, "chosen": ["a"], "rejected": ["b"]}], "rmlab score"),
-    "anything": ("x.json", {"a": 1}, "chosen_score"),
-    "two scores": ("x.json", [RM | {"score_chosen": [1, 2]}], "row 0: 'score_chosen'"),
-    "text as score": ("x.json", [RM | {"score_chosen": [1, "two", 3]}], "score .*'two'"),
-    "no domain": ("x.json", [{name: RM[name] for name in RM if name != "domain"}], "'domain'"),
-    "infinite": ("x.json", json.dumps([RM]).replace("[1, 2", "[1, Infinity", 1), "score .* 1 of 6 rows.*inf"),
-    "num_correct": ("x.json", RB | {"num_correct": [2]}, "row 0: 'num_correct' .* 2"),
-    "lengths": ("x.json", RB | {"subset": ["Focus", "Math"]}, "length"),
-    **{
-        f"list as {column}": (
-            "x.jsonl",
-            json.dumps(LINE) + "\n" + json.dumps(LINE | {"slot": 1, column: ["x"]}),
-            rf"scores: {column} .* row 1 .*\['x'\]",
-        )
-        for column in ("id", "label", "model")
-    },
-    "list as subset": ("x.json", RB | {"subset": [["Focus"]]}, r"row 0 .*\['Focus'\]"),
-    "deep": ("x.jsonl", json.dumps(LINE) + '\n{"prompt": ' + DEEP + "}\n", "line 2"),
-    "decimal comma": ("x.csv", ";".join(LINE) + "\nm;b;d;1;chosen;0;s;0,25\n", "score .*'0,25'"),
-    "half a pair": ("x.csv", "model,benchmark,label\nm,b\n", "row 0 has 2 cells"),
-}
 
 
-@pytest.mark.parametrize(("name", "content", "message"), BAD.values(), ids=BAD)
-def test_bad_files_of_scores_are_refused(tmp_path, name, content, message):
-    with pytest.raises(DataError, match=message) as caught:
-        read_scores(write(tmp_path / name, content))
-    assert str(tmp_path / name) in str(caught.value)
+def lines(**second):
+    return f"{json.dumps(LINE)}\n{json.dumps(LINE | {'slot': 1} | second)}"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    {
-        "model,4,5\na,1,1\nb,1,0.7\n": "row 1: '5' .*'0.7'",
-        "name,4,5\na,1,1\n": r"x\.csv",
-        "model,4,4\na,1,1\n": "'4' twice",
-        "model,4\n,1\n": "model",
-        "model,4\na,1\na,0\n": "repeat a key",
-        "model,4,y\nm,1,0\n": "'y'",
-        "\t".join(LINE) + "\nm\tb\td\t1\tchosen\t0\ts\t1\n": "scores",
-    }.items(),
-)
-def test_bad_files_of_pairs_are_refused(tmp_path, content, message):
+BAD = [  # reader, file, content, what the message names
+    (read_scores, "x.json", [{"id": 1, "chosen": ["a"], "rejected": ["b"]}], "rmlab score"),
+    (read_scores, "x.json", {"a": 1}, "chosen_score"),
+    (read_scores, "x.json", [RM | {"score_chosen": [1, 2]}], "row 0: 'score_chosen'"),
+    (read_scores, "x.json", [RM | {"score_chosen": [1, "two", 3]}], "score .*'two'"),
+    (read_scores, "x.json", [{name: RM[name] for name in RM if name != "domain"}], "'domain'"),
+    (read_scores, "x.json", json.dumps([RM]).replace("[1, 2", "[1, Infinity", 1), "score .* 1 of 6 rows.*inf"),
+    (read_scores, "x.json", RB | {"num_correct": [2]}, "row 0: 'num_correct' .* 2"),
+    (read_scores, "x.json", RB | {"subset": ["Focus", "Math"]}, "length"),
+    (read_scores, "x.json", RB | {"subset": [["Focus"]]}, r"row 0 .*\['Focus'\]"),
+    (read_scores, "x.jsonl", lines(id=["x"]), r"id .* row 1 .*\['x'\]"),
+    (read_scores, "x.jsonl", lines(label=["x"]), r"label .* row 1 .*\['x'\]"),
+    (read_scores, "x.jsonl", lines(model=["x"]), r"model .* row 1 .*\['x'\]"),
+    (read_scores, "x.jsonl", json.dumps(LINE) + '\n{"prompt": ' + DEEP + "}\n", "line 2"),
+    (read_scores, "x.csv", ";".join(LINE) + "\nm;b;d;1;chosen;0;s;0,25\n", "score .*'0,25'"),
+    (read_scores, "x.csv", "model,benchmark,label\nm,b\n", "row 0 has 2 cells"),
+    (read_pairs, "x.csv", "model,4,5\na,1,1\nb,1,0.7\n", "row 1: '5' .*'0.7'"),
+    (read_pairs, "x.csv", "name,4,5\na,1,1\n", r"x\.csv"),
+    (read_pairs, "x.csv", "model,4,4\na,1,1\n", "'4' twice"),
+    (read_pairs, "x.csv", "model,4\n,1\n", "model"),
+    (read_pairs, "x.csv", "model,4\na,1\na,0\n", "repeat a key"),
+    (read_pairs, "x.csv", "model,4,y\nm,1,0\n", "'y'"),
+    (read_pairs, "x.csv", "\t".join(LINE) + "\nm\tb\td\t1\tchosen\t0\ts\t1\n", "scores"),
+    (read_pairs, "x.json", [RM], r"x.json: .*score"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_bad_files_are_refused(tmp_path, number):
+    read, name, content, message = BAD[number]
     with pytest.raises(DataError, match=message):
-        read_pairs(write(tmp_path / "x.csv", content))
+        read(write(tmp_path / name, content))
+
+
+def test_a_flipped_bit_in_a_page_of_our_parquet_is_found(tmp_path, make_scores):
+    path = write_scores(make_scores(), tmp_path / "x.parquet")
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    with pytest.raises(DataError, match="Parquet"):
+        read_scores(path)
 
 
 def test_bad_arguments(tmp_path):
-    for source in (str(tmp_path / "*.json"), tmp_path, []):
-        with pytest.raises(DataError, match="source: "):
-            read_scores(source)
-    with pytest.raises(TypeError, match="NoneType"):
-        read_scores(None)
-    write(tmp_path / "x.json", [RM])
+    file = write(tmp_path / "x.json", [RM])
     assert len(read_scores(tmp_path.glob("*.json"))) == 6
-    with pytest.raises(DataError, match=r"no such file.*x\.json"):
-        read_scores(tmp_path / "x.jsn")
-    with pytest.raises(ValueError, match=r"format: 'rmbench'; .*'rm-bench'"):
-        read_scores(tmp_path / "x.json", format="rmbench")
-    with pytest.raises(DataError, match=r"x.json: .*score"):
-        rmlab.read_pairs(tmp_path / "x.json")
-
-
-def test_a_response_matrix_with_one_row_per_item(tmp_path):
-    table = read_pairs(write(tmp_path / "mine.csv", "item,first,second\np,1,0\nq,0,0.5\nr,1,1\n"))
-    outcomes = table.set_index(["model", "id"])["outcome"]
-    assert outcomes.loc["first"].tolist() == ["win", "loss", "win"]
-    assert outcomes.loc["second"].tolist() == ["loss", "tie", "win"]
+    for source, options, error, named in [
+        (str(tmp_path / "*.csv"), {}, DataError, "source: "),
+        (tmp_path / "..", {}, DataError, "source: "),
+        ([], {}, DataError, "source: "),
+        (None, {}, TypeError, "NoneType"),
+        (tmp_path / "x.jsn", {}, DataError, r"x\.json"),
+        (file, {"format": "rmbench"}, ValueError, r"format: 'rmbench'; .*'rm-bench'"),
+    ]:
+        with pytest.raises(error, match=named):
+            read_scores(source, **options)
