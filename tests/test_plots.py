@@ -16,8 +16,7 @@ from style_worlds import world
 
 from rmlab import bias, load, metrics, plots, save_figure, score, stats, tables, toy
 from rmlab.papers import results
-from rmlab.plots.canvas import shorten_names
-from rmlab.plots.sizes import SMALLEST, resize
+from rmlab.plots.canvas import SMALLEST, resize, shorten_names
 from rmlab.tables import DataError
 
 CELL = ["chosen_style", "rejected_style"]

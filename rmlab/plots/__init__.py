@@ -4,8 +4,7 @@ from rmlab.plots.best_of import plot_best_of, plot_subsets, plot_ties, tie_point
 from rmlab.plots.heatmaps import differences, plot_matrices, plot_matrix, plot_significance
 from rmlab.plots.intervals import plot_effects, plot_forest, plot_leaderboard, plot_preference, plot_rank
 from rmlab.plots.rewards import plot_calibration, plot_margins, plot_token_rewards
-from rmlab.plots.scatter import outliers, plot_scatter
-from rmlab.plots.style import lengths, plot_lengths, plot_style_gap
+from rmlab.plots.style import lengths, outliers, plot_lengths, plot_scatter, plot_style_gap
 
 __all__ = [
     "differences",

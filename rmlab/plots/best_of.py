@@ -57,20 +57,20 @@ def plot_subsets(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     canvas.refuse_blank(table, "value")
     models, n_subsets = _name_models(table["model"]), table["name"].nunique()
     table = table.dropna(subset=["value"])
-    subsets = list(dict.fromkeys(table["name"]))[::-1]
+    subsets = list(table["name"].unique()[::-1])
     titles = {column: name for b in benchmarks_by_name().values() for name, column in b.subset_names.items()}
     ax = canvas.new_rows(ax, [titles.get(name, name.replace("_", " ")) for name in subsets], n_series=len(models))
     for i, (model, name) in enumerate(models.items()):
         rows = table[table["model"] == model]
-        y = rows["name"].map(subsets.index).to_numpy(float) + canvas.row_offset(i, len(models))
-        canvas.draw_dots(ax, y, rows, "value", style=(COLOURS[i], MARKERS[i]), label=canvas.plain(name))
+        rows = rows.assign(y=rows["name"].map(subsets.index) + canvas.row_offset(i, len(models)))
+        canvas.draw_dots(ax, rows, "value", (COLOURS[i], MARKERS[i]), name)
     chance = table.groupby("name")["chance"].first().reindex(subsets)
     place = np.arange(len(subsets))
     ax.vlines(chance, place - 0.45, place + 0.45, color="black", ls=":", lw=1.2)
     ax.hlines(place[1:] - 0.5, 0, 1.02, color="#dddddd", lw=0.8, zorder=0)
     ax.set_xlim(0, 1.02)
-    left_out = canvas.count_left_out(n_subsets - len(subsets), "without numbers left out", "subset")
-    ax.set_xlabel("score" + (" (dotted: chance)" if chance.notna().any() else "") + left_out, loc="right")
+    label = "score (dotted: chance)" if chance.notna().any() else "score"
+    canvas.label_values(ax, label, n_subsets - len(subsets), "without numbers left out", "subset")
     canvas.add_legend(ax)
     return ax
 
@@ -106,20 +106,17 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
     """
     needed = ["model", "domain", "n", "accuracy", "low", "high", "chance"]
     curve = canvas.read_table(curve, metrics.best_of_curve, needed, "accuracy", argument="curve")
-    models, domains = _name_models(curve["model"]), list(dict.fromkeys(curve["domain"]))
-    figure, axes = canvas.new_panels(len(domains), columns, (2.5, 2.2))
-    for ax, domain in zip(axes, domains, strict=True):
-        panel = curve[curve["domain"] == domain]
+    models, panels = _name_models(curve["model"]), list(curve.groupby("domain", sort=False))
+    figure, axes = canvas.new_panels(len(panels), columns, (2.5, 2.2))
+    for ax, (domain, panel) in zip(axes, panels, strict=True):
         for i, (model, name) in enumerate(models.items()):
             rows = panel[panel["model"] == model].sort_values("n")
             x = rows["n"] + (i - (len(models) - 1) / 2) * min(0.1, 0.5 / len(models))
             ax.vlines(x, rows["low"], rows["high"], color=COLOURS[i], lw=1)
-            ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=5, label=canvas.plain(name))
-        chance = panel.groupby("n")["chance"].first()
-        ax.plot(chance.index, chance, color="black", ls=":", lw=1.2, label="chance")
+            ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=5, label=name)
+        ax.plot(panel.groupby("n")["chance"].first(), color="black", ls=":", lw=1.2, label="chance")
         ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.05), xlabel="answers (n)", ylabel="right one on top")
         ax.set_title(canvas.plain(domain), fontsize="medium")
-        canvas.remove_frame(ax)
     canvas.add_legend(axes[0], figure)
     return figure
 
@@ -156,11 +153,10 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
     '1 clear, 1 right, 0 wrong'
     """
     points = tie_points(detail)
-    models = list(dict.fromkeys(points["model"]))
-    figure, axes = canvas.new_panels(len(models), columns, (2.9, 3.0))
+    panels = list(points.groupby("model", sort=False))
+    figure, axes = canvas.new_panels(len(panels), columns, (2.9, 3.0))
     right = 1.05 * max(points["spread"].max(), 1e-9)
-    for ax, model in zip(axes, models, strict=True):
-        rows = points[points["model"] == model]
+    for ax, (model, rows) in zip(axes, panels, strict=True):
         for result, (words, colour, marker) in _RESULTS.items():
             part = rows[rows["result"] == result]
             ax.scatter(part["spread"], part["gap"], s=30, color=colour, marker=marker, alpha=0.75, lw=0, label=words)
@@ -170,7 +166,6 @@ def plot_ties(detail: pd.DataFrame, *, columns: int = 3) -> "Figure":
         ax.set_title(f"{textwrap.fill(canvas.plain(model), 26)}\n{counts}", fontsize="small")
         ax.set_xlabel("spread of right answers", fontsize="small")
         ax.set_ylabel("smallest right\nminus largest wrong", fontsize="small")
-        canvas.remove_frame(ax)
     bottom, top = min(points["gap"].min(), -0.05), max(points["gap"].max(), 0.05)
     axes[0].set(xlim=(-0.03 * right, right), ylim=(1.1 * bottom, 1.1 * top))
     canvas.add_legend(axes[0], figure)
@@ -220,4 +215,4 @@ def _name_models(models: pd.Series) -> dict[str, str]:
     names = list(dict.fromkeys(models))
     if len(names) > len(COLOURS):
         raise DataError(f"table: {len(names)} models; at most {len(COLOURS)} can be told apart. Keep fewer.")
-    return dict(zip(names, canvas.shorten_names(names, 40), strict=True))
+    return dict(zip(names, map(canvas.plain, canvas.shorten_names(names, 40)), strict=True))

@@ -1,10 +1,12 @@
-"""What every figure starts from: axes, panels, lists of rows, names fit to be drawn, and refusals of empty tables."""
+"""What every figure starts from: axes, panels, lists of rows, names fit to be drawn, refusals, sizes of print."""
 
+import copy
+import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Maker = Callable[[pd.DataFrame], pd.DataFrame]  # of a table to draw, from scores or pairs
+
 POINT, BASELINE = "#2166ac", "#888888"
 # Okabe and Ito's colours without yellow and black: told apart with any colour vision; in grey the markers tell.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#5b3a8e")
@@ -28,10 +32,20 @@ _NAMES_SHARE = 0.46  # of a figure's width: the names of its rows take no more
 _FIRST_WORD = 10  # letters that a shortened name keeps of its first word
 _LEGEND_LETTERS = 46  # that fit into a row of a legend, beside its marks
 
+Width = Literal["column", "text", "slide"]
+
+WIDTHS = {"column": 3.25, "text": 6.75}  # inches, as in the two-column styles of the field's conferences
+SLIDE = (6.4, 3.6)  # inches, sixteen by nine: texts of 10 points are of 21 on a slide of 13.3 inches
+SMALLEST = 6.0  # points; smaller print is not read
+_SCALE = 0.75  # a text of 10 points on the screen is one of 7.5 points in print
+_PANEL = 1.3  # inches that a panel needs
+
 
 def new_axes(ax: "Axes | None", size: tuple[float, float], *, squares: bool = False) -> "Axes":
     """Return `ax`, or the Axes of a new figure of `size` inches; never the current Axes, which may hold a plot."""
-    return ax if ax is not None else _new_figure(size, squares).add_subplot()
+    ax = ax if ax is not None else _new_figure(size, squares).add_subplot()
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
 
 
 def _new_figure(size: tuple[float, float], squares: bool) -> "Figure":
@@ -39,8 +53,7 @@ def _new_figure(size: tuple[float, float], squares: bool) -> "Figure":
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     page = (_MARGIN, 0.0, 1 - 2 * _MARGIN, 1.0)
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08, rect=page, compress=squares)
-    return plt.figure(figsize=size, layout=layout)
+    return plt.figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08, rect=page, compress=squares))
 
 
 def new_panels(
@@ -50,8 +63,8 @@ def new_panels(
     columns = min(columns, n_panels)
     rows = -(-n_panels // columns)
     figure = _new_figure((max(size[0] * columns + 0.6, 4.4), size[1] * rows + 0.9), squares)
-    first = figure.add_subplot()
-    axes = [first, *(figure.add_subplot(sharex=first, sharey=first) for _ in range(n_panels - 1))]
+    first = new_axes(figure.add_subplot(), size)
+    axes = [first, *(new_axes(figure.add_subplot(sharex=first, sharey=first), size) for _ in range(n_panels - 1))]
     arrange_panels(axes, columns)
     return figure, axes
 
@@ -78,51 +91,38 @@ def new_rows(ax: "Axes | None", names: Sequence[object], *, n_series: int = 1) -
     for label, name in zip(ax.get_yticklabels(), names, strict=True):
         if is_baseline(str(name)):
             label.set(color=BASELINE, style="italic")
-    remove_frame(ax)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(-0.6, len(names) - 0.4)
     return ax
 
 
-def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] | None = None) -> None:
+def set_row_names(ax: "Axes", names: list[str], endings: Sequence[str] = ()) -> None:
     """Name the rows, each with its ending, shortened and thinned out to what the size of the figure allows."""
-
-    ax.yaxis.set_major_formatter(partial(_format_row_name, ax, names, endings))
-
-
-# The axes are an argument, so that a copy of a figure measures its own.
-def _format_row_name(
-    ax: "Axes", names: list[str], endings: Sequence[str] | None, _: float, position: float | None
-) -> str:
-    i = position or 0  # none under the mouse
-    spec = ax.get_subplotspec()
-    width = 72 * ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec is not None else 1)
-    letters = int(_NAMES_SHARE * width / (0.55 * _type_size(ax)))
-    step = 0.8 * _type_size(ax) * len(names) / (72 * ax.get_window_extent().height / ax.figure.dpi)
-    name = plain(shorten_names(names, letters)[int(i)]) + (endings[int(i)] if endings is not None else "")
-    return name if i % int(np.ceil(step)) == 0 else ""
+    ax.yaxis.set_major_formatter(partial(_format_row_name, ax, names, endings or [""] * len(names)))
 
 
 def set_column_names(ax: "Axes", names: list[str], letters: int) -> None:
     """Name the ticks below, `letters` wide, and only every second, third ... where there is no room for all."""
-
     ax.xaxis.set_major_formatter(partial(_format_column_name, ax, names, letters))
 
 
-def _format_column_name(ax: "Axes", names: list[str], letters: int, _: float, position: float | None) -> str:
-    step = 0.6 * letters * _type_size(ax) * len(names) / (72 * ax.get_window_extent().width / ax.figure.dpi)
-    i = int(position or 0)
-    return names[i] if i % int(np.ceil(step)) == 0 else ""
+# The axes are an argument, so that a copy of a figure measures its own. There is no position under the mouse.
+def _format_row_name(ax: "Axes", names: list[str], endings: Sequence[str], _: float, position: int | None) -> str:
+    i, spec, size = position or 0, ax.get_subplotspec(), float(ax.yaxis.label.get_fontsize())
+    width = 72 * ax.figure.bbox.width / ax.figure.dpi / (spec.get_gridspec().ncols if spec is not None else 1)
+    short_names = shorten_names(names, int(_NAMES_SHARE * width / (0.55 * size)))
+    return _thin_out(plain(short_names[i]) + endings[i], i, 0.8 * size * len(names), ax, ax.get_window_extent().height)
 
 
-def _type_size(ax: "Axes") -> float:
-    return float(ax.yaxis.label.get_fontsize())
+def _format_column_name(ax: "Axes", names: list[str], letters: int, _: float, position: int | None) -> str:
+    i, size = position or 0, float(ax.yaxis.label.get_fontsize())
+    return _thin_out(names[i], i, 0.6 * letters * size * len(names), ax, ax.get_window_extent().width)
 
 
-def remove_frame(ax: "Axes") -> None:
-    """Take the frame away at the top and at the right."""
-    ax.spines[["top", "right"]].set_visible(False)
+def _thin_out(name: str, i: int, points: float, ax: "Axes", room: float) -> str:
+    """The name; nothing where all together need more `points` than there is room for and it is not this one's turn."""
+    return name if i % math.ceil(points * ax.figure.dpi / (72 * room)) == 0 else ""
 
 
 def row_offset(i: int, n_series: int) -> float:
@@ -131,58 +131,58 @@ def row_offset(i: int, n_series: int) -> float:
 
 
 def draw_dots(
-    ax: "Axes",
-    y: np.ndarray,
-    table: pd.DataFrame,
-    value: str,
-    *,
-    style: tuple[str, str] = (POINT, "o"),
-    hollow: np.ndarray | bool = False,
-    label: str | None = None,
+    ax: "Axes", dots: pd.DataFrame, value: str, style: tuple[str | list[str], str], label: str | None = None
 ) -> None:
-    """A dot (colour and marker: `style`) for each row of a table, with its interval where it has low and high."""
+    """A dot for each row of a table, at its height `y`, with its interval where it has low and high.
+
+    `style`: the colour of all, or one for each, and the marker. A row that is `hollow` is drawn so.
+    """
     colour, marker = style
-    if {"low", "high"} <= set(table.columns):
-        ax.hlines(y, table["low"], table["high"], color=colour, lw=1.4, zorder=2)
-    faces = np.where(np.broadcast_to(hollow, len(table)), "white", colour).tolist()
-    x = table[value].to_numpy(float)
-    ax.scatter(x, y, facecolors=faces, edgecolors=colour, marker=marker, s=26, lw=1.2, zorder=3, clip_on=False)
-    if label is not None:
+    if {"low", "high"} <= set(dots.columns):
+        ax.hlines(dots["y"], dots["low"], dots["high"], color=colour, lw=1.4, zorder=2)
+    faces = np.where(dots.get("hollow", False), "white", np.broadcast_to(colour, len(dots))).tolist()
+    x = dots[value].to_numpy(float)
+    ax.scatter(x, dots["y"], facecolors=faces, edgecolors=colour, marker=marker, s=26, lw=1.2, zorder=3, clip_on=False)
+    if label is not None:  # a legend shows it filled
         ax.scatter([], [], color=colour, marker=marker, s=26, label=label)
 
 
-def margin_column(ax: "Axes", heading: str, y: Sequence[float] | np.ndarray, texts: Sequence[str], at: float) -> None:
-    """Texts at the right of a list of rows, under a heading; `at` is how many of their heights beside the axes."""
-    annotations = [ax.annotate(heading, (1, 1), (at, 0), "axes fraction", "offset fontsize", style="italic")]
-    for height, text in zip(y, texts, strict=True):
-        place = (1, float(height))
-        annotations.append(ax.annotate(text, place, (at, 0), ("axes fraction", "data"), "offset fontsize", va="center"))
-    for annotation in annotations:
-        annotation.set(fontsize="small", annotation_clip=False)
+def margin_column(ax: "Axes", heading: str, texts: Sequence[str], at: float) -> None:
+    """Texts at the right of the rows, under a heading; `at` is how many of their heights beside the axes."""
+    ax.annotate(heading, (1, 1), (at, 0), "axes fraction", "offset fontsize", fontsize="small", style="italic")
+    for row, text in enumerate(texts):
+        write_beside(ax, row, text, at, size="small", color="black")
+
+
+def list_ties(ax: "Axes", n_ties: pd.Series) -> None:
+    """The number of ties of each row at its right, where there are any."""
+    if n_ties.gt(0).any():
+        margin_column(ax, "ties", [f"{n:,.0f}" if n > 0 else "" for n in n_ties], 0.6)
+
+
+def write_beside(ax: "Axes", y: float, text: str, at: float = 0.6, size: str = "x-small", color: str = "#666") -> None:
+    """A text at the right of the axes."""
+    note = ax.annotate(plain(text), (1, float(y)), (at, 0), ("axes fraction", "data"), "offset fontsize", va="center")
+    note.set(fontsize=size, color=color, annotation_clip=False)
 
 
 def mark_line(ax: "Axes", value: float, name: str) -> None:
     """A dotted vertical line with its name above the frame."""
     ax.axvline(value, color="black", lw=0.8, ls=":", zorder=0)
-    above = ("data", "axes fraction")
-    ax.annotate(name, (value, 1), (0, 0.15), above, "offset fontsize", ha="center", fontsize="small")
+    ax.annotate(
+        name, (value, 1), (0, 0.15), ("data", "axes fraction"), "offset fontsize", ha="center", fontsize="small"
+    )
 
 
 def add_legend(ax: "Axes", figure: "Figure | None" = None, *, above: float = 0.2) -> None:
     """A legend over the axes, by so many heights of its text, growing to the left; or one panel's over its figure."""
     handles, names = ax.get_legend_handles_labels()
-    draw = partial((figure or ax).legend, handles, names, ncols=legend_columns(names), frameon=False, fontsize="small")
-    if figure is not None:
-        draw(loc="outside upper center")
-    else:
-        draw(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=above, handletextpad=0.3)
-
-
-def legend_columns(names: Sequence[str]) -> int:
-    """Columns of a legend, few enough for its names and so that no name stands alone in the last row."""
-    longest = max(map(len, names), default=1)
-    columns = range(1, max(1, min(4, len(names), _LEGEND_LETTERS // (5 + longest))) + 1)
-    return min(columns, key=lambda width: (-(-len(names) // width), -len(names) % width))
+    most = max(1, min(4, len(names), _LEGEND_LETTERS // (5 + max(map(len, names), default=1))))
+    # Few rows, and no name alone in the last one.
+    n_columns = min(range(1, most + 1), key=lambda n: (-(-len(names) // n), -len(names) % n))
+    over_axes = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": above, "handletextpad": 0.3}
+    place = over_axes if figure is None else {"loc": "outside upper center"}
+    (figure or ax).legend(handles, names, ncols=n_columns, frameon=False, fontsize="small", **place)
 
 
 def is_items(table: pd.DataFrame) -> bool:
@@ -192,13 +192,7 @@ def is_items(table: pd.DataFrame) -> bool:
 
 
 def read_table(
-    table: pd.DataFrame,
-    make: Callable[[pd.DataFrame], pd.DataFrame],
-    columns: Sequence[str],
-    number: str | None = None,
-    *,
-    argument: str = "table",
-    hint: str = WAY_OUT,
+    table: pd.DataFrame, make: Maker, columns: list[str], number: str = "", argument: str = "table", hint: str = WAY_OUT
 ) -> pd.DataFrame:
     """The table to draw, made of scores or pairs where these are given.
 
@@ -209,7 +203,7 @@ def read_table(
         if column not in table.columns:
             source = f"{make.__module__.rsplit('.', 1)[0]}.{make.__name__}"
             raise DataError(f"{argument}: no column {column!r}. Pass scores, pairs or the result of {source}.")
-    if number is not None:
+    if number:
         refuse_blank(table, number, argument, hint)
     return table
 
@@ -224,9 +218,10 @@ def refuse_blank(table: pd.DataFrame, column: str, argument: str = "table", hint
         raise DataError(f"{argument}: {column} is missing in all {len(table)} rows{reason}. {hint}")
 
 
-def count_left_out(n: int, why: str, noun: str = "model") -> str:
-    """A line below the axis that says how many models are not drawn; nothing for none."""
-    return f"\n({n} {noun}{'' if n == 1 else 's'} {why})" if n else ""
+def label_values(ax: "Axes", label: str, n_left_out: int = 0, why: str = "", noun: str = "model") -> None:
+    """The label below the rows, with a line that says how many models are not drawn, if any."""
+    left_out = f"\n({n_left_out} {noun}{'' if n_left_out == 1 else 's'} {why})" if n_left_out else ""
+    ax.set_xlabel(label + left_out, loc="right")
 
 
 def plain(name: object) -> str:
@@ -261,3 +256,56 @@ def _cut_middle(name: str, letters: int) -> str:
     ending = name[1 + len(first) - max(letters, len(first) + 9) :]
     boundary = re.search(r"[-_ ](?=.{8})", ending)  # a word's begin, where enough is left of the name
     return f"{first}…{ending[boundary.end() :] if boundary else ending}"
+
+
+def resize(figure: "Figure", width: Width) -> "Figure":
+    """A copy of the figure at a printed `width`: its page, its type, and the panels that fit in a row.
+
+    A slide is the smallest page of sixteen by nine that holds the figure, and at least 6.4 inches wide.
+    """
+    import matplotlib.pyplot as plt
+
+    if width not in (*WIDTHS, "slide"):
+        raise DataError(f"width: {width!r}. Allowed are 'column' (3.25 in), 'text' (6.75 in) and 'slide' (16:9).")
+    page = copy.deepcopy(figure)
+    plt.close(page)  # pyplot would show it as a figure of its own
+    wide, high = page.get_size_inches()
+    if width == "slide":
+        inches = max(SLIDE[0], wide, high * SLIDE[0] / SLIDE[1])
+        page.set_size_inches(inches, inches * SLIDE[1] / SLIDE[0])
+        return page
+    _scale_type(page)
+    page.set_size_inches(WIDTHS[width], _SCALE * high * _fit_panels(page, WIDTHS[width]))
+    page.draw_without_rendering()
+    if any(ax.get_aspect() != "auto" for ax in page.axes):  # squares leave room above or below them
+        page.set_size_inches(WIDTHS[width], page.get_tightbbox().height + 0.1)
+        page.draw_without_rendering()
+    for ax in page.axes:
+        cell = ax.transData.transform((1, 0))[0] - ax.transData.transform((0, 0))[0]
+        numbers = [text for text in ax.texts if text.get_gid() == "cell"]
+        fits = all(text.get_window_extent().width <= cell for text in numbers)
+        plt.setp(numbers, visible=fits)  # one that is wider than its cell would hide its neighbours
+    return page
+
+
+def _scale_type(figure: "Figure") -> None:
+    from matplotlib.text import Text
+
+    sizes = [(text, float(text.get_fontsize())) for text in figure.findobj(Text)]
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        # Another width may bring other ticks, which take their size from here.
+        size = max((float(label.get_fontsize()) for label in axis.get_ticklabels()), default=10.0)
+        axis.set_tick_params(labelsize=max(_SCALE * size, SMALLEST))
+    for text, size in sizes:
+        text.set_fontsize(max(_SCALE * size, SMALLEST))
+
+
+def _fit_panels(figure: "Figure", width: float) -> float:
+    """Set as many panels in a row as have room, and return how many times the rows they then are."""
+    axes = {ax: spec for ax in figure.axes if (spec := ax.get_subplotspec()) is not None}
+    n_rows, n_columns = (len({getattr(spec, span).start for spec in axes.values()}) for span in ("rowspan", "colspan"))
+    fitting = max(1, int((width - 0.4) // _PANEL))
+    if fitting >= n_columns:
+        return 1.0
+    arrange_panels([*axes], fitting)
+    return -(-len(axes) // fitting) / n_rows

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,6 @@ _MIDDLE = [0.5, 1.5, 2.5]
 _ROUNDED = 0.0051  # a matrix of two decimals still belongs to the cells that came with it
 PALE = "#ebebeb"  # lighter, in print without colour too, than any clear difference
 _WITH_NUMBERS = 14  # models up to which the differences are written into the cells
-_NAMED = 60  # beyond it only every second, third ... model is named
 _LARGE = 30  # models from which cells have no lines between them
 _EQUAL_CONTRAST = 0.179  # luminance on which black and white text have the same contrast, 4.58 to 1
 
@@ -209,30 +207,24 @@ def _write_shares(ax: "Axes", cells: pd.DataFrame, *, levels: bool, intervals: b
 
 def _read_cells(matrix: pd.DataFrame) -> pd.DataFrame:
     """Nine rows, cell by cell, with the numbers of the table or those that `rmlab.matrix` noted about it."""
-    if isinstance(matrix, pd.DataFrame) and {*_CELL, "accuracy"} <= set(matrix.columns):
+    if not isinstance(matrix, pd.DataFrame):
+        raise TypeError(f"matrix: {type(matrix).__name__} is not the DataFrame that rmlab.matrix(table) returns.")
+    if {*_CELL, "accuracy"} <= set(matrix.columns):
         if matrix.duplicated(_CELL).any():
             raise DataError("matrix: a cell stands in several rows. Keep one model, or use plot_matrices.")
         cells = matrix.set_index([matrix[column].astype("str") for column in _CELL]).reindex(_CELLS)
+    elif list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
+        raise DataError(f"matrix: rows {list(matrix.index[:4])} are not the styles. Pass rmlab.matrix(table).")
     else:
-        _check_square(matrix)
-        cells = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
         shares = matrix.to_numpy(float).ravel()
+        if len(outside := shares[(shares < 0) | (shares > 1)]):
+            raise DataError(f"matrix: {outside[0]:g} is not a share from 0 to 1. Divide percentages by 100.")
+        cells = pd.DataFrame(matrix.attrs.get("cells"), index=_CELLS, columns=_NUMBERS)
         # pandas hands the notes on to whatever is made of a frame: they are of this matrix only if the shares agree.
         if not np.allclose(cells["accuracy"].astype(float), shares, atol=_ROUNDED, equal_nan=True):
             cells = pd.DataFrame(index=_CELLS)
         cells = cells.assign(accuracy=shares, reason=matrix.attrs.get("reason", ""))
     return cells.reindex(columns=_NUMBERS).astype(dict.fromkeys(_NUMBERS[:-1], float))
-
-
-def _check_square(matrix: pd.DataFrame) -> None:
-    if not isinstance(matrix, pd.DataFrame):
-        raise TypeError(f"matrix: {type(matrix).__name__} is not the DataFrame that rmlab.matrix(table) returns.")
-    if list(matrix.index) != list(STYLES) or list(matrix.columns) != list(STYLES):
-        raise DataError(f"matrix: rows {list(matrix.index[:4])} are not the styles. Pass rmlab.matrix(table).")
-    shares = matrix.to_numpy(float)
-    outside = shares[(shares < 0) | (shares > 1)]
-    if len(outside):
-        raise DataError(f"matrix: {outside[0]:g} is not a share from 0 to 1. Divide percentages by 100.")
 
 
 def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes | None" = None) -> "Axes":
@@ -273,18 +265,18 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
 
     # Red to blue without the pale middle: a cell that is coloured is a clear difference, however small.
     strong = colormaps["RdBu"](np.r_[0:0.36:128j, 0.64:1:128j])
-    contests = stats.compare_all(contests) if canvas.is_items(contests) else contests
+    contests = canvas.read_table(contests, stats.compare_all, ["difference"], "difference", "contests")
     square = differences(contests, alpha=alpha)
-    canvas.refuse_blank(contests, "difference", "contests")
     n_models, is_above = len(square), np.triu(np.ones(square.shape, bool), 1)
     clear = square.where(is_above).to_numpy(float)
     largest = float(np.nanmax(np.abs(clear), initial=0.0)) or 1.0
     is_large = n_models > _LARGE
     size = (9.5, 8.5) if is_large else (0.42 * n_models + 3, 0.42 * n_models + 1.4)
     ax = canvas.new_axes(ax, size, squares=True)
-    draw = partial(_draw_squares, ax, linewidth=0 if is_large else 0.5)
-    mesh = draw(clear, cmap=ListedColormap(strong), vmin=-largest, vmax=largest)
-    draw(np.where(is_above & np.isnan(clear), 0.0, np.nan), cmap=ListedColormap([PALE]))
+    lines = 0.0 if is_large else 0.5
+    mesh = _draw_squares(ax, clear, linewidth=lines, cmap=ListedColormap(strong), vmin=-largest, vmax=largest)
+    unclear = np.where(is_above & np.isnan(clear), 0.0, np.nan)
+    _draw_squares(ax, unclear, linewidth=lines, cmap=ListedColormap([PALE]))
     texts = np.full(clear.shape, "", dtype=object)
     if n_models <= _WITH_NUMBERS:
         texts[~np.isnan(clear)] = [f"{gap:.3f}".replace("0.", ".", 1) for gap in clear[~np.isnan(clear)]]
@@ -292,8 +284,11 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     if not np.isnan(clear).all():
         bar = ax.figure.colorbar(mesh, ax=ax, location="top", shrink=0.7, aspect=25)
         bar.set_label("difference in score: row minus column", loc="right")
-        bar.ax.set_xlim(min(float(np.nanmin(clear)), 0.0), max(float(np.nanmax(clear)), 0.0))
-    _number_models(ax, list(square.index))
+        bar.ax.set_xlim(np.nanmin(clear, initial=0.0), np.nanmax(clear, initial=0.0))
+    ax.set(xticks=np.arange(n_models) + 0.5, yticks=np.arange(n_models) + 0.5)
+    ax.tick_params(labelsize=6 if is_large else "small")
+    canvas.set_column_names(ax, [str(i + 1) for i in range(n_models)], len(str(n_models)))
+    canvas.set_row_names(ax, list(square.index), [f"  {i + 1}" for i in range(n_models)])
     worse = "hatched: the row is worse\n" if (clear < 0).any() else ""
     note = f"{worse}grey: not clearly different\n(adjusted p at least {alpha:g})"
     ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
@@ -333,24 +328,9 @@ def differences(contests: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
         raise DataError("contests: a pair of models stands in several rows. Draw it with plot_forest.")
     swapped = {"model_a": "model_b", "model_b": "model_a"}
     both_ways = pd.concat([contests, contests.rename(columns=swapped).assign(difference=-contests["difference"])])
-    models = both_ways["model_a"].unique()
-    gaps, p_holm = (
-        both_ways.pivot(index="model_a", columns="model_b", values=value).reindex(index=models, columns=models)
-        for value in ("difference", "p_holm")
-    )
+    gaps, p_holm = (both_ways.pivot(index="model_a", columns="model_b", values=name) for name in columns[2:])
     order = gaps.mean(axis=1).sort_values(ascending=False, kind="stable").index
-    clear = gaps.where(p_holm < alpha).loc[order, order]
-    return clear.rename_axis(index=None, columns=None)
-
-
-def _number_models(ax: "Axes", names: list[str]) -> None:
-    """Models with their numbers at the left, the numbers below; where there are too many to read, only some."""
-    ticks = np.arange(0, len(names), -(-len(names) // _NAMED))
-    for set_ticks in (ax.set_xticks, ax.set_yticks):
-        set_ticks(ticks + 0.5, ticks, rotation=0, fontsize="small" if len(names) <= _LARGE else 6)
-    canvas.set_column_names(ax, [str(i + 1) for i in ticks], len(str(len(names))))
-    canvas.set_row_names(ax, [names[i] for i in ticks], [f"  {i + 1}" for i in ticks])
-    ax.tick_params(length=0)
+    return gaps.where(p_holm < alpha).loc[order, order].rename_axis(index=None, columns=None)
 
 
 def _fill_cells(ax: "Axes", texts: np.ndarray, hatched: np.ndarray, *, size: str) -> None:
@@ -369,8 +349,8 @@ def _fill_cells(ax: "Axes", texts: np.ndarray, hatched: np.ndarray, *, size: str
         red, green, blue, _ = colours[row, column].tolist()
         ink = "black" if relative_luminance((red, green, blue)) > _EQUAL_CONTRAST else "white"
         if share > 0:
-            patch = Rectangle((column, row + 1 - share), 1, share, fill=False, hatch="////", linewidth=0)
-            ax.add_patch(patch).set(edgecolor=ink, alpha=0.55)
+            place = (column, row + 1 - share)
+            ax.add_patch(Rectangle(place, 1, share, fill=False, hatch="////", linewidth=0, edgecolor=ink, alpha=0.55))
         if texts[row, column]:
             text = ax.text(column + 0.5, row + 0.5, str(texts[row, column]), ha="center", va="center", fontsize=size)
             # The outline keeps hatching away from the strokes of the digits.

@@ -9,7 +9,6 @@ from rmlab import bias, metrics, stats
 from rmlab.benchmarks.registry import with_columns
 from rmlab.plots import canvas
 from rmlab.plots.canvas import BASELINE, COLOURS, MARKERS, POINT
-from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,12 +23,8 @@ _AXES = {
     "effect": "effect on the score\n(standard deviations within a prompt)",
     "difference": "difference in accuracy",
     "accuracy": "share of comparisons won",
-    "overall": "overall",
     "rate": "worth in units of correctness\n(1 = being right)",
 }
-_LABELS = ["model", "model_a", "model_b", "quantity", "name", "domain", "subset", "level", "label"]
-_LABELS += ["chosen_style", "rejected_style", "plainer", "fancier", "term"]
-
 _LETTERED = 40  # rows up to which letters of groups are written unless asked for
 _BOARD: dict[str, str | float] = {"kind": "model", "low": np.nan, "high": np.nan, "group": ""}
 _TERMS = {
@@ -88,17 +83,15 @@ def plot_forest(
     ['hard', 'normal', 'easy']
     """
     table = canvas.read_table(table, metrics.accuracy, ["low", "high"])
-    value = value or next((column for column in _AXES if column in table.columns), "value")
+    value = value or next((column for column in [*_AXES, "overall"] if column in table.columns), "value")
     table = canvas.read_table(table, metrics.estimates, [value], value)
     rows = table.dropna(subset=[value]).iloc[::-1]
     rows = rows.sort_values(value, kind="stable") if sort else rows
-    ax = canvas.new_rows(ax, _row_names(rows, label))
-    if reference is None:
-        reference = 0.0 if value in _AROUND_ZERO else 0.5
-    ax.axvline(reference, color="black", lw=0.8, ls=":", zorder=0)
-    canvas.draw_dots(ax, np.arange(len(rows)), rows, value, hollow=rows["low"].isna().to_numpy())
-    left_out = canvas.count_left_out(len(table) - len(rows), "without a value left out", "row")
-    ax.set_xlabel(_value_label(table, value) + left_out, loc="right")
+    ax = canvas.new_rows(ax, _row_names(rows, value, label))
+    usual_reference = 0.0 if value in _AROUND_ZERO else 0.5
+    ax.axvline(usual_reference if reference is None else reference, color="black", lw=0.8, ls=":", zorder=0)
+    canvas.draw_dots(ax, rows.assign(y=np.arange(len(rows)), hollow=rows["low"].isna()), value, (POINT, "o"))
+    canvas.label_values(ax, _value_label(table, value), len(table) - len(rows), "without a value left out", "row")
     return ax
 
 
@@ -141,14 +134,12 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, most: int = 40
     y = np.arange(len(rows))
     ax.hlines(y, rows["rank_low"], rows["rank_high"], color=POINT, lw=5, alpha=0.35, zorder=1)
     ax.scatter(rows["rank"], y, color=POINT, s=26, zorder=2, clip_on=False)
-    left_out = canvas.count_left_out(len(ranked) - len(rows), "further down not drawn")
-    ax.set_xlabel("rank (1 is best)" + left_out, loc="right")
+    canvas.label_values(ax, "rank (1 is best)", len(ranked) - len(rows), "further down not drawn")
     ax.set_xlim(0.5, max(len(rows), rows["rank_high"].max()) + 0.5)
     ax.locator_params(axis="x", integer=True, min_n_ticks=2)
-    canvas.margin_column(ax, "score", y, [f"{score:.3f}" for score in rows["value"]], 0.6)
-    lettered = len(ranked) <= min(most, _LETTERED) if groups is None else groups
-    if lettered and (rows["group"] != "").any():
-        canvas.margin_column(ax, "group", y, list(rows["group"]), 4.4)
+    canvas.margin_column(ax, "score", [f"{score:.3f}" for score in rows["value"]], 0.6)
+    if (rows["group"] != "").any() and (len(ranked) <= min(most, _LETTERED) if groups is None else groups):
+        canvas.margin_column(ax, "group", list(rows["group"]), 4.4)
     return ax
 
 
@@ -190,33 +181,28 @@ def plot_leaderboard(
     board = board.assign(**{column: value for column, value in _BOARD.items() if column not in board.columns})
     scored = board.dropna(subset=["overall"]).sort_values("overall", ascending=False, kind="stable")
     is_blind = scored["kind"] == "baseline"
-    rows = scored[is_blind | ((~is_blind).cumsum() <= most)].iloc[::-1]
+    rows = scored[is_blind | ((~is_blind).cumsum() <= most)].iloc[::-1].reset_index(drop=True)
     ax = canvas.new_rows(ax, list(rows["model"]))
-    y, blind = np.arange(len(rows)), (rows["kind"] == "baseline").to_numpy()
-    for mask, style in ((~blind, (POINT, "o")), (blind, (BASELINE, "D"))):
-        canvas.draw_dots(ax, y[mask], rows[mask], "overall", style=style)
+    for kind, style in (("model", (POINT, "o")), ("baseline", (BASELINE, "D"))):
+        part = rows[rows["kind"] == kind]
+        canvas.draw_dots(ax, part.assign(y=part.index), "overall", style)
     if chance is None and isinstance(usual := with_columns(board.columns).chance, float):
         chance = usual
     if chance is not None:
         canvas.mark_line(ax, chance, f"chance ({chance:g})")
     if (rows["group"] != "").any():
-        letters = [text if len(text) <= 8 else text[:7] + "…" for text in rows["group"]]
-        canvas.margin_column(ax, "group", y, letters, 0.6)
-    left_out = canvas.count_left_out(len(scored) - len(rows), "further down not drawn")
-    ax.set_xlabel("overall score" + left_out, loc="right")
+        canvas.margin_column(ax, "group", [text if len(text) < 9 else text[:7] + "…" for text in rows["group"]], 0.6)
+    canvas.label_values(ax, "overall score", len(scored) - len(rows), "further down not drawn")
     return ax
 
 
-def _row_names(rows: pd.DataFrame, label: str | list[str] | None) -> list[str]:
+def _row_names(rows: pd.DataFrame, value: str, label: str | list[str] | None) -> list[str]:
     columns = [label] if isinstance(label, str) else label
     if columns is None:
-        present = [column for column in _LABELS if column in rows.columns]
-        columns = [column for column in present if len(set(rows[column])) > 1] or present[:1]
-        if "name" in columns and "quantity" in columns:
-            columns.remove("quantity")
-    for column in columns:
-        if column not in rows.columns:
-            raise DataError(f"label: {column!r} is not a column; {nearest(column, list(rows.columns))}")
+        keys = rows.loc[:, :value].select_dtypes(exclude="number")
+        columns = [str(column) for column in keys if len(set(keys[column])) > 1] or [*keys.columns[:1]]
+        columns = [column for column in columns if column != "quantity" or "name" not in columns]
+    canvas.read_table(rows, metrics.estimates, columns)
     return list(rows[columns].astype(str).agg(" · ".join, axis=1)) if columns else list(rows.index.astype(str))
 
 
@@ -297,11 +283,10 @@ def plot_preference(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
     'plain over concise'
     """
     table = canvas.read_table(table, bias.style_preference, ["preference", "low", "high"], "preference")
-    keys = list(table.columns[: table.columns.get_loc("preference")])
-    series = pd.Series("", index=table.index)
-    if {"plainer", "fancier"} <= set(keys):
-        series = table["fancier"].astype(str) + " over " + table["plainer"].astype(str)
-    ax = _draw_series(table, "preference", series, [key for key in keys if key not in ("plainer", "fancier")], ax)
+    keys = table.columns[: table.columns.get_loc("preference")]
+    styles = [name for name in ("fancier", "plainer") if name in keys]
+    series = table[styles].astype(str).agg(" over ".join, axis=1)
+    ax = _draw_series(table, "preference", series, list(keys.drop(styles)), ax)
     canvas.mark_line(ax, 0.5, "no preference (0.5)")
     ax.set_xlim(-0.02, 1.02)
     return ax
@@ -313,60 +298,49 @@ def _draw_series(table: pd.DataFrame, value: str, series: pd.Series, keys: list[
     title = names.iloc[0] if len(set(names)) == 1 else ""
     if title and len(set(series)) > 1:
         names, series = series, pd.Series("", index=table.index)
-    rows, labels = list(names.unique())[::-1], list(series.unique())
+    rows, labels, is_share = list(names.unique())[::-1], list(series.unique()), value == "preference"
     ax = canvas.new_rows(ax, rows, n_series=len(labels))
     ax.set_xlim(*_limits(table, value))
     for i, label in enumerate(labels):
-        y = names.map(rows.index).to_numpy(float) + canvas.row_offset(i, len(labels))
-        is_series = (series == label).to_numpy()
-        style = (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
-        _draw_estimates(ax, y[is_series], table[is_series], value, style, canvas.plain(label))
-    if value == "preference" and table.get("n_ties", pd.Series(0)).any():
-        ties = table.groupby(names)["n_ties"].sum().reindex(rows)
-        canvas.margin_column(ax, "ties", range(len(rows)), [f"{n:,}" if n else "" for n in ties], 0.6)
+        part = table[series == label].assign(y=names.map(rows.index) + canvas.row_offset(i, len(labels)))
+        _draw_estimates(ax, part, value, (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]), canvas.plain(label))
     for name, reasons in table[table[value].isna()].groupby(names)["reason"]:
-        _write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
+        canvas.write_beside(ax, rows.index(name), "; ".join(reasons.unique()))
+    if is_share:
+        canvas.list_ties(ax, table.groupby(names)["n_ties"].sum().reindex(rows))
     if len(labels) > 1:
-        canvas.add_legend(ax, above=1.6 if value == "preference" else 0.2)
-    ax.set_xlabel(_AXES[value], loc="right")
-    ax.set_title(canvas.plain(title), fontsize="medium", pad=16 if value == "preference" else None)
+        canvas.add_legend(ax, above=1.6 if is_share else 0.2)
+    canvas.label_values(ax, _AXES[value])
+    ax.set_title(canvas.plain(title), fontsize="medium", pad=16 if is_share else None)
     return ax
 
 
-def _draw_estimates(
-    ax: "Axes", y: np.ndarray, table: pd.DataFrame, value: str, style: tuple[str, str], label: str
-) -> None:
+def _draw_estimates(ax: "Axes", table: pd.DataFrame, value: str, style: tuple[str, str], label: str) -> None:
     """Dots and intervals of one series; unbounded intervals as dashed lines, values outside the axes as arrows."""
     left, right = ax.get_xlim()
-    estimates = table[value].to_numpy(float)
-    is_unbounded = np.isinf(table[["low", "high"]].to_numpy(float)).any(axis=1)
-    is_inside = ~is_unbounded & (estimates >= left) & (estimates <= right)
-    is_tied = (table["n_ties"] > table["n_pairs"] / 2).to_numpy() if value == "preference" else False
-    hollow = np.broadcast_to(is_tied, len(table))[is_inside]
-    canvas.draw_dots(ax, y[is_inside], table[is_inside], value, style=style, hollow=hollow, label=label)
-    for height in y[is_unbounded]:
-        ax.axhline(height, color=style[0], lw=1.2, ls="--", alpha=0.6, zorder=1)
-        _write_beside(ax, height, "unbounded")
-    for i in np.flatnonzero(~is_unbounded & ((estimates < left) | (estimates > right))):
-        edge, marker, side = (left, "<", "left") if estimates[i] < left else (right, ">", "right")
-        ax.hlines(y[i], max(left, table["low"].iloc[i]), min(right, table["high"].iloc[i]), color=style[0], lw=1.4)
-        ax.plot(edge, y[i], marker, color=style[0], ms=6, zorder=3, clip_on=False)
+    unbounded = table[np.isinf(table[["low", "high"]].to_numpy(float)).any(axis=1)]
+    table = table.dropna(subset=[value]).drop(unbounded.index)
+    is_inside = table[value].between(left, right)
+    inside = table[is_inside]
+    if value == "preference":
+        inside = inside.assign(hollow=inside["n_ties"] > inside["n_pairs"] / 2)
+    canvas.draw_dots(ax, inside, value, style, label)
+    for y in unbounded["y"]:
+        ax.axhline(y, color=style[0], lw=1.2, ls="--", alpha=0.6, zorder=1)
+        canvas.write_beside(ax, y, "unbounded")
+    for row in table[~is_inside].to_dict("records"):
+        edge, marker, side = (left, "<", "left") if row[value] < left else (right, ">", "right")
+        ax.hlines(row["y"], max(left, row["low"]), min(right, row["high"]), color=style[0], lw=1.4)
+        ax.plot(edge, row["y"], marker, color=style[0], ms=6, zorder=3, clip_on=False)
         # Above the line: the interval may reach under it.
-        number = ax.annotate(f"{estimates[i]:.3g}", (edge, y[i]), (0, 0.25), textcoords="offset fontsize", ha=side)
+        number = ax.annotate(f"{row[value]:.3g}", (edge, row["y"]), (0, 0.25), textcoords="offset fontsize", ha=side)
         number.set(va="bottom", fontsize="x-small", color=style[0])
-
-
-def _write_beside(ax: "Axes", y: float, text: str) -> None:
-    place = ("axes fraction", "data")
-    note = ax.annotate(canvas.plain(text), (1, y), (0.6, 0), place, "offset fontsize", va="center")
-    note.set(fontsize="x-small", color="#666666", annotation_clip=False)
 
 
 def _limits(table: pd.DataFrame, value: str) -> tuple[float, float]:
     """All finite numbers and the reference lines, with a margin; rates end at 4, and unbounded ones do not count."""
-    bounded = table[~np.isinf(table[["low", "high"]].to_numpy(float)).any(axis=1)]
-    numbers = bounded[[value, "low", "high"]].to_numpy(float)
-    numbers = np.append(numbers[np.isfinite(numbers)], [0.0, 1.0] if value == "rate" else [0.0])
+    bounded = table[[value, "low", "high"]].replace([np.inf, -np.inf], np.nan).dropna().to_numpy()
+    numbers = np.append(bounded, [0.0, 1.0] if value == "rate" else [0.0])
     numbers = np.clip(numbers, -_WIDEST_RATE, _WIDEST_RATE) if value == "rate" else numbers
     margin = 0.06 * max(float(np.ptp(numbers)), 0.1)
     return float(numbers.min()) - margin, float(numbers.max()) + margin

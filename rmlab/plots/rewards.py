@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BINS = (12, 60)  # few enough that an outline shows more than noise
 _JOINED = 10  # comparisons from which on a bin is joined to its neighbours
 _ERROR = ["ece", "ece_low", "ece_high"]
-_RISE, _FALL = "#2166ac", "#b2182b"
+_RISE, _FALL = "#2166ac", "#ef8a62"  # dark and light in grey
 _NAMED = 60  # more pieces than this leave no room for their text
 _LETTERS = 24  # of the text of a piece
 
@@ -61,8 +61,7 @@ def plot_margins(
     margins = _group_margins(tables.check_pairs(pairs if "chosen_slot" in pairs else metrics.pairs(pairs)), by)
     ax = canvas.new_axes(ax, (6.4, 3.6))
     pooled = np.concatenate(list(margins.values()))
-    smallest = min(map(len, margins.values()))
-    edges = _edges(pooled, bins if bins is not None else int(np.clip(2 * np.sqrt(smallest), *_BINS)))
+    edges = _edges(pooled, bins or int(np.clip(2 * np.sqrt(min(map(len, margins.values()))), *_BINS)))
     for i, (name, margin) in enumerate(margins.items()):
         colour = LEVEL_STYLES[name][0] if name in LEVEL_STYLES else COLOURS[i % len(COLOURS)]
         density = np.histogram(margin[margin != 0], edges)[0] / len(margin) / np.diff(edges)
@@ -79,7 +78,6 @@ def plot_margins(
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(bottom=0)
     canvas.add_legend(ax)
-    canvas.remove_frame(ax)
     return ax
 
 
@@ -89,8 +87,7 @@ def _group_margins(pairs: pd.DataFrame, by: str | None) -> dict[str, NDArray[np.
         raise DataError(f"pairs: {len(models)} models {models[:5]}, whose margins have no common unit. Keep one.")
     if by is None and pairs["level"].notna().any():
         by = "level"
-    if by is not None and by not in pairs.columns:
-        raise DataError(f"by: {by!r} is not a column of pairs; {tables.nearest(by, list(pairs.columns))}")
+    tables.require_columns(pairs, [] if by is None else [by], "pairs")
     groups = pd.Series("all comparisons", index=pairs.index) if by is None else pairs[by]
     rows = pairs["margin"].notna() & groups.notna()
     if not rows.any():
@@ -101,11 +98,9 @@ def _group_margins(pairs: pd.DataFrame, by: str | None) -> dict[str, NDArray[np.
 
 def _edges(margin: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """About `bins` bins of equal width over all but the outermost margins; zero is an edge."""
-    left, right = np.quantile(margin, [0.005, 0.995])
-    left, right = min(float(left), 0.0), max(float(right), 0.0)
-    left, right = (left, right) if left < right else (-0.5, 0.5)
-    width = (right - left) / bins
-    return width * np.arange(np.floor(left / width), np.ceil(right / width) + 1)
+    left, right = np.clip(np.quantile(margin, [0.005, 0.995]), (-np.inf, 0), (0, np.inf))
+    width = (right - left or 1.0) / bins
+    return width * np.arange(np.floor(left / width), max(np.ceil(right / width), 1) + 1)
 
 
 def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
@@ -159,7 +154,6 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
     ax.set_xlim(0.49, 1.01)
     ax.set_ylim(top=1.02)
     canvas.add_legend(ax)
-    canvas.remove_frame(ax)
     return ax
 
 
@@ -173,7 +167,7 @@ def _format_error(bins: pd.DataFrame) -> str:
 
 
 def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes":
-    """Draw the reward after every piece of an answer: the line is the reward, the bars are its changes.
+    """Draw the reward after every piece of an answer: a staircase whose steps are the changes.
 
     Parameters
     ----------
@@ -185,8 +179,8 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     Returns
     -------
     Axes
-        Blue bars are rises, red and hatched ones falls; the last point is the score. Up to 60 pieces are named below
-        the axis, at a column's width as many as have room.
+        Blue bars are rises, orange ones (in grey the lighter) falls; the last level is the score. Up to 60 pieces are
+        named below the axis, at a column's width as many as have room.
 
     Raises
     ------
@@ -207,27 +201,19 @@ def plot_token_rewards(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axe
     ax = canvas.new_axes(ax, (min(max(0.24 * len(table) + 1.5, 5.0), 14.0), 3.4))
     x, reward = np.arange(len(table)), table["reward"].to_numpy(float)
     change = np.nan_to_num(table["change"].to_numpy(float))
-    for sign, colour, hatch in ((change >= 0, _RISE, ""), (change < 0, _FALL, "////")):
-        bars = ax.bar(x[sign], change[sign], bottom=(reward - change)[sign], color=colour, hatch=hatch, width=0.8)
-        for bar in bars:
-            bar.set(edgecolor="white", linewidth=0, alpha=0.55)
-    ax.plot(x, reward, color="#333333", lw=1.2, marker="o", ms=3)
+    colours = np.where(change < 0, _FALL, _RISE)
+    # The edge keeps the smallest change in sight at a column's width.
+    ax.bar(x, change, bottom=reward - change, width=0.75, color=colours, edgecolor=colours, linewidth=1)
+    ax.step(x, reward, where="mid", color="#333333", lw=0.7)
     score = f"{reward[-1]:.2f}".replace("-", "\N{MINUS SIGN}")
-    ax.annotate(score, (x[-1], reward[-1]), (0.6, 0), textcoords="offset fontsize", va="center")
-    unit = "token" if (table["method"] == "token").all() else "sentence"
-    ax.set(ylabel="reward", xlabel=unit, xlim=(-0.8, len(table) + 0.9))
+    ax.annotate(score, (x[-1] + 0.5, reward[-1]), (0.4, 0), textcoords="offset fontsize", va="center")
+    ax.set(ylabel="reward", xlabel="token" if (table["method"] == "token").all() else "sentence")
+    ax.set(xlim=(-0.8, len(table) + 0.9))
     if len(table) <= _NAMED:
-        _name_pieces(ax, list(table["text"]))
+        names = [text.replace("\n", "⏎").strip() for text in table["text"]]
+        names = [canvas.plain(name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…") for name in names]
+        ax.set_xticks(x, names, rotation=90, fontsize="small")
+        canvas.set_column_names(ax, names, 2)
     ax.use_sticky_edges = False  # bars would end at the frame, and the marks of the extremes would be cut by it
     ax.margins(y=0.08)
-    ax.autoscale_view(scalex=False)
-    canvas.remove_frame(ax)
     return ax
-
-
-def _name_pieces(ax: "Axes", texts: list[str]) -> None:
-    """Upright texts below the axis; when drawn, only every second, third ... where there is no room for all."""
-    names = [text.replace("\n", "⏎").strip() for text in texts]
-    names = [canvas.plain(name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…") for name in names]
-    ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
-    canvas.set_column_names(ax, names, 2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rmlab.plots.sizes import Width, resize
+from rmlab.plots.canvas import Width, resize
 from rmlab.records import write_file
 from rmlab.tables import DataError, nearest
 from rmlab.text import format_csv
