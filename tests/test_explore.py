@@ -19,7 +19,6 @@ from rmlab.scoring import score
 from rmlab.tables import STYLES, DataError
 from rmlab.widgets import Selection, explore, markup, playground, token_rewards
 from rmlab.widgets.markup import markdown_html, plain_html
-from rmlab.widgets.tokens import sentences
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,11 @@ def test_what_is_missing_is_missing_never_lost(make_scores):
     assert "math" in data["reasons"][0]
 
 
-def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(view, tiny, scores, responses):
+def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(scores, responses):
+    def broken(prompts, texts):
+        raise RuntimeError("no memory")
+
+    view, replies = explore(scores, responses, scorer=broken), []
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view.widget.selection["domain"] == "math"
     view.widget.selection = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}  # as a click does
@@ -135,20 +138,9 @@ def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_error
     assert set(view.frame["domain"]) == {"code"}
     view.widget.annotations = {"3": "doubtful", "5": " "}
     assert view.annotations["annotation"].tolist() == ["doubtful"]
-
-    def broken(prompts, texts):
-        raise RuntimeError("no memory")
-
-    replies = []
-    for scorer in (tiny, broken):
-        view = explore(scores, responses, scorer=scorer)
-        view.widget.send = lambda message, buffers=None: replies.append(message)
-        for kind, content in (("texts", {"prompt": 0}), ("tokens", {"answer": 0})):
-            view.answer_page(view.widget, {"id": kind, "kind": kind, **content}, [])
-    assert [reply["id"] for reply in replies] == ["texts", "tokens"] * 2
-    assert len(replies[0]["answer"]["answers"]) == 6
-    assert set(replies[1]["answer"]["method"]) == {"token"}
-    assert replies[-1]["error"] == "RuntimeError: no memory"
+    view.widget.send = lambda message: replies.append(message)
+    view.answer_page(view.widget, {"id": 7, "kind": "tokens", "answer": 0}, [])
+    assert replies == [{"id": 7, "error": "RuntimeError: no memory"}]
 
 
 def test_all_takes_a_filter_away_but_is_a_domain_where_data_has_one(view, responses):
@@ -159,38 +151,35 @@ def test_all_takes_a_filter_away_but_is_a_domain_where_data_has_one(view, respon
     assert explore(score(renamed, "longest"), renamed).select(domain="all").selection.domain == "all"
 
 
-def test_data_without_styles_and_answers_of_any_number(responses):
-    plain = responses.drop(columns="style")
-    view = explore(score(plain, baselines.longest), plain)
+def test_data_without_styles_and_answers_of_any_number():
+    answers = {"label": ["chosen"] * 3 + ["rejected"] * 5, "slot": [*range(3), *range(5)], "response": [*"abcdefgh"]}
+    several = pd.DataFrame(answers).assign(benchmark="rb2", domain="Ties", id="7", prompt="q")
+    view = explore(score(several, baselines.random), several)
+    assert view.frame["n_pairs"].tolist() == [15]
     assert "shares" not in view.widget.data["columns"]
     with pytest.raises(DataError, match="cell='concise'"):
         view.select(cell=("concise", "plain"))
-    rows = [("chosen", k, f"right {k}") for k in range(3)] + [("rejected", k, f"wrong {k}") for k in range(5)]
-    several = pd.DataFrame(rows, columns=["label", "slot", "response"])
-    several = several.assign(benchmark="rb2", domain="Ties", id="7", prompt="q")
-    assert explore(score(several, baselines.random), several).frame["n_pairs"].tolist() == [15]
 
 
 def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
     before = view.selection
-    for changes, message in (
-        ({"models": ("fund",)}, "fond"),
-        ({"models": ("fond", "fond")}, "models"),
-        ({"domain": "maths"}, "math"),
-        ({"cell": ("concise", "fancy")}, "fancy"),
-        ({"outcome": "flip"}, "flip"),
-        ({"order": "wurst"}, "worst"),
+    for name, value, message in (
+        ("models", ("fund",), "fond"),
+        ("models", ("fond", "fond"), "models"),
+        ("domain", "maths", "math"),
+        ("cell", ("concise", "fancy"), "fancy"),
+        ("outcome", "flip", "flip"),
+        ("order", "wurst", "worst"),
     ):
         with pytest.raises(DataError, match=message):
-            view.select(**changes)
+            view.select(**{name: value})
     assert view.selection == before
-    for table, texts, message in (
-        (scores.head(0), responses, "rows"),
-        (pd.concat([scores, scores.head(1)]), responses, "key"),
-        (scores, responses[responses["id"] != "3"], "responses"),
-    ):
-        with pytest.raises(DataError, match=message):
-            explore(table, texts)
+    with pytest.raises(DataError, match="rows"):
+        explore(scores.head(0), responses)
+    with pytest.raises(DataError, match="key"):
+        explore(pd.concat([scores, scores.head(1)]), responses)
+    with pytest.raises(DataError, match="responses"):
+        explore(scores, responses[responses["id"] != "3"])
     with pytest.raises(TypeError, match="scorer"):
         explore(scores, responses, scorer="a model")
 
@@ -201,9 +190,11 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
 class Checker(HTMLParser):
     """Fails on a tag or attribute that could run, load, lead or cover; collects the text."""
 
-    def __init__(self):
+    def __init__(self, html):
         super().__init__()
         self.text = ""
+        self.feed(html)
+        self.close()
 
     def handle_starttag(self, tag, attrs):
         assert tag in markup.TAGS - {"script", "style", "img", "svg", "a", "iframe", "form", "object"}, tag
@@ -215,19 +206,11 @@ class Checker(HTMLParser):
     def handle_data(self, data):
         self.text += data
 
-    def handle_decl(self, decl):
-        raise AssertionError(decl)
-
-    handle_comment = handle_pi = unknown_decl = handle_decl
-
 
 def checked(html):
     """The text of a page that cannot do anything."""
     html.encode("utf-8")
-    checker = Checker()
-    checker.feed(html)
-    checker.close()
-    return checker.text
+    return Checker(html).text
 
 
 @pytest.mark.parametrize("text", HOSTILE + SLOW, ids=range(len(HOSTILE + SLOW)))
@@ -246,9 +229,8 @@ def test_hostile_text_stays_text_on_a_page_and_in_a_terminal(text):
 def test_any_text_stays_text_and_is_whole_as_it_was_written(text):
     checked(markdown_html(text))
     html = plain_html(text)
-    written = re.sub(r"[\s\0\u202e\ufffd]", "", checked(html))
     if "```" not in text and "<math" not in html:
-        assert written == re.sub(r"[\s\0\u202e]", "", text)
+        assert re.sub(r"[\s\ufffd]", "", checked(html)) == re.sub(r"[\s\0\u202e]", "", text)
 
 
 def test_markdown_renders_and_links_do_not_lead_anywhere():
@@ -263,12 +245,11 @@ def test_markdown_renders_and_links_do_not_lead_anywhere():
 @pytest.mark.parametrize(
     ("text", "mathml"),
     [
+        ("$$\n- a\n$$", "<mo>−</mo><mi>a</mi>"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", "<mtd><mn>4</mn></mtd>"),
         (r"\(x_i\)", "<msub><mi>x</mi><mi>i</mi></msub>"),
         (r"$a_1 * b_2 * c$", "<msub><mi>a</mi><mn>1</mn></msub><mo>*</mo>"),
         ("\\[\na\n= b\n\\]", "<mi>a</mi><mo>=</mo><mi>b</mi>"),
-        ("$$\n- a\n$$", "<mo>−</mo><mi>a</mi>"),
-        (r"\begin{align*} a &= b \\ c &= d \end{align*}", "<mtr>"),
-        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", "<mtd><mn>4</mn></mtd>"),
         (r"**\(\frac{1}{2}\)**", "<mfrac>"),
         (r"\[ \begin{aligned} a &= b \\ c &= d \end{aligned} \]", '<mtd columnalign="right"><mi>c</mi></mtd>'),
         (r"\[ a \\ b \]", "<mtr><mtd>"),
@@ -301,8 +282,8 @@ def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(show, text
 
 def test_the_playground_scores_and_draws(tiny, responses):
     answers = ["Nothing else is known. Everything was said.", "No."]
-    play = playground(tiny, prompt="Why?", answers=answers, responses=responses)
-    table = play.set(bold=2, emoji=1).frame
+    play = playground(tiny, prompt="Why?", answers=answers, responses=responses).set(bold=2, emoji=1)
+    table = play.frame
     np.testing.assert_allclose(table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5)
     assert play.steps == {"bold": 2, "emoji": 1}
     assert "**" in play.restyled
@@ -321,15 +302,12 @@ def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(respons
 
     play = playground(logged, responses=responses).set(padding=1)
     table = play.try_on(10)
-    assert table["change"].iloc[0] == len("\n\nI hope that this is of use to you.")
-    assert table["n_prompts"].iloc[0] == 10
-    play.sample_size.value = 10
-    play.try_button.click()
-    assert "padding 1" in play.trial.value
+    assert table[["change", "n_prompts"]].iloc[0].tolist() == [len("\n\nI hope that this is of use to you."), 10]
+    for n_prompts, shown in ((10, "padding 1"), (2, "fewer than 5 prompts")):
+        play.sample_size.value = n_prompts
+        play.try_button.click()
+        assert shown in play.trial.value
     assert len(asked) == len(set(asked))
-    play.sample_size.value = 2
-    play.try_button.click()
-    assert "5 prompts" in play.trial.value
 
 
 def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
@@ -339,15 +317,11 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
         return longest(prompts, texts)
 
     play = playground(moody).set(bold=1)
-    for prompt, problem in (
-        ("good", ""),
-        ("bad", "RuntimeError: &lt;i&gt;out&lt;/i&gt; of memory"),
-        ("good again", ""),
-    ):
+    for prompt in ("good", "bad", "good again"):
         play.prompt_box.value = prompt
-        assert (problem in play.problem.value) == (play.problem.value != "" or not problem)
-        shown = [bool(box.value) for box in (play.preview, play.chart, play.scores)]
-        assert shown == [not problem] * 3, "an old number is of other texts"
+        assert ("RuntimeError: &lt;i&gt;out" in play.problem.value) == (prompt == "bad") == bool(play.problem.value)
+        for part in (play.preview, play.chart, play.scores):
+            assert bool(part.value) == (prompt != "bad"), "an old number is of other texts"
 
 
 # Token rewards
@@ -376,7 +350,7 @@ def test_token_rewards_are_the_scores_of_the_texts_so_far(tiny):
         assert table["reward"].iloc[k] == pytest.approx(reward[0], abs=1e-5)
 
 
-def test_occlusion_says_what_each_sentence_is_worth(tiny):
+def test_occlusion_says_what_each_sentence_is_worth():
     def counts_rome(prompts, texts):
         return [float(text.count("Rome")) for text in texts]
 
@@ -385,11 +359,11 @@ def test_occlusion_says_what_each_sentence_is_worth(tiny):
     assert table["reward"].tolist() == [1, 1, 3]
     assert token_rewards(counts_rome, "Where?", "Rome.")["change"].isna().all()
     with pytest.raises(ValueError, match="response"):
-        token_rewards(tiny, "Why?", "")
+        token_rewards(counts_rome, "Why?", "")
 
 
 @given(st.text(alphabet="aB. !?\n\"'-", min_size=1))
-def test_sentences_put_together_are_the_text(text):
-    pieces = sentences(text)
+def test_pieces_put_together_are_the_text_and_none_is_empty(text):
+    pieces = token_rewards(longest, "Why?", text)["text"].tolist()
     assert "".join(pieces) == text
     assert all(piece.strip() for piece in pieces) or len(pieces) == 1, "a scorer is never asked about nothing"
