@@ -127,10 +127,6 @@ def legend(ax):
     return texts_of(ax.get_legend().get_texts()) if ax.get_legend() else []
 
 
-def panel_titles(figure):
-    return [ax.get_title() for ax in figure.axes]
-
-
 # Laws of all plots
 
 
@@ -197,15 +193,10 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
     scores, features = world(30)
     estimates, ranks = metrics.estimates(good), stats.rank(pairs)
     estimates.loc[3, ["low", "high"]] = np.nan
+    contests = stats.compare(pairs, "weak", "good", by=["domain", "level"])
     for plot, table, value, label, line in (
         ("plot_forest", estimates, "value", ["name"], 0.5),
-        (
-            "plot_forest",
-            stats.compare(pairs, "weak", "good", by=["domain", "level"]),
-            "difference",
-            ["domain", "level"],
-            0,
-        ),
+        ("plot_forest", contests, "difference", ["domain", "level"], 0),
         ("plot_forest", bias.style_gap(pairs), "gap", ["model"], 0),
         ("plot_forest", bias.style_preference(scores), "preference", ["plainer", "fancier"], 0.5),
         ("plot_forest", bias.length_controlled(metrics.pairs(scores), features), "controlled", ["model"], 0.5),
@@ -308,11 +299,11 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
     assert (mesh.norm.vmin, mesh.norm.vcenter, mesh.norm.vmax) == (0, 0.5, 1)
 
 
-def test_matrices_make_one_panel_per_value_with_its_numbers_and_ties(pairs, good, tied):
-    assert panel_titles(plots.plot_matrices(good, by="domain", columns=3)) == ["chat", "math", "code", "safety", ""]
-    matrices = {name: metrics.matrix(pairs[pairs["model"] == name]) for name in ("weak", "good")}
-    texts = texts_of(plots.plot_matrices(matrices).axes[1].texts)
-    assert texts == [f"{share:.2f}" for share in matrices["good"].to_numpy().ravel()]
+def test_matrices_make_one_panel_per_value_with_its_numbers_and_ties(good, tied):
+    figure = plots.plot_matrices(good, by="domain", columns=3)
+    for name, ax in zip(("chat", "math", "code", "safety"), figure.axes, strict=False):
+        shares = metrics.matrix(good[good["domain"] == name]).to_numpy().ravel()
+        assert (ax.get_title(), texts_of(ax.texts)) == (name, [f"{share:.2f}" for share in shares])
     counts = metrics.accuracy(tied, by=["model", *CELL])
     assert sum(len(ax.patches) for ax in plots.plot_matrices(tied).axes[:2]) == (counts["n_ties"] > 0).sum()
 
@@ -382,7 +373,6 @@ def test_the_best_model_stands_on_top_with_its_value_and_letters(pairs):
     assert {*(f"{value:.3f}" for value in ranks["value"]), *ranks["group"]} <= {*texts_of(ax.texts)}
     assert row_names(plots.plot_rank(ranks, most=1)) == ["good"]
     assert row_names(plots.plot_forest(metrics.summary(pairs), sort=True))[-1] == "good"
-    assert row_names(plots.plot_style_gap(pairs))[0] == metrics.summary(pairs).set_index("model")["hard"].idxmin()
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
@@ -408,17 +398,15 @@ def test_rates_that_are_unbounded_very_large_or_not_to_be_had_do_not_stretch_the
     assert -5 < ax.get_xlim()[0] < -4
 
 
-def test_margins_are_densities_with_their_win_rates(good):
+def test_margins_have_a_density_and_a_win_rate_per_level_and_zero_on_the_edge_of_a_bin(good):
     ax, table = plots.plot_margins(good), stats.margins(good).set_index("level")
     for level, text in zip(tables.LEVELS, legend(ax), strict=True):
         assert f"{table.loc[level, 'positive']:.2f} won of {table.loc[level, 'n_pairs']:,}" in text
     edges = ax.patches[0].get_data().edges
-    assert np.abs(edges).min() < 1e-12, "zero is the edge of a bin"
+    assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
-    n_ties = good.groupby("level", observed=True).size()
-    ax = plots.plot_margins(good.assign(margin=0.0))
-    assert all(f"{n_ties[level]} ties" in text for level, text in zip(tables.LEVELS, legend(ax), strict=True))
+    assert all("ties" in text for text in legend(plots.plot_margins(good.assign(margin=0.0))))
     assert len(legend(plots.plot_margins(good.assign(chosen_style=None, rejected_style=None, level=None)))) == 1
 
 
@@ -428,8 +416,8 @@ def test_calibration_joins_full_bins_only(pairs):
     bins = table[(table["model"] == "good") & (table["n_pairs"] > 0)]
     full = bins[bins["n_pairs"] >= 10]
     assert 0 < len(full) < len(bins)
-    lines = [line.get_xydata() for line in ax.lines]
-    assert any(line.shape == (len(full), 2) and np.allclose(line, full[["predicted", "accuracy"]]) for line in lines)
+    lines = [line.get_xydata().round(9).tolist() for line in ax.lines]
+    assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in lines
     assert any(f"{bins['ece'].iloc[0]:.3f}" in text for text in legend(ax))
     assert any("weak" in text and "no margins" in text for text in legend(ax))
 
@@ -444,14 +432,11 @@ def test_token_rewards_show_every_piece(drawings):
 def test_best_of_n_and_its_chance(four):
     assert (segments(plots.plot_subsets(four)) == 0.25).all(axis=1)[:, 0].sum() == 5, "Ties has no chance line"
     curve = metrics.best_of_curve(four)
-    figure = plots.plot_best_of(curve)
-    assert panel_titles(figure) == list(dict.fromkeys(curve["domain"]))
-    for ax in figure.axes:
+    for ax in plots.plot_best_of(curve).axes:
         panel = curve[curve["domain"] == ax.get_title()].sort_values(["model", "n"])
         lines = {line.get_label(): line.get_xydata().T for line in ax.lines}
-        for model, rows in panel.groupby("model"):
-            np.testing.assert_allclose(lines[model][1], rows["accuracy"])
-            np.testing.assert_allclose(lines[model][0], rows["n"], atol=0.25)
+        np.testing.assert_allclose([*lines["a"][1], *lines["b"][1]], panel["accuracy"])
+        np.testing.assert_allclose([*lines["a"][0], *lines["b"][0]], panel["n"], atol=0.25)
         assert lines["a"][0][0] < lines["b"][0][0], "intervals do not lie on each other"
         np.testing.assert_allclose(segments(ax)[:, :, 1], panel[["low", "high"]])
         np.testing.assert_allclose(lines["chance"][1], [1 / 2, 1 / 3, 1 / 4])
@@ -473,12 +458,11 @@ def test_scatter_draws_groups_and_names_the_outliers():
     easy = np.linspace(0.5, 1, 20)
     hard = easy - 0.2 + 0.01 * np.random.default_rng(0).normal(size=20)
     hard[[3, 7]] = 0.95, 0.02
-    names = [f"owner/model-{i}" for i in range(20)]
-    table = pd.DataFrame({"model": names, "easy": easy, "hard": hard, "kind": ["old", "new"] * 10})
+    table = pd.DataFrame({"model": [f"owner/model-{i}" for i in range(20)], "easy": easy, "hard": hard})
+    table["kind"] = ["old", "new"] * 10
     ax = plots.plot_scatter(table, "easy", "hard", group="kind", named=2)
-    offsets = {c.get_label(): c.get_offsets() for c in ax.collections}
-    for kind, rows in table.groupby("kind"):
-        np.testing.assert_allclose(offsets[kind], rows[["easy", "hard"]])
+    for dots in marks(ax):
+        np.testing.assert_allclose(dots.get_offsets(), table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]])
     assert {*texts_of(ax.texts)} == {"model-3", "model-7"}
     gaps = table.assign(hard=table["hard"].where(table.index > 4))
     assert "5 models" in plots.plot_scatter(gaps, "easy", "hard").get_xlabel()
