@@ -131,7 +131,7 @@ def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", Mock(side_effect=KeyboardInterrupt))
     code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
     assert code == 130
-    assert str(tmp_path) in err
+    assert "--store" in err
 
 
 @pytest.fixture

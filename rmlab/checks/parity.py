@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from rmlab import metrics, scorers, scoring, tables
 from rmlab.checks.findings import check_rate, findings_table
@@ -21,6 +22,8 @@ from rmlab.tables import KEY, DataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rmlab.inference.template import Encoded
 
 Run: TypeAlias = pd.DataFrame | str | Path | PlainScorer | Scorer
 """A scores table of one model, or what `rmlab.score` takes as a model."""
@@ -244,14 +247,13 @@ def _numeric_causes(a: Floats, b: Floats) -> Iterator[Finding]:
         yield _name_cause("softmax", detail, 0.0)
         return
     difference = float(np.abs(a - b).max() / a.std())
-    with np.errstate(over="ignore"):
-        distance = float(np.abs(b - 1 / (1 + np.exp(-a))).max())
+    distance = float(np.abs(b - expit(a)).max())
     if distance <= 2e-3 and b.min() >= 0 and b.max() <= 1:
         yield _name_cause("sigmoid", f"the sigmoid of the raw scores, to {distance:.1g}", distance / b.std())
     kind = half_precision(b)
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(kind or "", 0.0)
     if kind and half_precision(a) is None and (np.abs(b - a) <= 1.01 * unit * np.abs(a) + 1e-7).all():
-        yield _half_cause(kind, f"{len(np.unique(a)) - len(np.unique(b))} more are tied", difference)
+        yield _half_cause(kind, difference)
     slope, offset, residual = fit_line(a, b)
     if residual <= EXACT and (abs(slope - 1) > 0.01 or abs(offset) > 0.01 * a.std()):
         yield _name_cause("scale", f"b = {slope:.4g} a {offset:+.4g}: the scores were rescaled", residual)
@@ -277,8 +279,8 @@ def half_precision(scores: Floats) -> str | None:
         return "float16" if (single.astype(np.float16).astype(np.float32) == single).all() else None
 
 
-def _half_cause(kind: str, evidence: str, residual: float) -> Finding:
-    detail = f"all scores are {kind} numbers, {evidence}: the head, or the whole model, was computed in half precision"
+def _half_cause(kind: str, residual: float) -> Finding:
+    detail = f"all scores are {kind} numbers: the head, or the whole model, was computed in half precision"
     return _name_cause("half precision", detail, residual)
 
 
@@ -290,7 +292,7 @@ def _misreading_cause(model: Classifier, rows: pd.DataFrame, tokenizers: Tokeniz
     """
     prepared = model.prepare(rows["prompt"].tolist(), rows["response"].tolist())
     ids = model.places(prepared, np.arange(len(rows)))[0]
-    scores = _score_ids(model, ids)
+    scores = _score_ids(model, prepared, ids)
     scale = max(float(scores.std()), 1e-12)
     tolerance = HALF if any(half_precision(run) for run in _scores(rows)) else EXACT
     # The tolerance for half precision may hold for both runs: the nearer one reads the texts as they are.
@@ -302,25 +304,17 @@ def _misreading_cause(model: Classifier, rows: pd.DataFrame, tokenizers: Tokeniz
     tolerance = min(tolerance, float(gaps.max()) / 2)
     for name, detail, misread in _misreadings(model, rows, ids, gaps > tolerance, tokenizers):
         if all(map(len, misread)) and not all(map(np.array_equal, misread, ids)):
-            residual = float(np.abs(_score_ids(model, misread) - wrong).max() / scale)
+            residual = float(np.abs(_score_ids(model, prepared, misread) - wrong).max() / scale)
             if residual <= tolerance:
                 return _name_cause(name, detail, residual)
     kind = half_precision(wrong)
-    if kind is not None and gaps.max() <= HALF:
-        evidence = f"at most {gaps.max():.2g} standard deviations from those of the same tokens in float32"
-        return _half_cause(kind, evidence, float(gaps.max()))
-    return None
+    return None if kind is None or gaps.max() > HALF else _half_cause(kind, float(gaps.max()))
 
 
-def _score_ids(model: Classifier, ids: Ids) -> Floats:
-    """Scores of token ids, read where the number of tokens tells."""
-    from rmlab.inference.forward import hidden
-
-    ids = [np.asarray(text_ids, np.int32) for text_ids in ids]
-    spots = [{"last": [len(text) - 1], "first": [0], "mean": range(len(text))} for text in ids]
-    reads = [np.concatenate([text_spots[look] for look in model.parts[2]]).astype(np.intp) for text_spots in spots]
-    batches = hidden(model.backbone, ids, reads, groups=[0] * len(ids))
-    return fill(((batch.texts, model.read_head(batch)) for batch in batches), len(ids))
+def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
+    """Scores of token ids in place of those of the prepared texts."""
+    misread = replace(prepared, ids=[np.asarray(text_ids, np.int32) for text_ids in ids])
+    return fill(model.forward(misread, np.arange(len(ids))), len(ids))
 
 
 def _misreadings(

@@ -45,11 +45,12 @@ def main() -> None:
         terminal.say(usage.getvalue().rstrip("\n"), err=True)
         code = error.exit_code
     except typer.Abort:
-        terminal.say("rmlab: interrupted", err=True)
         code = 130
     except (DataError, OSError, ImportError) as error:
         terminal.say(f"rmlab: error: {line(error)}", err=True)
         code = 1
+    if code == 130:
+        terminal.say("rmlab: interrupted; with --store the same command resumes", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 

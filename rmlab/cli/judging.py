@@ -11,7 +11,7 @@ from rmlab import checks, judges, scoring
 from rmlab.checks.judges import judge_sample
 from rmlab.cli import options as shared
 from rmlab.cli.options import option
-from rmlab.cli.scoring import resume_hint, say_checks, write_table
+from rmlab.cli.scoring import say_checks, write_table
 from rmlab.cli.terminal import say, say_table
 from rmlab.judges import Judge
 from rmlab.records import write_file
@@ -113,8 +113,7 @@ def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> No
     n_questions = len(responses[PROMPT].drop_duplicates()) * (18 if judge.takes == "pair" else 12)
     costs = judges.estimate(judge, responses)
     _say_cost(costs, "up to ", n_questions / max(costs["to_ask"].iloc[0], 1))
-    with resume_hint(run.store):
-        table = judge_report(judges.examine(judge, responses, store=run.store, progress=not run.quiet))
+    table = judge_report(judges.examine(judge, responses, store=run.store, progress=not run.quiet))
     if run.out is None:
         say_table(table)
     else:
@@ -124,8 +123,7 @@ def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> No
 def _judge(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:
     _say_cost(judges.estimate(judge, responses, store=run.store), f"part {run.shard} of " if run.shard else "")
     ask = scoring.prefer if judge.takes == "pair" else scoring.score
-    with resume_hint(run.store):
-        table = ask(responses, judge, allow_missing=True, **run.keywords())
+    table = ask(responses, judge, allow_missing=True, **run.keywords())
     provenance = table.attrs["provenance"][judge.name]
     counts = ", ".join(f"{n} {verdict}" for verdict, n in provenance["verdicts"].items())
     say(f"{judge.name}: {provenance['questions']} questions, {provenance['asked']} asked now: {counts}", err=True)

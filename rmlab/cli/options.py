@@ -132,19 +132,13 @@ class ServerOptions:
 
     def keywords(self, options: ClassifierOptions) -> Options:
         """Return keywords of `rmlab.remote` without the address."""
+        server = {"kind": self.kind, "tokenizer": self.tokenizer, "key": self.key, "weights": self.local_weights}
+        texts = {name: getattr(options, name) for name in ("template", "max_length", "truncate")}
+        weight = options.weight or [""]
         # For Triton also the name of a model whose weights rmlab knows.
-        is_name = options.weight and self.kind == "triton" and "=" not in options.weight[0]
-        return pick_given(
-            kind=self.kind,
-            tokenizer=self.tokenizer,
-            key=self.key,
-            weights=self.local_weights,
-            template=options.template,
-            max_length=options.max_length,
-            truncate=options.truncate,
-            label_weights=options.weight[0] if options.weight and is_name else _label_weights(options.weight),
-            version=options.revision,
-        )
+        is_name = self.kind == "triton" and weight[0] and "=" not in weight[0]
+        label_weights = weight[0] if is_name else _label_weights(options.weight)
+        return pick_given(**server, **texts, label_weights=label_weights, version=options.revision)
 
 
 _NEEDS = {
@@ -196,16 +190,11 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _check_rules(values: Options) -> None:
     """Raise for an option whose companion is not there, and for options that exclude each other."""
-    rules = [
-        (names, f"give {_flag(option)} with it")
-        for option, names in _NEEDS.items()
-        if option in values and not values[option]
-    ]
-    rules += [(names, f"does not go with {_flag(option)}") for option, names in _EXCLUDES.items() if values.get(option)]
-    for names, message in rules:
-        flags = [_flag(name) for name in names if values.get(name)]
-        if flags:
-            raise typer.BadParameter(message, param_hint=", ".join(flags))
+    rules = [("give {} with it", *rule) for rule in _NEEDS.items() if not values.get(rule[0], True)]
+    rules += [("does not go with {}", *rule) for rule in _EXCLUDES.items() if values.get(rule[0])]
+    for message, option, names in rules:
+        if flags := [_flag(name) for name in names if values.get(name)]:
+            raise typer.BadParameter(message.format(_flag(option)), param_hint=", ".join(flags))
 
 
 def _flag(option: str) -> str:

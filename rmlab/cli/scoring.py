@@ -1,7 +1,5 @@
 """The commands about models: score, prefer and merge, and before them plan and doctor."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import pandas as pd
@@ -58,8 +56,7 @@ def score_benchmark(
         ]
     else:
         keywords |= model_keywords | shared.pick_given(name=table.name)
-    with resume_hint(run.store):
-        scores = scoring.score(responses, opened, **keywords)
+    scores = scoring.score(responses, opened, **keywords)
     if run.out is None:
         say_aligned(metrics.summary(scores))
     else:
@@ -90,9 +87,7 @@ def prefer_benchmark(
     check_out(table, run, len(models))
     responses = texts.load(benchmark)
     keywords = run.keywords() | shared.model_keywords(options) | shared.pick_given(form=form, name=table.name)
-    with resume_hint(run.store):
-        pairs = scoring.prefer(responses, list(models), allow_missing=table.allow_missing, **keywords)
-    write_table(pairs, run)
+    write_table(scoring.prefer(responses, list(models), allow_missing=table.allow_missing, **keywords), run)
 
 
 def merge_stores(
@@ -194,17 +189,6 @@ def say_checks(table: pd.DataFrame) -> None:
             say(f"{'':17} -> {line(row.remedy)}")
     if table["status"].max() == "fail":
         raise typer.Exit(1)
-
-
-@contextmanager
-def resume_hint(store: str | None) -> Iterator[None]:
-    """Ctrl+C says how to resume, and ends with exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        hint = f"the scores so far are in {store}: run the same command again to resume"
-        say(f"rmlab: interrupted; {hint if store else 'use --store to resume later'}", err=True)
-        raise typer.Exit(130) from None
 
 
 def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int) -> None:

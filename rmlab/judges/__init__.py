@@ -1,7 +1,6 @@
 """LLM judges: `rmlab.judge` makes one, `estimate` counts what it costs, `examine` shows how far it can be trusted."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from rmlab.judges.modes import AnswerJudge, Judge, ListJudge, PairJudge
 from rmlab.judges.probes import examine
 from rmlab.judges.questions import Sampling, Template, load_template, shipped
 from rmlab.metrics.ties import TIES
+from rmlab.servers import Client
 from rmlab.tables import DataError, nearest
 
 __all__ = [
@@ -134,56 +134,34 @@ def judge(
     ImportError
         Where httpx and tenacity, or transformers, are not installed.
     """
-    setup = _choose_setup(mode, convention)
+    for argument, word, setups in (("mode", mode, _MODES), ("convention", convention, CONVENTIONS)):
+        if word is not None and word not in setups:
+            raise DataError(f"{argument}={word!r}; {nearest(word, list(setups))}")
+    setup = _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
     letters = setup.mode == "logprob"
     if (setup.published or letters) and samples != 1:
         raise DataError(f"samples={samples!r}: leave it out; {convention or mode} asks each question once")
     if setup.published and (mode not in (None, setup.mode) or temperature not in (None, 0)):
         raise DataError(f"convention={convention!r} is mode={setup.mode!r} with temperature=0; leave these out")
-    if answer_tokens is None:
-        answer_tokens = 1 if letters else 1024
-    if temperature is None:
-        temperature = 0.0 if samples == 1 else 0.7
-    minimum = {"samples": (samples, 1), "answer_tokens": (answer_tokens, 1), "temperature": (temperature, 0)}
-    for argument, (value, least) in minimum.items():
-        if not value >= least:
-            raise DataError(f"{argument}={value!r}; allowed: {least} or more")
+    answer_tokens = (1 if letters else 1024) if answer_tokens is None else answer_tokens
+    temperature = (0.0 if samples == 1 else 0.7) if temperature is None else temperature
+    least = {"samples": (samples, 1), "answer_tokens": (answer_tokens, 1), "temperature": (temperature, 0)}
+    for argument, (value, minimum) in least.items():
+        if not value >= minimum:
+            raise DataError(f"{argument}={value!r}; allowed: {minimum} or more")
     sampling = Sampling(temperature, answer_tokens, letters, seed)
-    respondent = (
-        _load_local(model, sampling, **options) if url is None else _connect(str(model), url, sampling, **options)
-    )
+    if url is None:
+        respondent: Local | Chat = _load_local(model, sampling, **options)
+    else:
+        key = options.pop("key", None) or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
+        fields = {name: options.pop(name) for name in ("extra", "version") if name in options}
+        respondent = Chat(str(model), Client(url, key, **options), sampling, **fields)
     question = load_template(template or setup.template, setup.shows)
-    counting = (samples, seed, setup.published)
-    title = name or respondent.title
+    common = (name or respondent.title, respondent, question, samples, seed, setup.published)
     if setup.shows == "pair":
-        return PairJudge(title, respondent, question, *counting, letters=letters, one_order=setup.one_order)
-    ties = AnswerJudge(title, respondent, load_template(ties_template or setup.ties_template, "answer"), *counting)
-    kind = AnswerJudge if setup.shows == "answer" else ListJudge
-    return kind(title, respondent, question, *counting, apart={TIES: ties})
-
-
-def _choose_setup(mode: str | None, convention: str | None) -> _Setup:
-    choices = (("mode", mode, _MODES), ("convention", convention, CONVENTIONS))
-    for argument, value, setups in choices:
-        if value is not None and value not in setups:
-            raise DataError(f"{argument}={value!r}; {nearest(value, list(setups))}")
-    return _MODES[mode or "pairwise"] if convention is None else CONVENTIONS[convention]
-
-
-def _connect(
-    model: str,
-    url: str,
-    sampling: Sampling,
-    *,
-    key: str | None = None,
-    version: str = "",
-    extra: Mapping[str, object] | None = None,
-    **client_options: Any,
-) -> Chat:
-    from rmlab.servers import Client
-
-    key = key or ("OPENAI_API_KEY" if urlsplit(url).hostname == OPENAI else None)
-    return Chat(model, Client(url, key, **client_options), sampling, extra or {}, version)
+        return PairJudge(*common, letters=letters, one_order=setup.one_order)
+    ties = replace(AnswerJudge(*common), template=load_template(ties_template or setup.ties_template, "answer"))
+    return (AnswerJudge if setup.shows == "answer" else ListJudge)(*common, apart={TIES: ties})
 
 
 def _load_local(
@@ -201,10 +179,7 @@ def _load_local(
     from rmlab.scorers.models import backbone
 
     if not isinstance(model, Path) and "/" not in model and not Path(model).exists():
-        raise DataError(
-            f"model={model!r} is neither a folder nor a hub id ('owner/name'); for a model behind a server give "
-            f"url=, such as 'https://{OPENAI}/v1' or 'http://127.0.0.1:8000/v1'"
-        )
-    checkpoint = find(model, revision=revision, trust_remote_code=trust_remote_code)
-    place = backbone.device(device)
+        remedy = f"for a model behind a server give url=, such as 'https://{OPENAI}/v1'"
+        raise DataError(f"model={model!r} is neither a folder nor a hub id ('owner/name'); {remedy}")
+    checkpoint, place = find(model, revision=revision, trust_remote_code=trust_remote_code), backbone.device(device)
     return Local(checkpoint, place, backbone.dtype(dtype, place), sampling, batch)

@@ -38,7 +38,7 @@ class Chat:
 
     Parameters
     ----------
-    model : str
+    title : str
         The model's name at the server.
     client : Client
         Sends the requests.
@@ -50,16 +50,11 @@ class Chat:
         Tells answers in the store apart where the model behind a name changed.
     """
 
-    model: str
+    title: str
     client: "Client"
     sampling: Sampling
     extra: Mapping[str, object] = field(default_factory=dict)
     version: str = ""
-
-    @property
-    def title(self) -> str:
-        """The model's name for people."""
-        return self.model
 
     @property
     def fields(self) -> dict[str, object]:
@@ -73,12 +68,12 @@ class Chat:
     @property
     def fingerprint(self) -> str:
         """Hash of the model, the whole address, and the sampling: another port or path may be another model."""
-        server = {"model": self.model, "url": self.client.url, "version": self.version}
+        server = {"model": self.title, "url": self.client.url, "version": self.version}
         return hash_parts({"answers": 2} | server | {"seed": self.sampling.seed, "sampling": self.fields})
 
     def body(self, question: Question) -> dict[str, object]:
         """Return the body of one request. Each sample is a request of its own, with a seed of its own."""
-        fields = {"model": self.model, "messages": question.messages, "seed": question.seed} | self.fields
+        fields = {"model": self.title, "messages": question.messages, "seed": question.seed} | self.fields
         return {name: value for name, value in fields.items() if value is not None}
 
     def respond(self, questions: Sequence[Question]) -> Answers:
@@ -113,7 +108,7 @@ class Chat:
 
     def provenance(self) -> Provenance:
         """Return the model, the server and how it is asked."""
-        server: Provenance = {"model": self.model, "url": self.client.url, "requests": self.client.spent.requests}
+        server: Provenance = {"model": self.title, "url": self.client.url, "requests": self.client.spent.requests}
         sampling = {"sampling": self.fields | {"seed": self.sampling.seed}}
         return server | sampling | ({"version": self.version} if self.version else {})
 
@@ -122,8 +117,8 @@ def read_completion(completion: "Json") -> Answer:
     """Return the answer of a chat completion; raise ValueError, LookupError or TypeError where it is none."""
     choice = completion["choices"][0]
     message, usage = choice["message"], completion.get("usage") or {}
-    counts = {name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")}
-    n_read, n_written = (None if count is None else int(count) for count in counts.values())
+    counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    n_read, n_written = (None if count is None else int(count) for count in counts)
     return Answer(
         text=_join_parts(message.get("content") or message.get("refusal") or ""),
         finish=str(choice.get("finish_reason") or ""),
