@@ -1,19 +1,24 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
-import json
 import subprocess
 import sys
 import warnings
 from unittest.mock import Mock
 
+import numpy as np
 import pandas as pd
 import pytest
 from fakes import Streaming
 
 import rmlab
-from rmlab import toy
-from rmlab.benchmarks import load
-from rmlab.scoring import score
+
+
+def score_mini(*models):
+    return rmlab.score(rmlab.load("mini"), list(models))
+
+
+def write_baseline(path, model="longest"):
+    return rmlab.write_scores(score_mini(model), path)
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def test_without_out_the_summary_is_printed(main):
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
     header, *rows = (row.split() for row in out.splitlines())
-    table = rmlab.summary(score(load("mini"), ["longest", "random"]))
+    table = rmlab.summary(score_mini("longest", "random"))
     assert [row[0] for row in rows] == ["longest", "random"]
     for column in ("chat", "hard", "overall", "low", "n_ties"):
         shown = [float(row[header.index(column)]) for row in rows]
@@ -43,8 +48,8 @@ def test_without_out_the_summary_is_printed(main):
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):
     code, out, err = main("score", "mini", "longest", "random", "-q", "-o", tmp_path / "scores.csv")
     assert (code, out, err.count("\n")) == (0, "", 1)
-    expected = score(load("mini"), ["longest", "random"])
-    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected, check_exact=True)
+    scores = rmlab.read_scores(tmp_path / "scores.csv")
+    pd.testing.assert_frame_equal(scores, score_mini("longest", "random"), check_exact=True)
 
 
 def test_options_reach_the_model(main, fake_model):
@@ -56,22 +61,16 @@ def test_options_reach_the_model(main, fake_model):
 
 BAD_DATA = {
     "longst": "score mini longst",
-    "mimi": "score mimi longest",
     "9/4": "score mini longest --shard 9/4",
-    "dask": "score mini longest --cluster dask",
-    "dtype": "score mini longest --dtype float32",
-    "nowhere": "score rm-bench longest --path nowhere",
     "x.txt": "score mini owner/name -o x.txt",
     "taken": "score mini owner/name -o taken/x.csv",
     "nowhere.jsonl": "score nowhere.jsonl longest",
     "merge: nowhere": "merge nowhere --into all",
     "empty: ": "explore empty",
-    "'empty'": "score empty longest",
     "no such folder": "doctor ./nowhere",
     "gpt-x": "judge mini gpt-x",
-    "url": "judge mini m --url ftp://x",
     "key": "judge mini m --url http://127.0.0.1:9 --key sk-1234",
-    "fiv": "judge mini m --url http://127.0.0.1:9 --template fiv",
+    "overal": "gate longest.csv --min overal=0.5",
 }
 WRONG_USAGE = {
     "scor": "scor",
@@ -90,6 +89,9 @@ WRONG_USAGE = {
     "--store": "judge mini a/b --results x.jsonl",
     "--check": "judge mini a/b --cluster ray --check",
     "--texts": "report x --include-texts",
+    "--min": "gate longest.csv --min overall",
+    "--max-drop": "gate longest.csv --max-drop 0.1",
+    "--max": "gate longest.csv",
 }
 
 
@@ -99,6 +101,7 @@ def test_bad_data_is_one_line_and_exit_code_1(main, monkeypatch, tmp_path, named
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").write_text("a file, not a folder")
+    write_baseline(tmp_path / "longest.csv")
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored"))
     code, out, err = main(*BAD_DATA[named].split())
     assert (code, out) == (1, "")
@@ -134,41 +137,29 @@ def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
     assert "--store" in err
 
 
-@pytest.fixture
-def pairs_file(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps({"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}))
-    return path
-
-
-def test_policies_are_scored_as_implicit_rewards(main, pairs_file, tmp_path):
-    policy, sft = (toy.save_model(tmp_path / name, task="causal", seed=i) for i, name in enumerate(("policy", "sft")))
+def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
+    policy, sft = (zoo(task="causal", name=name, seed=i) for i, name in enumerate(("policy", "reference")))
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}')
     words = ["--reference", sft, "--name", "mine", "-q", "-o", tmp_path / "scores.csv"]
-    assert main("score", pairs_file, policy, *words)[0] == 0
-    expected = score(rmlab.load_pairs(pairs_file), rmlab.implicit_reward(policy, sft, name="mine"))
+    assert main("score", tmp_path / "mine.jsonl", policy, *words)[0] == 0
+    expected = rmlab.score(rmlab.load_pairs(tmp_path / "mine.jsonl"), rmlab.implicit_reward(policy, sft, name="mine"))
     pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "scores.csv"), expected)
 
 
 BLOCKED = """
 import sys
 from rmlab.cli import main
-sys.modules[{name!r}] = None  # as if it were not installed
-sys.argv = ["rmlab", *{words!r}]
+sys.modules["nh3"] = None  # as if it were not installed
 main()
 """
 
 
-@pytest.mark.parametrize(("name", "extra"), [("nh3", "lab"), ("tritonclient", "triton")])
-def test_without_a_package_of_an_extra_one_line_says_what_to_install(name, extra, tmp_path):
-    scores = rmlab.write_scores(score(load("mini"), "longest"), tmp_path / "scores.csv")
-    words = {
-        "triton": ["score", "mini", "a/b", "--kind", "triton", "--url", "http://127.0.0.1:9", "-q"],
-        "lab": ["explore", "--no-open", scores, "-o", tmp_path / "explorer.html"],
-    }[extra]
-    code = BLOCKED.format(name=name, words=list(map(str, words)))
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def test_without_a_package_of_an_extra_one_line_says_what_to_install(tmp_path):
+    words = ["explore", "--no-open", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "explorer.html"]
+    command = [sys.executable, "-c", BLOCKED, *map(str, words)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 1
-    assert f"'.[{extra}]'" in process.stderr.splitlines()[-1], process.stderr
+    assert "'.[lab]'" in process.stderr.splitlines()[-1], process.stderr
     assert "Traceback" not in process.stderr
 
 
@@ -179,8 +170,7 @@ def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):
     words = ["--column", "a=left", "--column", "b=right", "--column", "prompt=q", "--winner", "who"]
     assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
     assert rmlab.read_scores(tmp_path / "scores.csv")["score"].tolist() == [1.0, 2.0, 1.0, 2.0]
-    words = ["prompt=q", "chosen=left", "rejected=right", "rejected=who"]
-    words = [word for mapping in words for word in ("--column", mapping)]
+    words = [f"--column={mapping}" for mapping in ("prompt=q", "chosen=left", "rejected=right", "rejected=who")]
     assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
     assert len(rmlab.read_scores(tmp_path / "scores.csv")) == 6
 
@@ -194,10 +184,43 @@ def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    rmlab.write_scores(rmlab.score(rmlab.load("mini"), "longest"), tmp_path / "scores.csv")
-    code, out, _ = main("explore", tmp_path / "scores.csv", "-o", tmp_path / "e.html")
-    assert (code, out) == (0, "")
+    words = ["explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html"]
+    assert main(*words)[:2] == (0, "")
     assert opened == [(tmp_path / "e.html").as_uri()]
     assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
-    assert main("explore", tmp_path / "scores.csv", "-o", tmp_path / "e.html", "--no-open")[0] == 0
+    assert main(*words, "--no-open")[0] == 0
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "verdict"),
+    [
+        ("--min overall=0.4", 0, "pass"),
+        ("--min overall=0.5", 0, "undecided"),
+        ("--min overall=0.5 --strict", 3, "undecided"),
+        ("--min overall=0.6", 3, "fail"),
+        ("--min overall=0.4 --min level:hard=0.5", 3, "fail"),
+        ("--max gap=0.7", 0, "pass"),
+        ("--max gap=0.3", 3, "fail"),
+    ],
+)
+def test_the_gate_says_which_bounds_hold_and_which_the_interval_leaves_open(main, tmp_path, options, code, verdict):
+    exit_code, out, _ = main("gate", write_baseline(tmp_path / "longest.csv"), *options.split())
+    assert (exit_code, out.splitlines()[1].split()[0]) == (code, verdict)
+
+
+def test_a_missing_number_fails_the_gate(main, tmp_path):
+    scores = score_mini("longest")
+    part = rmlab.write_scores(scores[scores["domain"] != "math"], tmp_path / "part.csv")
+    code, out, _ = main("gate", part, "--min", "overall=0.1")
+    assert code == 3
+    assert "math" in out
+
+
+def test_a_drop_is_judged_by_the_paired_interval(main, tmp_path):
+    """Two models with the same outcomes on nearly all prompts: unpaired intervals would leave the drop open."""
+    worse, words = score_mini("longest"), ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"]
+    worse["score"] += 1e-3 * np.random.default_rng(0).normal(size=len(worse))
+    assert main("gate", rmlab.write_scores(worse, tmp_path / "new.csv"), *words)[0] == 0
+    code, out, _ = main("gate", write_baseline(tmp_path / "other.csv", "shortest"), *words)
+    assert (code, out.split()[9]) == (0, "undecided")
