@@ -1,19 +1,26 @@
-"""Scoring on a cluster: with an engine of this process for every kind of scorer, and with Ray on loopback."""
+"""Scoring on clusters: an engine in this process for every kind of scorer, Ray on loopback, Slurm's job script."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from fakes import BothOrders, Difference, Here, Streaming, responses
 from faulty_server import FaultyServer
 from judge_fakes import Respondent, longer, pair_judge, shown_answers
 from served_models import Vllm, number
 
 import rmlab
-from rmlab import toy
+from rmlab.scorers.models import backbone
 from rmlab.scoring import prefer, score
 from rmlab.store import Store
 from rmlab.tables import DataError
@@ -25,7 +32,7 @@ def store(request, tmp_path):
     return {"nothing": None, "folder": tmp_path / "scores", "url": (tmp_path / "scores").as_uri()}[request.param]
 
 
-def test_scores_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
+def test_scores_and_margins_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
     frame, here = responses(40), Here()
     scores = score(frame, Streaming(), cluster=here, store=store)
     pd.testing.assert_frame_equal(scores, score(frame, Streaming()))
@@ -33,40 +40,35 @@ def test_scores_are_those_of_a_plain_run_and_blocks_hold_whole_prompts(store):
     assert 4 < len(prompts) <= 64
     assert sum(map(len, prompts)) == len(set().union(*prompts)) == 40
     assert scores.attrs["provenance"]["fake"]["scored"] == len(frame)
-    if store is not None:
-        again = Here()
-        assert score(frame, Streaming(), cluster=again, store=store).equals(scores)
-        assert again.given == []
+    again = Here()
+    assert score(frame, Streaming(), cluster=again, store=store).equals(scores)
+    assert store is None or again.given == []
     if isinstance(store, str):
         written = Store(store).list_files("fake-1")
         assert sum(name.endswith(".records") for name in written) == 2, "a file for each worker"
-
-
-def test_terms_columns_and_orders(store):
     frame = responses(12)
     assert score(frame, Difference(), cluster=Here(), store=store).equals(score(frame, Difference()))
     pairs = prefer(frame, BothOrders(), cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, prefer(frame, BothOrders()))
 
 
-def _prefers_length(question):
+def travelling_judge():
+    return replace(pair_judge(longer), respondent=Respondent(_prefer_longer))
+
+
+def _prefer_longer(question):
     return longer(*shown_answers(question.messages))
 
 
-def travelling_judge():
-    return replace(pair_judge(longer), respondent=Respondent(_prefers_length))
-
-
 def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
-    frame = responses(6, slots=1)
-    plain = prefer(frame, travelling_judge(), progress=False)
-    pairs = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
+    def ask(**options):
+        pairs = prefer(responses(6, slots=1), travelling_judge(), progress=False, **options)
+        return pairs, pairs.attrs["provenance"]["judge"]
+
+    (plain, alone), (pairs, spread) = ask(), ask(cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, plain)
-    provenance = pairs.attrs["provenance"]["judge"]
-    assert provenance["asked"] == provenance["questions"] == plain.attrs["provenance"]["judge"]["asked"]
-    if store is not None:
-        again = prefer(frame, travelling_judge(), cluster=Here(), store=store, progress=False)
-        assert again.attrs["provenance"]["judge"]["asked"] == 0, "every answer was there already"
+    assert spread["asked"] == spread["questions"] == alone["asked"]
+    assert store is None or ask(cluster=Here(), store=store)[1]["asked"] == 0, "every answer was there already"
 
 
 def test_a_driver_that_ends_leaves_the_blocks_that_were_done(tmp_path):
@@ -93,49 +95,36 @@ def test_a_worker_with_another_model_is_refused(tmp_path):
     assert not list(tmp_path.glob("other/*"))
 
 
-def test_models_by_name_are_made_by_the_workers_on_their_devices(tmp_path):
-    toy.save_model(tmp_path / "m")
-    frame = responses(5)
-    plain = score(frame, tmp_path / "m", device="cpu", dtype="float32")
-    options = []
-
-    class Recording(Here):
-        def map(self, work, blocks):
-            options.append(work.args[0].remake.keywords)
-            return super().map(work, blocks)
-
-    scores = score(frame, tmp_path / "m", cluster=Recording())
-    np.testing.assert_allclose(scores["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std())
-    rmlab.score(frame, rmlab.classifier(str(tmp_path / "m"), budget=99), cluster=Recording())
-    assert options == [{}] * 2 + [{"budget": 99}] * 2, "the device is the worker's choice, and so is its number type"
-
-
 class OnAnotherDevice(Here):
-    """Its workers would choose another number type than the driver."""
+    """Its workers choose another number type than the driver, where none is asked for."""
 
     def map(self, work, blocks):
+        choose = backbone.dtype
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rmlab.scorers.models.backbone.dtype", lambda requested, device: torch.bfloat16)
+            patch.setattr(backbone, "dtype", lambda requested, device: choose(requested or "bfloat16", device))
             yield from super().map(work, blocks)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_driver_without_the_workers_device_knows_their_scores(named, tmp_path):
-    toy.save_model(tmp_path / "m")
-    frame, store = responses(5), tmp_path / "scores"
-    scorer = tmp_path / "m" if named else rmlab.classifier(tmp_path / "m")
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [(str, "bfloat16"), (rmlab.classifier, "bfloat16"), (partial(rmlab.classifier, dtype="float32"), "float32")],
+)
+def test_models_are_made_by_the_workers_on_their_devices_and_the_driver_knows_their_scores(make, dtype, zoo, tmp_path):
+    frame, store, scorer = responses(5), tmp_path / "scores", make(zoo())
     scores = score(frame, scorer, cluster=OnAnotherDevice(), store=store)
+    plain = score(frame, zoo(), device="cpu", dtype=dtype)
+    np.testing.assert_allclose(scores["score"], plain["score"], rtol=0, atol=1e-5 * plain["score"].std())
     provenance = scores.attrs["provenance"]["m"]
-    assert provenance["dtype"] == "bfloat16"
+    assert provenance["dtype"] == dtype
     assert Store(store).fingerprints() == [provenance["fingerprint"]]
     again = OnAnotherDevice()
     assert score(frame, scorer, cluster=again, store=store).equals(scores)
     assert again.given == [None], "who the model is was asked, and nothing else"
 
 
-def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
-    folder = toy.save_model(tmp_path / "m", words=toy.tokenizer())
-    frame, tokenizer = responses(20), rmlab.classifier(folder, device="cpu").tokenizer
+def test_a_served_model_is_asked_by_one_client_within_its_budget(zoo):
+    frame, folder = responses(20), zoo()
+    tokenizer = rmlab.classifier(folder, device="cpu").tokenizer
     with FaultyServer(Vllm(number, tokenizer), delay=0.005) as server:
         connect = partial(rmlab.remote, server.url, kind="vllm", tokenizer=folder, version="1", concurrency=3, batch=4)
         expected = score(frame, connect())
@@ -149,3 +138,204 @@ def test_a_served_model_is_asked_by_one_client_within_its_budget(tmp_path):
     pd.testing.assert_frame_equal(scores, expected)
     assert scores.attrs["provenance"]["tiny"]["requests"] == n_requests
     assert server.most_open <= 3
+
+
+HERE = Path(__file__).parent
+BEGIN = """
+import json, os, signal, sys, time
+import ray
+try:
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False,
+             object_store_memory=200 * 2**20)
+except Exception:
+    sys.exit(77)  # it gives its own processes 15 seconds, too few where many others run
+from fakes import Streaming, responses
+from rmlab import DataError
+from rmlab.scoring import Ray, score
+store, frame = sys.argv[1], responses(160)
+
+class Logged(Streaming):
+    "Says which process scored what."
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.before = self.log
+    def log(self, keys):
+        with open(store + ".log", "a") as log:
+            log.write(json.dumps([os.getpid(), keys]) + chr(10))
+        time.sleep(0.02)
+
+class Kills(Logged):
+    "The first that is in the middle of its third block ends."
+    def log(self, keys):
+        super().log(keys)
+        if len(self.forwarded) > 70:
+            try:
+                os.close(os.open(store + ".killed", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Fails(Streaming):
+    fingerprint = "fails-1"
+    def stream(self, texts):
+        raise ZeroDivisionError("no such layer")
+
+two = Ray(workers=2, gpus=0)
+"""
+ACTOR = """
+killed = score(frame, Kills("kills"), cluster=two, store=store).equals(score(frame, Streaming("kills")))
+try:
+    score(frame, Fails("broken"), cluster=two)
+except DataError as error:
+    failure = str(error)
+from rmlab import toy
+toy.save_model(store + "-m")
+by_name, plain = (score(frame.head(60), store + "-m", **where)["score"] for where in ({"cluster": two}, {}))
+
+def gpu(prompts, texts):
+    time.sleep(0.05)
+    return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
+gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
+try:
+    score(frame, gpu, cluster=Ray(cpus=8, gpus=0))
+except DataError as error:
+    full = str(error)
+print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus, full]))
+"""
+DRIVER = "score(frame, Logged(), cluster=two, store=store)"
+OUTSIDE = """
+import sys
+from fakes import Streaming, responses
+from rmlab.scoring import Ray, score
+frame = responses(160)
+scores = score(frame, Streaming(), cluster=Ray(sys.argv[2], workers=2, gpus=0), store=sys.argv[1])
+assert scores.equals(score(frame, Streaming()))
+"""
+CLIENT = f"""
+import socket, subprocess
+from ray.util.client.server import server
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
+serving = server.serve("127.0.0.1", port)
+subprocess.run([sys.executable, "-c", {OUTSIDE!r}, store, f"ray://127.0.0.1:{{port}}"], check=True)
+"""
+needs_ray = pytest.mark.skipif(find_spec("ray") is None or os.name == "nt", reason="needs ray, the extra of this name")
+
+
+def start(code, store):
+    """Ray in processes of its own, with its warnings."""
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
+        "RAY_raylet_start_wait_time_s": "300",
+        "OMP_NUM_THREADS": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",  # else it writes a token into the home folder
+    }
+    command = [sys.executable, "-c", BEGIN + code, str(store)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, code=0):
+    """What the driver printed."""
+    out, err = process.communicate()
+    if process.returncode == 77:
+        pytest.skip("Ray does not start here within the time that it gives itself")
+    assert process.returncode == code, err[-4000:]
+    return out
+
+
+def logged(store):
+    """What each process scored, batch by batch, as [process, keys]."""
+    path = Path(f"{store}.log")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def finish_here(store):
+    """What a plain run on the store that Ray has filled still scores; its scores are those of a run without it."""
+    rest = Streaming()
+    assert score(responses(160), rest, store=store).equals(score(responses(160), Streaming()))
+    return rest.forwarded
+
+
+@needs_ray
+def test_an_actor_is_killed_and_a_model_fails(tmp_path):
+    printed = finish(start(ACTOR, tmp_path / "scores"))
+    # Ray prints, too.
+    failure, killed, distance, gpus, full = json.loads(next(s for s in printed.splitlines() if s.startswith('["')))
+    assert killed
+    assert (tmp_path / "scores.killed").exists()
+    batches = logged(tmp_path / "scores")
+    assert len({process for process, _ in batches}) == 3, "two actors, and one in the killed one's place"
+    assert 0 <= sum(len(keys) for _, keys in batches) - 960 <= 36 + 7, "a block of the killed actor"
+    assert all(words in failure for words in ("scorer 'broken'", "ZeroDivisionError: no such layer", "in stream"))
+    assert distance < 1e-5
+    assert gpus == [0, 1], "a worker for each, which sees no other"
+    assert "4 CPUs and 2 GPUs" in full
+
+
+@needs_ray
+@pytest.mark.long
+def test_a_driver_that_is_killed_leaves_what_its_actors_scored(tmp_path):
+    store, n = tmp_path / "scores", 0
+    driver = start(DRIVER, store)
+    while len(logged(store)) < 40 and driver.poll() is None:
+        time.sleep(0.01)
+    driver.kill()
+    finish(driver, -signal.SIGKILL)
+    while n < (n := len(logged(store))):
+        time.sleep(1)  # its actors end, too
+    scored = {key for _, keys in logged(store) for key in keys}
+    rest = finish_here(store)
+    assert len(scored.union(rest)) == 960
+    assert 0 < len(rest) <= 960 - len(scored) + 2 * 7, "the batch of either actor is scored again"
+
+
+@needs_ray
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("grpc") is None, reason="needs ray[client]")
+def test_a_driver_outside_the_cluster(tmp_path):
+    finish(start(CLIENT, tmp_path / "scores"))
+    assert finish_here(tmp_path / "scores") == []
+
+
+# What stands for the command on a node: a model without weights, which logs what it forwards and may be killed.
+COMMAND = f"""#!{sys.executable}
+import os, sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+from fakes import Streaming
+from rmlab import cli, scorers
+
+def before(keys):
+    if os.environ.get("DIES_AT") == str(len(scorer.forwarded) // 7):
+        os.kill(os.getpid(), 9)
+    with open(os.environ["LOG"], "a") as log:
+        log.writelines(key + "\\n" for key in keys)
+
+scorer = Streaming(before=before)
+scorers.classifier = lambda model, **options: scorer
+cli.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs bash")
+def test_a_slurm_array_with_a_task_that_dies(tmp_path):
+    """The job script of the docs: an array of parts, one killed and started again, and the table at the end."""
+    log, store = tmp_path / "log", (tmp_path / "scores").as_uri()
+    common = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL": "owner/name", "BENCHMARK": "mini", "PARTS": "3"}
+    common |= {"STORE": store, "LOG": str(log)}
+    (tmp_path / "rmlab").write_text(COMMAND)
+    (tmp_path / "rmlab").chmod(0o755)
+
+    def run(number, **variables):
+        env = os.environ | common | {"SLURM_ARRAY_TASK_ID": str(number)} | variables
+        return subprocess.run(
+            ["bash", HERE.parent / "docs" / "how_to" / "slurm.sh"], env=env, capture_output=True, check=False
+        ).returncode
+
+    assert [run(1), run(2, DIES_AT="4") == 0, run(3), run(2)] == [0, False, 0, 0]
+    mini, forwarded, scorer = rmlab.load("mini"), log.read_text().split(), Streaming()
+    assert len(set(forwarded)) == len(mini), "the mini benchmark has no text twice"
+    assert len(forwarded) - len(mini) <= 4 * 7, "the dead task's last part"
+    scores = score(mini, scorer, store=store)
+    assert scorer.forwarded == []
+    assert scores["score"].tolist() == score(mini, Streaming())["score"].tolist()

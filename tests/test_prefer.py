@@ -12,7 +12,6 @@ from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
-from rmlab.scoring.texts import both_orders, comparisons
 from rmlab.tables import DataError
 
 
@@ -26,14 +25,16 @@ def pairrm(tmp_path_factory):
 def test_shards_merge_and_the_whole_forwards_nothing(main, monkeypatch, tmp_path):
     judges = []
     monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: judges.append(OneOrder(model)) or judges[-1])
-    parts = []
-    for i in (1, 2):
-        words = ["--store", tmp_path / f"s{i}", "--shard", f"{i}/2", "-o", tmp_path / f"part{i}.parquet"]
-        assert main("prefer", "mini", "owner/name", "-q", *words)[0] == 0
-        assert not list((tmp_path / f"s{i}").glob("*.csv"))  # a shard is not the benchmark's table
-        parts.append(tmp_path / f"part{i}.parquet")
-    assert main("merge", tmp_path / "s1", tmp_path / "s2", "--into", tmp_path / "all")[0] == 0
-    assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / "all")[0] == 0
+
+    def run(store, *words):
+        assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / store, *words)[0] == 0
+
+    parts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    for part in parts:
+        run(part.stem, "--shard", f"{part.stem}/2", "-o", part)
+        assert not list((tmp_path / part.stem).glob("*.csv"))  # a shard is not the benchmark's table
+    assert main("merge", tmp_path / "1", tmp_path / "2", "--into", tmp_path / "all")[0] == 0
+    run("all")
     assert judges[-1].forwarded == []
     order = ["id", "domain", "chosen_slot", "rejected_slot"]
     tables = [read_pairs(source).sort_values(order, ignore_index=True) for source in (parts, tmp_path / "all")]
@@ -41,44 +42,32 @@ def test_shards_merge_and_the_whole_forwards_nothing(main, monkeypatch, tmp_path
 
 
 def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path):
-    rows = [(f"What is {i}?", f"It is {i}.", f"No idea of {i}, sorry.") for i in "123"]
-    own, frame = tmp_path / "own.jsonl", pd.DataFrame(rows, columns=["prompt", "chosen", "rejected"])
-    frame.to_json(own, orient="records", lines=True)
-    words = ["prefer", own, pairrm, "-q", "--store", tmp_path / "store", "-o"]
+    texts = {"prompt": "What is {}?", "chosen": "It is {}.", "rejected": "No idea of {}, sorry."}
+    frame = pd.DataFrame({column: [text.format(i) for i in "123"] for column, text in texts.items()})
+    frame.to_json(tmp_path / "own.jsonl", orient="records", lines=True)
     tables = []
-    for file in ("pairs.csv", "again.csv"):
-        assert main(*words, tmp_path / file)[0] == 0
-        tables.append(read_pairs(tmp_path / file))
-    first, again = tables
-    pd.testing.assert_frame_equal(again, first)
-    pd.testing.assert_frame_equal(read_pairs(tmp_path / "store"), first)
-    about = [table.attrs["provenance"]["tiny-pairrm"] for table in tables]
-    assert about[0]["scored"] == about[0]["texts"] == about[1]["texts"]
-    assert about[1]["scored"] == 0
-    expected = pairwise(pairrm).prefer(*(frame[column].tolist() for column in ("prompt", "chosen", "rejected")))
-    np.testing.assert_allclose(np.sort(first["margin"]), np.sort(expected), atol=1e-5)
-
-
-def by_answers(frame):
-    """The texts of each comparison: prompt, chosen and rejected answer."""
-    found = frame.assign(label=frame["label"].astype(str)).set_index(["id", "label", "slot"])["response"]
-    return lambda row: (
-        f"prompt {row.id}",
-        found[row.id, "chosen", row.chosen_slot],
-        found[row.id, "rejected", row.rejected_slot],
-    )
+    for file in (tmp_path / "pairs.csv", tmp_path / "again.csv"):
+        assert main("prefer", tmp_path / "own.jsonl", pairrm, "-q", "--store", tmp_path / "store", "-o", file)[0] == 0
+        tables.append(read_pairs(file))
+    for table in (tables[1], read_pairs(tmp_path / "store")):
+        pd.testing.assert_frame_equal(table, tables[0])
+    first, again = (table.attrs["provenance"]["tiny-pairrm"] for table in tables)
+    assert first["scored"] == first["texts"] == again["texts"]
+    assert again["scored"] == 0
+    expected = pairwise(pairrm).prefer(*(frame[column].tolist() for column in texts))
+    np.testing.assert_allclose(np.sort(tables[0]["margin"]), np.sort(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "n_texts"), [(BothOrders, 108), (OneOrder, 54)])
 def test_both_orders_are_scored_by_themselves_and_averaged(tmp_path, kind, n_texts):
     frame = responses(6).sample(frac=1, random_state=0)
-    judge, texts = kind(), by_answers(frame)
+    judge = kind()
     pairs = prefer(frame, judge, store=tmp_path)
     columns = ["id", "chosen_slot", "rejected_slot", "chosen_style", "rejected_style", "level"]
     pd.testing.assert_frame_equal(pairs[columns], rmlab.pairs(score(frame, "longest"))[columns])
     for row in pairs.itertuples():
-        prompt, chosen, rejected = texts(row)
-        forth, back = truth(prompt, chosen, rejected), truth(prompt, rejected, chosen)
+        answers = f"chosen {row.chosen_slot} to {row.id}", f"rejected {row.rejected_slot} to {row.id}"
+        forth, back = (truth(f"prompt {row.id}", *texts) for texts in (answers, answers[::-1]))
         assert row.margin == ((forth - back) / 2 if kind is BothOrders else forth)
         assert row.outcome == ("win" if row.margin > 0 else "loss")
     about = pairs.attrs["provenance"]["fake"]
@@ -99,8 +88,6 @@ def test_an_order_that_two_comparisons_share_is_scored_once():
     for (prompt, chosen, rejected), value in margin.items():
         assert value == -margin[prompt, rejected, chosen]
     assert (pairs["outcome"] == "tie").sum() == 2 * 3
-    asked = both_orders(comparisons(frame)[1])
-    assert sorted(np.bincount(asked.rows)) == [2] * 18
 
 
 @pytest.mark.parametrize("blind", ["chosen", "rejected"])
@@ -123,31 +110,9 @@ def test_an_order_without_a_number_makes_the_margin_missing(tmp_path, blind):
     pd.testing.assert_frame_equal(whole, prefer(frame, BothOrders()))
 
 
-def test_orders_are_stored_one_by_one(tmp_path):
-    """A run that ends between the two orders of a comparison keeps the one that was there."""
-    frame, batches = responses(6), []
-
-    def interrupt(keys):
-        batches.append(len(keys))
-        if len(batches) == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prefer(frame, BothOrders(before=interrupt), store=tmp_path)
-    again = BothOrders()
-    pd.testing.assert_frame_equal(prefer(frame, again, store=tmp_path), prefer(frame, BothOrders()))
-    asked = both_orders(comparisons(frame)[1])
-    is_stored = ~np.isin([text.key for text in asked.distinct], again.forwarded)
-    assert is_stored.sum() == sum(batches[:3])
-    first, second = is_stored[asked.rows].reshape(2, -1)
-    assert (first != second).any(), "some comparisons were stored in one order"
-
-
 def test_a_long_run_begins_with_the_self_check(pairrm):
     """Pairwise models are compared with themselves alone; a batch that mixes texts up stops the run."""
-    n = LONG // 2
-    frame = responses(n, slots=1)
-    model = pairwise(pairrm)
+    frame, model = responses(LONG // 2, slots=1), pairwise(pairrm)
     check = prefer(frame, model).attrs["provenance"]["tiny-pairrm"]["self_check"]
     assert check["texts"] == 6
     assert check["apart"] < 1e-3
