@@ -1,10 +1,14 @@
-"""Real models killed with kill -9 while they score: the driver, and what an undisturbed run says of the result."""
+"""Processes killed with kill -9 while they score. As a script: the driver that kills those of real models."""
 
 import collections
+import hashlib
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,85 +18,43 @@ from fakes import responses
 from rmlab import toy
 
 BUDGET = 150
-# Children are forked from a process that has scored once, so that they start at once. Each begins so many batches and
-# no more: it is killed in the last one, or while it keeps or waits, on a machine of any speed.
-DRIVER = f"""
-import hashlib, json, os, random, signal, sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import torch
-from crashes import KINDS
-from rmlab.inference import forward
-from rmlab.scorers.implicit import LanguageModel
-from rmlab.scorers.pairwise import Pairwise
-from rmlab.scoring import run as scoring_run
-home, kind, job, seed = sys.argv[1:]
-torch.set_num_threads(1)
-scoring_run.LONG = 1 << 30  # the texts of a self-check would be logged as batches
-log = os.open(home + "/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-once, now, left = forward.lay_out, [], [0]
 
-def named(forward):
-    def forwarding(self, prepared, numbers):
-        now[:] = [self.checkpoint.folder.name]
-        yield from forward(self, prepared, numbers)
-    return forwarding
 
-def laying_out(part, sequences):
-    "The first step of a batch."
-    if left[0] == 0:
-        time.sleep(3600)
-    left[0] -= 1
-    ids = [sequences[n].tobytes() for n in part.finished]
-    texts = [hashlib.blake2b(one, digest_size=16).hexdigest() for one in ids]
-    os.write(log, (json.dumps([os.getpid(), now[0], texts]) + "\\n").encode())
-    time.sleep(0.01)
-    return once(part, sequences)
-
-def start(batches):
+def start(work, *arguments):
+    """A child that does the work; forked from a process that has done some, it starts at once."""
     child = os.fork()
     if child == 0:
-        left[0] = batches
         try:
-            KINDS[kind].run(home, store=home + "/scores")
+            work(*arguments)
         except BaseException as error:
             print(repr(error), file=sys.stderr)
             os._exit(1)
         os._exit(0)
     return child
 
-def await_batches(child, batches):
-    "Wait until it has begun so many, or has ended."
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if os.pread(log, 1 << 24, 0).count(b"[%d," % child) >= batches:
-            return
-        time.sleep(0.0005)
 
-def kill(child, batches):
-    "Kill -9 a moment after so many batches have begun."
-    await_batches(child, batches)
-    time.sleep(chance.uniform(0, 0.012))
+def kill(child):
+    """Whether it was still at work."""
     os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
-left[0] = -1
-KINDS[kind].run(home, prompts=2)
-LanguageModel.forward, Pairwise.forward = named(LanguageModel.forward), named(Pairwise.forward)
-forward.lay_out = laying_out
-chance, killed = random.Random(int(seed)), []
-if job == "kill":
-    for number in range(8):
-        batches = chance.randrange(3, 6)  # of 36 or more: no child comes to the end
-        child = start(batches)
-        killed += [child] * kill(child, batches)
-else:
-    dies = start(3)
-    await_batches(dies, 1)
-    stays = start(-1)
-    await_batches(stays, 1)
-    killed += [dies] * kill(dies, 3)
-    assert os.waitpid(stays, 0)[1] == 0
-print(json.dumps(killed))
-"""
+
+def run_driver(*command, quiet=False):
+    """What a Python command prints, read as JSON; `quiet`: and nothing else."""
+    calm = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, *map(str, command)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=calm, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+    assert not (quiet and done.stderr), done.stderr
+    return json.loads(done.stdout)
+
+
+def list_stored(store):
+    """Fingerprint and key of each line in the store's files."""
+    lines = [
+        (path.parent.name, line) for path in store.glob("*/*.records") for line in path.read_text().splitlines()[1:]
+    ]
+    return [(fingerprint, json.loads(line)["key"]) for fingerprint, line in lines]
 
 
 @dataclass(frozen=True)
@@ -134,13 +96,78 @@ KINDS = {
 }
 
 
+def drive_models(home, kind, job, seed):
+    """Kill children that score with real models; print which. Each batch begun is logged as [process, model, texts].
+
+    Each begins so many batches and no more: it is killed in the last one, or while it keeps or waits, on a machine of
+    any speed.
+    """
+    import torch
+
+    from rmlab.inference import forward
+    from rmlab.scorers.implicit import LanguageModel
+    from rmlab.scorers.pairwise import Pairwise
+    from rmlab.scoring import run as scoring_run
+
+    torch.set_num_threads(1)
+    scoring_run.LONG = 1 << 30  # the texts of a self-check would be logged as batches
+    KINDS[kind].run(home, prompts=2)
+    log = os.open(f"{home}/log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    chance, lay_out, model = random.Random(seed), forward.lay_out, [""]
+
+    def name_model(forward):
+        def forwarding(self, prepared, numbers):
+            model[:] = [self.checkpoint.folder.name]
+            yield from forward(self, prepared, numbers)
+
+        return forwarding
+
+    def work(batches):
+        def lay_out_and_log(part, sequences):
+            """The first step of a batch."""
+            nonlocal batches
+            if batches == 0:
+                time.sleep(3600)
+            batches -= 1
+            texts = [hashlib.blake2b(sequences[n].tobytes(), digest_size=16).hexdigest() for n in part.finished]
+            os.write(log, (json.dumps([os.getpid(), *model, texts]) + "\n").encode())
+            time.sleep(0.01)
+            return lay_out(part, sequences)
+
+        forward.lay_out = lay_out_and_log
+        KINDS[kind].run(home, store=f"{home}/scores")
+
+    def await_batches(child, batches):
+        """Wait until it has begun so many, or has ended."""
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if os.pread(log, 1 << 24, 0).count(b"[%d," % child) >= batches:
+                return
+            time.sleep(0.0005)
+
+    def kill_after(child, batches):
+        await_batches(child, batches)
+        time.sleep(chance.uniform(0, 0.012))
+        return [child] * kill(child)
+
+    LanguageModel.forward, Pairwise.forward = name_model(LanguageModel.forward), name_model(Pairwise.forward)
+    killed = []
+    if job == "kill":
+        for batches in [chance.randrange(3, 6) for _ in range(8)]:  # of 36 or more: no child comes to the end
+            killed += kill_after(start(work, batches), batches)
+    else:
+        dies = start(work, 3)
+        await_batches(dies, 1)
+        stays = start(work, -1)
+        await_batches(stays, 1)
+        killed += kill_after(dies, 3)
+        assert os.waitpid(stays, 0)[1] == 0
+    print(json.dumps(killed))
+
+
 def drive(home, kind, job, seed=0):
     """Processes killed, and batches begun as (process, model, texts)."""
-    command = [sys.executable, "-c", DRIVER, str(home), kind, job, str(seed)]
-    calm = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=calm)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), [tuple(json.loads(line)) for line in (home / "log").read_text().splitlines()]
+    killed = run_driver(__file__, home, kind, job, seed)
+    return killed, [tuple(json.loads(line)) for line in (home / "log").read_text().splitlines()]
 
 
 def check_against_undisturbed(home, kind, killed, batches, shares=False):
@@ -168,11 +195,11 @@ def check_against_undisturbed(home, kind, killed, batches, shares=False):
         assert 0 <= rest[model] - (total - len(known)) <= len(gone), "nothing else is lost, and nothing came of nothing"
     again = {text: n - 1 for text, n in times.items() if n > 1}
     assert shares or all(n <= lost[text] for text, n in again.items()), "only the batch in which a process was killed"
-    stored = [
-        (path.parent.name, json.loads(line)["key"])
-        for path in (home / "scores").glob("*/*.records")
-        for line in path.read_text().splitlines()[1:]
-    ]
+    stored = list_stored(home / "scores")
     assert len(set(stored)) == len(kind.models) * total
     assert len(stored) == len(set(stored)) or shares, "nothing is doubled"
     return sum(again.values()), max(len(texts) for _, _, texts in batches)
+
+
+if __name__ == "__main__":
+    drive_models(*sys.argv[1:4], seed=int(sys.argv[4]))

@@ -3,12 +3,10 @@
 import collections
 import json
 import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
+from crashes import list_stored, run_driver
 from fakes import Difference, Streaming, responses
 from fsspec.implementations.local import LocalFileOpener
 
@@ -23,9 +21,9 @@ SCORERS = {"one model": Streaming, "policy and reference": Difference}
 MODELS = {"one model": 1, "policy and reference": 2}
 # Children are forked from a process that has imported rmlab once, so that they start at once and can be killed early.
 DRIVER = f"""
-import json, os, random, signal, sys, time
+import json, os, random, sys, time
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+from crashes import kill, start
 from fakes import Difference, Streaming, responses
 from rmlab.scoring import score
 assert "torch" not in sys.modules
@@ -40,17 +38,6 @@ def work(pause, seed):
         os.write(file, (json.dumps([os.getpid(), keys]) + "\\n").encode())
     score(responses(prompts), scorer(size={BATCH}, seed=seed, before=before), store=store)
 
-def start(pause, seed):
-    child = os.fork()
-    if child == 0:
-        try:
-            work(pause, seed)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            os._exit(1)
-        os._exit(0)
-    return child
-
 def logged():
     "Batches in the log: a line has about 260 bytes, with a model's name about 320."
     return os.path.getsize(log) // (320 if scorer is Difference else 260) if os.path.exists(log) else 0
@@ -64,7 +51,7 @@ kills = 0
 if job == "kill":
     for number in range(20):
         before = logged()
-        child = start(0.003, number)
+        child = start(work, 0.003, number)
         # By turns: any time after the start, or some batches later; the batches are bounded on slow machines too.
         least, pause = (0, 0.1) if number % 2 else (chance.randrange(1, 12), 0.01)
         last = time.perf_counter() + 30
@@ -75,14 +62,12 @@ if job == "kill":
         end = time.perf_counter() + chance.uniform(0, pause)
         while time.perf_counter() < end and logged() < before + 20:
             time.sleep(0.0005)
-        os.kill(child, signal.SIGKILL)
-        kills += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        kills += kill(child)
 else:
-    children = [start(0.003, number) for number in range(2)]
+    children = [start(work, 0.003, number) for number in range(2)]
     if job == "two, one killed":
         time.sleep(0.25)
-        os.kill(children.pop(), signal.SIGKILL)
-        kills = 1
+        kills += kill(children.pop())
     for child in children:
         assert os.waitpid(child, 0)[1] == 0
 print(kills)
@@ -91,11 +76,8 @@ print(kills)
 
 def drive(folder, job, kind, seed=0):
     """Kills done, batches logged as [process, keys]."""
-    log = folder / "log"
-    command = [sys.executable, "-c", DRIVER, str(folder / "scores"), str(log), job, kind, str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout), [json.loads(line) for line in log.read_text().splitlines()]
+    kills = run_driver("-c", DRIVER, folder / "scores", folder / "log", job, kind, seed)
+    return kills, [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
 def frame_of(job, kind):
@@ -117,12 +99,6 @@ def check_against_undisturbed(folder, job, kind, kills, batches, shares=False):
     assert shares or again <= kills * BATCH, f"{again} texts scored again after {kills} kills"
 
 
-def stored_lines(folder):
-    """Fingerprint and key of each line in the store's files."""
-    paths = (folder / "scores").glob("*/*.records")
-    return [(path.parent.name, json.loads(line)["key"]) for path in paths for line in path.read_text().splitlines()[1:]]
-
-
 @pytest.mark.parametrize("kind", SCORERS)
 def test_killed_twenty_times(tmp_path, kind):
     kills, batches = drive(tmp_path, "kill", kind)
@@ -132,7 +108,8 @@ def test_killed_twenty_times(tmp_path, kind):
     if kind == "policy and reference":
         assert min(collections.Counter(last.values())[model] for model in ("policy", "reference")) > 3
     check_against_undisturbed(tmp_path, "kill", kind, kills, batches)
-    assert len(stored_lines(tmp_path)) == len(set(stored_lines(tmp_path))) == PROMPTS["kill"] * 6
+    stored = list_stored(tmp_path / "scores")
+    assert len(stored) == len(set(stored)) == PROMPTS["kill"] * 6
 
 
 @pytest.mark.parametrize("kind", SCORERS)
@@ -140,7 +117,7 @@ def test_two_processes_without_shards_may_score_everything_and_never_wrongly(tmp
     kills, batches = drive(tmp_path, "two", kind)
     check_against_undisturbed(tmp_path, "two", kind, kills, batches, shares=True)
     assert len({process for process, _ in batches}) == 2
-    assert len(set(stored_lines(tmp_path))) == PROMPTS["two"] * 6
+    assert len(set(list_stored(tmp_path / "scores"))) == PROMPTS["two"] * 6
 
 
 @pytest.mark.parametrize("kind", SCORERS)
