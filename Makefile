@@ -22,7 +22,7 @@ test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest -m "" tests/test_triton.py
 	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m long tests/test_judges_local.py
-	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m "" tests/test_store_s3.py
+	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m long tests/test_store.py
 	$(BIN)/python -m pytest -m "" tests/test_vllm.py
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
 

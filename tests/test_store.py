@@ -1,15 +1,22 @@
+"""The store in a folder, by URL and on object storage: writers, torn and changed bytes, full disks, killed writers."""
+
 import os
 import subprocess
 import sys
+import tracemalloc
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from crashes import run_driver
+from fakes import Streaming, responses
 from fsspec.implementations.local import LocalFileOpener
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rmlab
 from rmlab import store as store_module
 from rmlab.baselines import longest
 from rmlab.scoring import merge, score
@@ -19,97 +26,144 @@ from rmlab.tables import DataError
 KEYS = [f"{i:032x}" for i in range(12)]
 VALUES = np.random.default_rng(0).normal(size=12).tolist()
 TRUTH = dict(zip(KEYS, VALUES, strict=True))
+PLACES = ["folder", "file", "memory"]
+
+
+def place_of(kind, folder):
+    """The address of a store: a folder, the same by URL, or object storage."""
+    return {"folder": folder / "scores", "file": (folder / "scores").as_uri(), "memory": f"memory://{folder}"}[kind]
+
+
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path):
+    return place_of(request.param, tmp_path)
 
 
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "scores")
+def folder(tmp_path):
+    return place_of("folder", tmp_path)
 
 
-def folder_of(store, fingerprint="f1"):
-    return Path(store.root) / fingerprint
+@pytest.fixture
+def objects(tmp_path):
+    return place_of("memory", tmp_path)
 
 
-def fill(store, records=TRUTH, fingerprint="f1"):
-    """The file with these records, of a writer of its own."""
-    writer = Store(store.root)
+def files(place, fingerprint="f1"):
+    """The paths of the files with records."""
+    store = Store(place)
+    names = [name for name in store.list_files(fingerprint) if name.endswith(".records")]
+    return [f"{store.root}/{fingerprint}/{name}" for name in names]
+
+
+def fill(place, records=TRUTH, fingerprint="f1"):
+    """The file system and the path of a file with these records, of a writer of its own."""
+    writer = Store(place)
     writer.append(fingerprint, records)
-    return next(p for p in folder_of(store, fingerprint).glob("*.records") if p.name.startswith(writer.writer))
+    writer.flush()
+    return writer.fs, next(path for path in files(place, fingerprint) if writer.writer in path)
 
 
-def read(store, fingerprint="f1"):
-    return Store(store.root).read(fingerprint)
+def read(place, fingerprint="f1"):
+    return Store(place).read(fingerprint)
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=50))
-def test_every_float_comes_back_bit_for_bit(values):
-    lines = [store_module.encode_line({"key": f"k{i}", "value": value}, "f") for i, value in enumerate(values)]
-    found = [store_module.decode_line(line, "f")["value"] for line in lines]
-    assert np.array(found, float).tobytes() == np.array(values, float).tobytes()
+def some(start, stop=None):
+    return {key: TRUTH[key] for key in KEYS[start:stop]}
 
 
 @given(
     st.text(),
-    st.text() | st.lists(st.floats(allow_nan=False, allow_infinity=False)) | st.dictionaries(st.text(), st.text()),
+    st.text()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.lists(st.floats(allow_nan=False, allow_infinity=False))
+    | st.dictionaries(st.text(), st.text()),
 )
-def test_every_key_and_value_comes_back(key, value):
+def test_every_key_and_value_comes_back_bit_for_bit(key, value):
     line = store_module.encode_line({"key": key, "value": value}, "f")
     assert line.count(b"\n") == 1
-    assert store_module.decode_line(line, "f") == {"crc": line[8:16].decode(), "key": key, "value": value}
+    decoded = store_module.decode_line(line, "f")
+    assert decoded == {"crc": line[8:16].decode(), "key": key, "value": value}
+    if isinstance(value, float | list):
+        assert np.array(decoded["value"], float).tobytes() == np.array(value, float).tobytes()
 
 
-def test_append_then_read(store):
-    fill(store)
-    assert read(store) == TRUTH
-    assert store.read("f1", [*KEYS[3:5], "absent"]) == {key: TRUTH[key] for key in KEYS[3:5]}
+def test_append_then_read(place):
+    store = Store(place)
+    assert read(place) == {}
+    assert not store.fs.exists(store.root), "reading makes nothing"
+    fill(place)
+    assert read(place) == TRUTH
+    assert store.read("f1", [*KEYS[3:5], "absent"]) == some(3, 5)
     assert store.fingerprints() == ["f1"]
 
 
-def test_reading_makes_nothing(store):
-    assert read(store) == {}
-    assert not os.path.exists(store.root)
+def test_a_folder_is_one_store_under_both_names(tmp_path):
+    fill(tmp_path, some(0, 4))
+    fill(tmp_path.as_uri(), some(4))
+    assert read(tmp_path) == read(tmp_path.as_uri()) == TRUTH
 
 
-def test_two_open_writers_see_one_another(store):
-    one, two = Store(store.root), Store(store.root)
-    one.append("f1", {key: TRUTH[key] for key in KEYS[:2]})
-    two.append("f1", {key: TRUTH[key] for key in KEYS[2:4]})
-    assert one.read("f1") == two.read("f1") == {key: TRUTH[key] for key in KEYS[:4]}
-    one.append("f1", {KEYS[4]: VALUES[4]})
-    assert len(two.read("f1")) == 5
-    assert len(list(folder_of(store).glob("*.records"))) == 2, "a file for each writer"
-
-
-def test_all_readers_believe_the_same_of_two_scores(store):
-    one, two = Store(store.root), Store(store.root)
+def test_writers_see_one_another_and_believe_the_first(place):
+    one, two = Store(place), Store(place)
     one.append("f1", {KEYS[0]: 1.0})
-    two.append("f1", {KEYS[0]: 2.0})
-    assert one.read("f1") == two.read("f1") == read(store)
+    two.append("f1", {KEYS[0]: 2.0, KEYS[1]: 3.0})
+    one.flush()
+    two.flush()
+    expected = {KEYS[0]: 1.0 if one.writer < two.writer else 2.0, KEYS[1]: 3.0}
+    assert one.read("f1") == two.read("f1") == read(place) == expected
+    assert len(files(place)) == 2, "a file for each writer"
+    one.append("f1", some(4, 6))
+    one.flush()
+    assert two.read("f1") == expected | some(4, 6)
+    assert len(files(place)) == 2 + (not one.is_local), "folders get lines, object storage objects"
 
 
-def test_a_line_that_is_being_written_is_read_once_it_is_whole(store):
-    path = fill(store)
+def test_a_flush_is_an_object(objects, monkeypatch):
+    store = Store(objects)
+    store.append("f1", some(0, 5))
+    assert read(objects) == {}, "it waits"
+    store.append("f1", some(5, 8))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.fs), "pipe_file", lambda *args: (_ for _ in ()).throw(OSError(5, "no route")))
+        with pytest.raises(OSError, match="no route"):
+            store.flush()
+    store.flush()
+    assert read(objects) == some(0, 8), "what was not written is written with the next flush"
+    assert len(files(objects)) == 1
+    store.append("f1", some(8))
+    store.flush()
+    store.flush()
+    assert len(files(objects)) == 2
+    assert read(objects) == TRUTH
+    monkeypatch.setattr(store_module, "FLUSH_SECONDS", 0.0)
+    Store(f"{objects}-copy").append("f1", TRUTH)
+    assert read(f"{objects}-copy") == TRUTH, "an object is written after some seconds"
+
+
+def test_a_line_that_is_being_written_is_read_once_it_is_whole(folder):
+    fs, path = fill(folder)
     whole = store_module.encode_line({"key": "half", "value": 0.5}, "f1")
-    with path.open("ab") as file:
+    with fs.open(path, "ab") as file:
         file.write(whole[:10])
     with pytest.warns(UserWarning, match="1 unreadable"):
-        assert read(store) == TRUTH
-    with path.open("ab") as file:
+        assert read(folder) == TRUTH
+    with fs.open(path, "ab") as file:
         file.write(whole[10:])
-    assert read(store)["half"] == 0.5
+    assert read(folder)["half"] == 0.5
 
 
-def test_torn_anywhere_keeps_every_whole_line(store, tmp_path):
-    data = fill(store).read_bytes()
-    for size in range(0, len(data), 7):
-        torn = Store(tmp_path / str(size))
-        folder_of(torn).mkdir(parents=True)
-        (folder_of(torn) / "w.records").write_bytes(data[:size])
-        n_whole = data[:size].count(b"\n")
-        clean = size == 0 or data[:size].endswith(b"\n")
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_torn_anywhere_keeps_every_whole_line(tmp_path, kind):
+    place = place_of(kind, tmp_path)
+    fs, path = fill(place)
+    whole = fs.cat_file(path)
+    for size in [*range(0, len(whole), 7), len(whole) - 1]:
+        fs.pipe_file(path, whole[:size])
+        n_whole, clean = whole[:size].count(b"\n"), size == 0 or whole[:size].endswith(b"\n")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert read(torn) == dict(zip(KEYS[: max(n_whole - 1, 0)], VALUES, strict=False))
+            assert read(place) == some(0, max(n_whole - 1, 0))
         assert len(caught) == (not clean)
         assert clean or "1 unreadable line" in str(caught[0].message)
 
@@ -117,73 +171,83 @@ def test_torn_anywhere_keeps_every_whole_line(store, tmp_path):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_changed_byte_never_becomes_a_score(tmp_path_factory, data):
-    store = Store(tmp_path_factory.mktemp("scores"))
-    path = fill(store)
-    content = bytearray(path.read_bytes())
+    folder = tmp_path_factory.mktemp("scores")
+    fs, path = fill(folder)
+    content = bytearray(fs.cat_file(path))
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[place]))
-    path.write_bytes(content)
+    fs.pipe_file(path, bytes(content))
     with pytest.warns(UserWarning, match="damaged"):
-        found = read(store)
+        found = read(folder)
     assert found.items() <= TRUTH.items()
     assert len(found) >= len(KEYS) - 2
 
 
-def test_what_a_damaged_line_held_is_written_again(store):
-    path = fill(store)
-    path.write_bytes(path.read_bytes()[:-5])
+def test_what_a_damaged_line_held_is_written_again(folder):
+    fs, path = fill(folder)
+    fs.pipe_file(path, fs.cat_file(path)[:-5])
     with pytest.warns(UserWarning, match="1 unreadable lines skipped, 11 records"):
-        assert len(read(store)) == 11
-    fill(store, {KEYS[-1]: VALUES[-1]})
+        assert len(read(folder)) == 11
+    fill(folder, some(11))
     with pytest.warns(UserWarning, match="1 unreadable"):
-        assert read(store) == TRUTH
+        assert read(folder) == TRUTH
     with pytest.warns(UserWarning, match="1 unreadable"):
-        merge(store.root, f"{store.root}-copy")
-    assert Store(f"{store.root}-copy").read("f1") == TRUTH
+        merge(folder, f"{folder}-copy")
+    assert read(f"{folder}-copy") == TRUTH
 
 
-def test_another_version_raises(store):
-    path = fill(store)
-    content = path.read_bytes().split(b"\n", 1)[1]
-    path.write_bytes(store_module.encode_line({"rmlab_store": 3, "run": {}}, "f1") + content)
+def test_another_version_raises(folder):
+    fs, path = fill(folder)
+    content = fs.cat_file(path).split(b"\n", 1)[1]
+    fs.pipe_file(path, store_module.encode_line({"rmlab_store": 3, "run": {}}, "f1") + content)
     with pytest.raises(DataError, match=r"format version 3, this rmlab reads version 2"):
-        read(store)
+        read(folder)
 
 
 @pytest.mark.parametrize("suffix", [".scores", ".answers"])
-def test_stores_of_the_first_release_are_refused(store, suffix):
-    folder_of(store).mkdir(parents=True)
-    (folder_of(store) / f"w{suffix}").write_text("rmlab-scores\t1\tf1\tcdd67d8f\n")
+def test_stores_of_the_first_release_are_refused(folder, suffix):
+    (folder / "f1").mkdir(parents=True)
+    (folder / "f1" / f"w{suffix}").write_text("rmlab-scores\t1\tf1\tcdd67d8f\n")
     with pytest.raises(DataError, match=r"^store: .*0\.1\.0"):
-        read(store)
+        read(folder)
 
 
-def test_lines_of_another_fingerprint_are_refused(store):
-    path = fill(store)
-    other = folder_of(store, "f2") / "w.records"
-    other.parent.mkdir()
-    other.write_bytes(path.read_bytes())
+def test_lines_of_another_fingerprint_are_refused(folder):
+    fs, path = fill(folder)
+    fs.makedirs(f"{folder}/f2")
+    fs.copy(path, f"{folder}/f2/w.records")
     with pytest.warns(UserWarning, match="13 unreadable"):
-        assert read(store, "f2") == {}
+        assert read(folder, "f2") == {}
 
 
-def test_bad_arguments_are_named(store, tmp_path):
+def test_bad_arguments_are_named(folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="is a file"):
         Store(tmp_path / "file")
     for bad in ("", "../up", "a b", "x" * 129, ".hidden"):
         with pytest.raises(DataError, match="cannot name a folder"):
-            store.append(bad, {"key": 1.0})
+            fill(folder, {"key": 1.0}, bad)
     for value in (np.nan, np.inf, [1.0, np.nan]):
         with pytest.raises(DataError, match="finite"):
-            store.append("f1", {"k": value})
-    assert read(store) == {}
+            fill(folder, {"k": value})
+    assert read(folder) == {}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs file size limits")
-def test_full_disk_is_said_and_loses_nothing(tmp_path):
-    """A limit on file size refuses a write in its middle, as a full disk does."""
-    code = """
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere://scores", "'nowhere://scores' cannot be used .*s3://bucket/folder"),
+        ("simplecache::memory://scores", "'simplecache::memory://scores' goes through a cache"),
+        ("memory://", ".*names no single folder"),
+        ("memory://a/*", ".*names no single folder"),
+    ],
+)
+def test_addresses_that_cannot_be_used_are_refused(place, message):
+    with pytest.raises(DataError, match=f"store: {message}"):
+        Store(place)
+
+
+FULL = """
 import resource, signal, sys
 from rmlab.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -197,68 +261,233 @@ except OSError as error:
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store.append("f1", {"c": 3.0})
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs file size limits")
+def test_full_disk_is_said_and_loses_nothing(tmp_path):
+    """A limit on file size refuses a write in its middle, as a full disk does."""
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     assert "cannot write" in done.stdout
     assert "free the disk" in done.stdout
     with pytest.warns(UserWarning, match="1 unreadable"):
-        found = Store(tmp_path).read("f1")
-    assert found == {"a": 1.0, "b": 2.0, "c": 3.0} | {f"key{i}": float(i) for i in range(100)}
+        assert read(tmp_path) == {"a": 1.0, "b": 2.0, "c": 3.0} | {f"key{i}": float(i) for i in range(100)}
 
 
-def test_full_disk_at_the_first_write(store, monkeypatch):
+def test_full_disk_at_the_first_write(folder, monkeypatch):
     def full(self, data):
         raise OSError(28, "No space left on device")
 
+    store = Store(folder)
     with monkeypatch.context() as patch:
         patch.setattr(LocalFileOpener, "write", full)
         with pytest.raises(OSError, match="No space left on device"):
             store.append("f1", TRUTH)
     store.append("f1", {"new": 0.0})
-    assert read(store) == TRUTH | {"new": 0.0}
+    assert read(folder) == TRUTH | {"new": 0.0}
 
 
-def test_each_writer_says_what_it_is(store):
-    one, two = Store(store.root), Store(store.root)
+def test_each_writer_says_what_it_is(folder):
+    one = Store(folder)
     one.note("f1", {"model": "m"})
-    one.append("f1", {KEYS[0]: 1.0})
-    one.append("f1", {KEYS[1]: 1.0})
-    two.append("f1", {KEYS[2]: 1.0})
-    store.read("f1")
-    runs = sorted(store.runs("f1").values(), key=len)
-    assert runs == [{"scored": 1}, {"model": "m", "scored": 2}]
+    one.append("f1", some(0, 1))
+    one.append("f1", some(1, 2))
+    fill(folder, some(2, 3))
+    one.read("f1")
+    assert sorted(one.runs("f1").values(), key=len) == [{"scored": 1}, {"model": "m", "scored": 2}]
 
 
-def test_merge_adds_once_and_counts_conflicts(store, tmp_path):
-    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+def test_merge_adds_once_and_counts_conflicts(folder, tmp_path):
+    one, two, store = Store(tmp_path / "one"), tmp_path / "two", Store(folder)
     one.note("f1", {"name": "m"})
-    one.append("f1", dict(zip(KEYS[:8], VALUES[:8], strict=True)))
-    fill(two, dict(zip(KEYS[6:], np.array(VALUES[6:]) + np.array([0.5, 0, 0, 0, 0, 0]), strict=True)))
-    fill(two, dict(zip(KEYS[:3], VALUES[:3], strict=True)), "f2")
-    table = merge([one.root, two.root], store.root)
+    one.append("f1", some(0, 8))
+    fill(two, some(6) | {KEYS[6]: VALUES[6] + 0.5})
+    fill(two, some(0, 3), "f2")
+    table = merge([one.root, two], folder)
     assert table["added"].tolist() == [8, 4, 3]
     assert table["model"].tolist() == ["m", "", ""]
     assert table["conflicts"].tolist() == [0, 1, 0]
     assert table["max_difference"].iloc[1] == pytest.approx(0.5)
-    assert read(store) == TRUTH
-    assert merge([one.root, two.root, store.root], store.root)["added"].sum() == 0
-    store.read("f1")
+    assert store.read("f1") == TRUTH
     assert {"name": "m", "scored": 8} in store.runs("f1").values()
-
-
-def test_merge_names_folders_that_hold_nothing(store, tmp_path):
-    fill(store)
+    assert merge([one.root, two, folder], folder)["added"].sum() == 0
     with pytest.raises(DataError, match="absent is not there"):
-        merge([tmp_path / "absent", store.root], tmp_path / "into")
+        merge([tmp_path / "absent", folder], tmp_path / "into")
     with pytest.raises(DataError, match="holds no scores"):
         merge(tmp_path, tmp_path / "into")
     assert not (tmp_path / "into").exists()
 
 
 def test_merge_copies_the_tables_of_baselines(tmp_path):
-    from fakes import responses
-
     score(responses(2), longest, store=tmp_path / "one")
     assert merge(tmp_path / "one", tmp_path / "into").empty
     names = ["longest.fake.csv", "longest.fake.csv.provenance.json"]
     for name in names:
         assert (tmp_path / "into" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+def test_merging_makes_few_objects_of_many(objects):
+    for start in range(0, 12, 2):
+        fill(objects, some(start, start + 2))
+    assert len(files(objects)) == 6
+    merge(objects, f"{objects}-copy")
+    assert len(files(f"{objects}-copy")) == 1
+    assert read(f"{objects}-copy") == TRUTH
+
+
+def test_a_run_resumes_and_leaves_its_table(place):
+    frame, rest = responses(10), Streaming()
+    found = score(frame, Streaming(), store=place)
+    again = score(frame, rest, store=place)
+    assert rest.forwarded == []
+    assert found["score"].tolist() == again["score"].tolist() == score(frame, Streaming())["score"].tolist()
+    assert Store(place).read_table("fake.fake.csv").count(b"\n") == len(frame) + 1
+
+
+def test_shards_without_a_table_merge_between_all_kinds_of_places(place, tmp_path, main):
+    frame = responses(10)
+    for part in (1, 2):
+        score(frame, Streaming(), store=place, shard=(part, 2))
+    code, out, err = main("merge", place, "--into", tmp_path / "here")
+    assert (code, err, out.splitlines()[1].split(",")[1:4]) == (0, "", ["fake", str(place), "60"])
+    assert merge(tmp_path / "here", f"{place}-copy")["added"].tolist() == [60]
+    assert merge([place, f"{place}-copy"], place)["added"].sum() == 0
+    assert score(frame, Streaming(before=pytest.fail), store=f"{place}-copy").equals(score(frame, Streaming()))
+    with pytest.raises(DataError, match="-absent is not there"):
+        merge(f"{place}-absent", tmp_path / "here")
+
+
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_a_shard_keeps_its_own_keys_in_memory(tmp_path, kind):
+    """A hundred thousand records, of which a worker wants a hundred: a few MB pass by, and a hundred records stay."""
+    store = Store(place_of(kind, tmp_path))
+    keys, size = [f"{i:032x}" for i in range(100_000)], 2000
+    for start in range(0, len(keys), size):
+        store.append("f1", dict(zip(keys[start : start + size], (np.arange(size) + 0.5).tolist(), strict=True)))
+        store.flush()
+    held, peaks = {}, {}
+    for wanted in (keys[::1000], None):
+        tracemalloc.start()
+        values = store.read("f1", wanted)
+        held[wanted is None], peaks[wanted is None] = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert sorted(values) == (wanted or keys)
+    assert held[False] < held[True] / 50, held
+    assert peaks[False] < peaks[True] / 3, peaks
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
+@pytest.mark.parametrize("trap", ["link", "pipe", "folder"])
+def test_nothing_in_a_store_leads_elsewhere(tmp_path, trap):
+    mine, url = tmp_path / "home", place_of("file", tmp_path)
+    mine.mkdir()
+    (mine / "0.records").write_text("secret\n")
+    fill(url)
+    folder = tmp_path / "scores" / "f1"
+    if trap == "link":
+        (folder / "0.records").symlink_to(mine / "0.records")
+    elif trap == "pipe":
+        os.mkfifo(folder / "0.records")
+    else:
+        folder.rename(tmp_path / "away")
+        folder.symlink_to(mine)
+    with pytest.raises(DataError, match=r"is a link|is a pipe"):
+        read(url)
+    if trap == "folder":
+        with pytest.raises(DataError, match="is a link"):
+            fill(url)
+    assert [path.name for path in mine.iterdir()] == ["0.records"]
+
+
+# Children are forked from a process that has imported rmlab once, so that they start at once.
+DRIVER = """
+import json, random, sys, time
+from crashes import kill, start
+from fakes import Streaming, responses
+from rmlab.scorers import Text
+from rmlab.scoring import score
+from rmlab.store import Store
+url, seed = sys.argv[1:]
+frame, chance, truth = responses(240), random.Random(int(seed)), Streaming()
+texts = [Text(prompt, (response,)) for prompt, response in zip(frame["prompt"], frame["response"])]
+true = {text.key: truth.score_text(text) for text in texts}
+
+def work(number):
+    shard = (number % 4 + 1, 4) if number % 2 else None
+    score(frame, Streaming(seed=number, before=lambda keys: time.sleep(0.004)), store=url, shard=shard)
+
+seen, killed, midway = set(), 0, 0
+reader = Store(url)
+for turn in range(20):
+    children = [start(work, number) for number in range(8)]
+    chance.shuffle(children)
+    for child in children:
+        time.sleep(chance.uniform(0, 0.02))
+        if chance.random() < 0.3:
+            found = reader.read("fake-1")
+            assert all(true[key] == value for key, value in found.items()), "read by halves"
+            assert seen <= set(found), "lost"
+            midway += len(seen) < len(found) < len(true)
+            seen = set(found)
+        killed += kill(child)
+print(json.dumps([killed, midway, len(reader.read("fake-1"))]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_eight_writers_killed_twenty_times(tmp_path):
+    url = place_of("file", tmp_path)
+    killed, midway, seen = run_driver("-W", "error", "-c", DRIVER, url, "0", quiet=True)
+    assert killed > 60
+    assert midway > 0, "looked at while it grew"
+    frame, rest = responses(240), Streaming()
+    found = score(frame, rest, store=url)
+    assert len(rest.forwarded) == len(frame) - seen, "nothing that was written is scored again"
+    assert found["score"].tolist() == score(frame, Streaming())["score"].tolist()
+    assert not found.duplicated(rmlab.tables.KEY).any()
+
+
+SHARD = """
+import sys
+from fakes import Streaming, responses
+from rmlab.scoring import score
+score(responses(40), Streaming(), store=sys.argv[1], shard=sys.argv[2])
+"""
+ABSENT = find_spec("moto") is None or find_spec("s3fs") is None
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """The address of an empty bucket; the server and the keys to it are in the environment, as a cluster has them."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    settings = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "DEFAULT_REGION": "us-east-1"}
+    settings["ENDPOINT_URL"] = "http://{}:{}".format(*server.get_host_and_port())
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    fsspec.filesystem("s3").mkdir("lab")
+    yield "s3://lab/scores"
+    fsspec.filesystem("s3").clear_instance_cache()
+    server.stop()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(ABSENT, reason="needs moto[server] and s3fs: make test-long")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_shards_share_a_bucket_of_a_real_s3_server(bucket, tmp_path):
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    commands = [[sys.executable, "-c", SHARD, bucket, f"{part}/4"] for part in range(1, 5)]
+    shards = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for command in commands]
+    for shard in shards:
+        errors = shard.communicate()[1]
+        assert shard.returncode == 0, errors
+    frame, rest = responses(40), Streaming()
+    found = score(frame, rest, store=bucket)
+    assert rest.forwarded == [], "the four parts are all there is"
+    np.testing.assert_array_equal(found["score"], score(frame, Streaming())["score"])
+    assert Store(bucket).fingerprints() == ["fake-1"]
+    assert b"fake" in Store(bucket).read_table("fake.fake.csv")
+    assert merge(bucket, tmp_path / "here")["added"].tolist() == [240]
+    assert merge(tmp_path / "here", f"{bucket}-copy")["added"].tolist() == [240]
