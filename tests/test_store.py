@@ -326,8 +326,10 @@ def test_merge_copies_the_tables_of_baselines(tmp_path):
 
 
 def test_merging_makes_few_objects_of_many(objects):
+    store = Store(objects)
     for start in range(0, 12, 2):
-        fill(objects, some(start, start + 2))
+        store.append("f1", some(start, start + 2))
+        store.flush()
     assert len(files(objects)) == 6
     merge(objects, f"{objects}-copy")
     assert len(files(f"{objects}-copy")) == 1
