@@ -32,6 +32,14 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def mini():
+    """The bundled benchmark: 64 prompts with six answers each."""
+    from rmlab import load
+
+    return load("mini")
+
+
+@pytest.fixture(scope="session")
 def zoo(tmp_path_factory):
     """Folder of a tiny model with the options of `toy.save_model`, written once a session: read it, never write."""
     from rmlab import toy

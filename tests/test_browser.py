@@ -50,9 +50,8 @@ rmlab.explore(tables["scores"], tables["texts"])
 
 
 @pytest.fixture(scope="module")
-def world():
+def world(mini):
     """Mini with a prompt each of maths, code and Arabic and nine of hostile answers; and 10,000 prompts."""
-    mini = rmlab.load("mini")
     shape = mini[mini["id"] == mini["id"].iloc[0]].head(6)[["benchmark", "domain", "subset", "label", "slot", "style"]]
     endings = ["" if label == "chosen" else " no" for label in shape["label"]]
     answers = {

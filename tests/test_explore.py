@@ -22,19 +22,14 @@ from rmlab.widgets.markup import markdown_html, plain_html
 
 
 @pytest.fixture(scope="module")
-def responses():
-    return rmlab.load("mini")
-
-
-@pytest.fixture(scope="module")
-def scores(responses):
-    models = [toy.scorer(responses, skill=k, style=s, name=n) for k, s, n in ((1.0, 1.0, "fond"), (2.0, 0.0, "fair"))]
-    return score(responses, models)
+def scores(mini):
+    models = [toy.scorer(mini, skill=k, style=s, name=n) for k, s, n in ((1.0, 1.0, "fond"), (2.0, 0.0, "fair"))]
+    return score(mini, models)
 
 
 @pytest.fixture
-def view(scores, responses):
-    return explore(scores, responses)
+def view(scores, mini):
+    return explore(scores, mini)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +121,11 @@ def test_what_is_missing_is_missing_never_lost(make_scores):
     assert "math" in data["reasons"][0]
 
 
-def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(scores, responses):
+def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_errors(scores, mini):
     def broken(prompts, texts):
         raise RuntimeError("no memory")
 
-    view, replies = explore(scores, responses, scorer=broken), []
+    view, replies = explore(scores, mini, scorer=broken), []
     view.select(domain="math", outcome="loss", cell=("concise", "plain"))
     assert view.widget.selection["domain"] == "math"
     view.widget.selection = {**view.widget.selection, "domain": "code", "models": ["fond", "fair"]}  # as a click does
@@ -143,11 +138,11 @@ def test_page_and_kernel_share_selection_and_notes_and_the_page_is_told_of_error
     assert replies == [{"id": 7, "error": "RuntimeError: no memory"}]
 
 
-def test_all_takes_a_filter_away_but_is_a_domain_where_data_has_one(view, responses):
+def test_all_takes_a_filter_away_but_is_a_domain_where_data_has_one(view, mini):
     view.select(outcome="loss", domain="math", subset="math").select(outcome="all")
     assert (view.selection.outcome, view.selection.domain) == (None, "math")
     assert len(view.select(domain="all", subset="all").frame) == 64
-    renamed = responses.assign(domain="all", id=responses["domain"] + responses["id"], benchmark="own")
+    renamed = mini.assign(domain="all", id=mini["domain"] + mini["id"], benchmark="own")
     assert explore(score(renamed, "longest"), renamed).select(domain="all").selection.domain == "all"
 
 
@@ -161,7 +156,7 @@ def test_data_without_styles_and_answers_of_any_number():
         view.select(cell=("concise", "plain"))
 
 
-def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
+def test_another_selection_and_bad_tables_are_refused(view, scores, mini):
     before = view.selection
     for name, value, message in (
         ("models", ("fund",), "fond"),
@@ -175,13 +170,13 @@ def test_another_selection_and_bad_tables_are_refused(view, scores, responses):
             view.select(**{name: value})
     assert view.selection == before
     with pytest.raises(DataError, match="rows"):
-        explore(scores.head(0), responses)
+        explore(scores.head(0), mini)
     with pytest.raises(DataError, match="key"):
-        explore(pd.concat([scores, scores.head(1)]), responses)
+        explore(pd.concat([scores, scores.head(1)]), mini)
     with pytest.raises(DataError, match="responses"):
-        explore(scores, responses[responses["id"] != "3"])
+        explore(scores, mini[mini["id"] != "3"])
     with pytest.raises(TypeError, match="scorer"):
-        explore(scores, responses, scorer="a model")
+        explore(scores, mini, scorer="a model")
 
 
 # Texts: whatever they hold, the page gets text and a few plain tags
@@ -280,9 +275,9 @@ def test_maths_is_typeset_with_its_source_at_hand_and_nothing_else_is(show, text
 # The playground
 
 
-def test_the_playground_scores_and_draws(tiny, responses):
+def test_the_playground_scores_and_draws(tiny, mini):
     answers = ["Nothing else is known. Everything was said.", "No."]
-    play = playground(tiny, prompt="Why?", answers=answers, responses=responses).set(bold=2, emoji=1)
+    play = playground(tiny, prompt="Why?", answers=answers, responses=mini).set(bold=2, emoji=1)
     table = play.frame
     np.testing.assert_allclose(table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5)
     assert play.steps == {"bold": 2, "emoji": 1}
@@ -293,14 +288,14 @@ def test_the_playground_scores_and_draws(tiny, responses):
     assert play.set(answers=["", "c"]).frame["score"].isna().tolist()[0]
 
 
-def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(responses):
+def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(mini):
     asked = []
 
     def logged(prompts, texts):
         asked.extend(zip(prompts, texts, strict=True))
         return longest(prompts, texts)
 
-    play = playground(logged, responses=responses).set(padding=1)
+    play = playground(logged, responses=mini).set(padding=1)
     table = play.try_on(10)
     assert table[["change", "n_prompts"]].iloc[0].tolist() == [len("\n\nI hope that this is of use to you."), 10]
     for n_prompts, shown in ((10, "padding 1"), (2, "fewer than 5 prompts")):

@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from style_worlds import world
 
-from rmlab import bias, load, metrics, plots, save_figure, score, stats, tables, toy
+from rmlab import bias, metrics, plots, save_figure, score, stats, tables, toy
 from rmlab.papers import results
 from rmlab.plots.canvas import SMALLEST, resize, shorten_names
 from rmlab.tables import DataError
@@ -27,9 +27,9 @@ LONG_NAMES |= {"weak": r"a$_{$b\frac"}  # dollars are not a formula
 
 
 @pytest.fixture(scope="module")
-def scores():
+def scores(mini):
     """Three models, from no skill to much."""
-    mini, skills = load("mini"), {"weak": 0.0, "fair": 0.05, "good": 5.0}
+    skills = {"weak": 0.0, "fair": 0.05, "good": 5.0}
     return score(mini, [toy.scorer(mini, skill=skill, name=name) for name, skill in skills.items()], progress=False)
 
 
@@ -55,8 +55,7 @@ def four():
 
 
 @pytest.fixture(scope="module")
-def responses():
-    mini = load("mini")
+def responses(mini):
     lengths = 3 + 2 * mini["slot"] + (mini["label"] == "chosen")
     return mini.assign(response=["x" * n for n in lengths])
 

@@ -17,11 +17,6 @@ from rmlab.text import escape_html
 
 
 @pytest.fixture(scope="module")
-def mini():
-    return rmlab.load("mini")
-
-
-@pytest.fixture(scope="module")
 def scores(mini):
     models = [toy.scorer(mini, skill=k, style=s, name=f"owner/toy-{k}-{s}") for k in (0.5, 2.0) for s in (0.0, 1.0)]
     return scoring.score(mini, models, progress=False)
@@ -78,9 +73,8 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores,
         assert all(len(re.findall(r"(?<!\\)&", line)) == n_columns - 1 for line in rows)
         assert len(rows) == 1 + len(table)
         assert report.to_markdown(table).count("\n") == 2 + len(table)
-    text = report.to_latex(one)
-    assert r"a\_1 & b\&c & " in text
-    assert f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}" in text
+    row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
+    assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
     for table in (board, one):
         path = tmp_path / "deep" / "table.csv"
         assert report.to_csv(table, path) == path.read_text()
@@ -117,25 +111,22 @@ def test_any_table_is_shown_whole(table, texts, board):
 # Findings as sentences
 
 
-def unlabelled(n, p_longer, p_shorter, ratio=2.5):
-    """Pairs of one prompt each whose chosen answer is longer or shorter, with such chances of winning."""
-    rng = np.random.default_rng(0)
-    is_longer = rng.random(n) < 0.5
-    win = rng.random(n) < np.where(is_longer, p_longer, p_shorter)
-    lengths = np.where(is_longer[:, None], [round(1000 * ratio), 1000], [1000, round(1000 * ratio)]).ravel()
-    rows = pd.DataFrame({"id": np.arange(n).astype(str).repeat(2), "label": ["chosen", "rejected"] * n, "slot": 0})
-    rows = rows.assign(benchmark="own", domain="own", prompt="?", response=["x" * length for length in lengths])
-    scores = rows.assign(score=np.column_stack([win, ~win]).astype(float).ravel())
-    responses = rmlab.tables.check_responses(rows)
-    return rmlab.bias.style_differences(rmlab.io.join(responses, scores, model="m"), responses)
+def unlabelled(scorer, ratio=2.5):
+    """Pairs of answers without a style, of which every second has the longer one chosen."""
+    lengths = [100, round(100 * ratio), round(100 * ratio), 100] * 100
+    rows = pd.DataFrame({"id": np.arange(200).astype(str).repeat(2), "label": ["chosen", "rejected"] * 200, "slot": 0})
+    rows = rows.assign(
+        benchmark="own", domain="own", prompt="?", response=[str(k).ljust(n, "x") for k, n in enumerate(lengths)]
+    )
+    return rmlab.bias.style_differences(rmlab.score(rows, scorer, progress=False), rmlab.tables.check_responses(rows))
 
 
 def test_planted_length_bias_is_said_and_none_where_there_is_none():
-    for chances, expected in (((0.9, 0.5), 1), ((0.7, 0.7), 0)):
-        findings = rmlab.report.sentences(unlabelled(400, *chances))
+    for scorer, expected in ((baselines.longest, 1), (baselines.random, 0)):
+        findings = rmlab.report.sentences(unlabelled(scorer))
         assert sum("longer minus shorter" in sentence for sentence in findings) == expected
     for ratio, lengths in ((1.2, {"equal"}), (1.3, {"longer", "shorter"})):
-        assert {*unlabelled(9, 1, 1, ratio)["length"]} == lengths, "equal means within a quarter"
+        assert {*unlabelled(baselines.longest, ratio)["length"]} == lengths, "equal means within a quarter"
 
 
 def test_findings_come_in_order(scores):
@@ -173,8 +164,12 @@ def results(tmp_path_factory, scores):
 
 @pytest.fixture(scope="module")
 def page(results, tmp_path_factory, mini):
-    out = tmp_path_factory.mktemp("out") / "report.html"
-    assert report.write_report(results, out, responses=mini) == out
+    return write_page(results, tmp_path_factory.mktemp("out"), responses=mini)
+
+
+def write_page(source, folder, **options):
+    out = folder / "r.html"
+    assert report.write_report(source, out, **options) == out
     return out.read_text()
 
 
@@ -201,10 +196,10 @@ def test_the_command_writes_the_same_bytes(results, page, tmp_path):
 
 def test_results_come_from_folders_globs_lists_and_tables(results, scores):
     tables, files, *_ = read_results(results)
-    assert (list(tables), len(files)) == (["reward-bench-2", "mini", "reward-bench"], 3)
+    assert ([*tables], len(files)) == (["reward-bench-2", "mini", "reward-bench"], 3)
     assert "outcome" in tables["reward-bench"]
-    assert list(read_results(str(results / "*.csv"))[0]) == ["mini", "reward-bench"]
-    assert list(read_results([results / "mini.csv"])[0]) == list(read_results(scores)[0]) == ["mini"]
+    for source in (str(results / "m*.csv"), [results / "mini.csv"], scores):
+        assert [*read_results(source)[0]] == ["mini"]
 
 
 def test_bad_input_is_named(tmp_path, scores, mini):
@@ -226,33 +221,34 @@ def test_bad_input_is_named(tmp_path, scores, mini):
         with pytest.raises(DataError, match=message):
             report.write_report(source, tmp_path / out, **options)
     assert not list(tmp_path.glob("r.*"))
-    for call, message in (
-        (lambda: report.leaderboard(pd.concat([scores, scores.assign(benchmark="other")])), "2 benchmarks"),
-        (lambda: report.leaderboard(metrics.pairs(reward_bench_2_scores())), "best of four"),
-        (lambda: report.leaderboard(scores, responses=mini.iloc[6:]), "responses"),
-        (lambda: report.to_latex(metrics.summary(scores)), "board: no column"),
+    for table, options, message in (
+        (pd.concat([scores, scores.assign(benchmark="other")]), {}, "2 benchmarks"),
+        (metrics.pairs(reward_bench_2_scores()), {}, "best of four"),
+        (scores, {"responses": mini.iloc[6:]}, "responses"),
     ):
         with pytest.raises(DataError, match=message):
-            call()
+            report.leaderboard(table, **options)
+    with pytest.raises(DataError, match="board: no column"):
+        report.to_latex(metrics.summary(scores))
 
 
 def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, scores, tmp_path):
-    def n_texts(text):
-        data = re.search(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)[1]
+    def count_texts(page):
+        data = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)[1]
         return sum(bool(json.loads(line)) for line in data.split("\n")[1:])
 
-    assert n_texts(page) == 0
-    for limit, least, most in ((20.0, 64, 64), (0.05, 1, 63)):
-        text = report.write_report(
-            scores, tmp_path / "r.html", responses=mini, texts=True, text_limit=limit
-        ).read_text()
-        assert least <= n_texts(text) <= most
-        assert f"{'all' if least == 64 else f'{n_texts(text)} of'} 64 prompts" in text
+    assert count_texts(page) == 0
+    whole, sample = (
+        write_page(scores, tmp_path, responses=mini, texts=True, text_limit=limit) for limit in (20.0, 0.05)
+    )
+    assert count_texts(whole) == 64
+    assert 0 < count_texts(sample) < 64
+    assert f"{count_texts(sample)} of 64 prompts" in sample
 
 
 def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
     scores = rmlab.papers.results("smollm2-rm-bench")
-    text = report.write_report(scores, tmp_path / "r.html").read_text()
+    text = write_page(scores, tmp_path)
     assert "RM-Bench: chat, code, safety only" in text
     assert "nothing in math" in text
     assert f">{report.leaderboard(scores, average='domains')['overall'][0]:.3f}</a>" in text
@@ -261,6 +257,6 @@ def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
 
 def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp_path, monkeypatch):
     monkeypatch.setattr("rmlab.report.page.MOST_ROWS", 100)
-    text = report.write_report(scores, tmp_path / "r.html").read_text()
+    text = write_page(scores, tmp_path)
     assert "The prompts of 4 models are left out" in text
     assert "application/json" not in text
