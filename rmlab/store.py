@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 VERSION = 2
 SUFFIX = ".records"
 SUFFIXES_OF_VERSION_1 = (".scores", ".answers")
+# Work that is lost with a process on object storage; a day of work then makes some thousand objects.
 FLUSH_SECONDS = 20.0
-"""Work that is lost with a process on object storage; a day of work then makes some thousand objects."""
+# Objects that are fetched together: merged ones have some 10 MB each.
 FILES_AT_ONCE = 16
-"""Objects that are fetched together: merged ones have some 10 MB each."""
 
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
+# Provenance of the process that wrote a file, and `scored`, the number of its records.
 Run = dict[str, object]
-"""Provenance of the process that wrote a file, and `scored`, the number of its records."""
 
 
 class Record(NamedTuple):
@@ -125,10 +125,8 @@ class Store:
                     n_damaged += 1
                 elif "rmlab_store" in content:
                     if content["rmlab_store"] != VERSION:
-                        raise DataError(
-                            f"store: {self}/{name} has format version {content['rmlab_store']}, this rmlab reads "
-                            f"version {VERSION}. Update rmlab."
-                        )
+                        versions = f"format version {content['rmlab_store']}, this rmlab reads version {VERSION}"
+                        raise DataError(f"store: {self}/{name} has {versions}. Update rmlab.")
                     runs[writer] = dict(content["run"])  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
@@ -227,9 +225,8 @@ class Store:
 
     def _folder(self, fingerprint: str) -> str:
         if not _FINGERPRINT.fullmatch(fingerprint):
-            raise DataError(
-                f"fingerprint: {fingerprint!r} cannot name a folder. Allowed: up to 128 letters, digits, '.', '_', '-'."
-            )
+            allowed = "up to 128 letters, digits, '.', '_', '-'"
+            raise DataError(f"fingerprint: {fingerprint!r} cannot name a folder. Allowed: {allowed}.")
         folder = f"{self.root}/{fingerprint}"
         if self.is_local and os.path.islink(folder):
             raise DataError(f"store: {folder} is a link, and nothing inside a store may lead elsewhere. Delete it.")

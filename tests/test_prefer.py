@@ -124,5 +124,5 @@ def test_a_long_run_begins_with_the_self_check(pairrm):
             yield texts, logits[::-1] + np.arange(len(logits))
 
     model.forward = mixed_up
-    with pytest.raises(DataError, match=r"'tiny-pairrm': texts scored alone and together differ by .*rmlab\.doctor"):
+    with pytest.raises(DataError, match=r"'tiny-pairrm': .* differ by .*rmlab\.doctor"):
         prefer(frame, model)

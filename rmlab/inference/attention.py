@@ -36,11 +36,11 @@ _NAME = "rmlab_paths"
 # the layout says which rows are seen.
 _UNDERSTOOD = {"position_ids", "use_cache", "cache_position", "output_attentions", "is_causal", "layer_head_mask"}
 
+# Queries of one call under a window or a cap: few, so that little is computed only to be masked.
 NARROW_ROWS = 64
-"""Queries of one call under a window or a cap: few, so that little is computed only to be masked."""
 
+# Queries of one call otherwise, so that masks stay small.
 WIDE_ROWS = 512
-"""Queries of one call otherwise, so that masks stay small."""
 
 
 class Call(NamedTuple):
@@ -146,8 +146,9 @@ def path_attention(
     # None and False switch things off, whatever they belong to.
     active = {name for name, value in requests.items() if value is not None and value is not False}
     running.calls.append(Call(view, tuple(sorted(active - _UNDERSTOOD))))
-    # Layers come to their attention in the same order in every pass: the number of the call tells which one this is.
-    key, value = running.kept.joined(len(running.calls), running.layout, key, value)
+    if running.layout.kept or running.layout.keep:
+        # Layers come to their attention in the same order in every pass: the number of the call tells which this is.
+        key, value = running.kept.joined(len(running.calls), running.layout, key, value)
     kind = Kind(sliding_window, scaling, softcap, causal)
     out = None
     if serves(query.device) and running.kernels.usable:

@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import FlexKernelOptions
     from transformers import PreTrainedModel
 
+# Rows and columns of one block: what flex attention's kernels expect.
 BLOCK = 128
-"""Rows and columns of one block: what flex attention's kernels expect."""
 
+# What torch is told of a kernel: first nothing, then the smallest blocks, which need the least shared memory.
 OPTIONS: tuple[Mapping[str, int], ...] = ({}, {"BLOCK_M": 32, "BLOCK_N": 32, "num_stages": 1})
-"""What torch is told of a kernel: first nothing, then the smallest blocks, which need the least shared memory."""
 
+# What compiles the kernels, by its name in torch.
 BACKEND = "inductor"
-"""What compiles the kernels, by its name in torch."""
 
 _log = logging.getLogger(__name__)
 
 
+# Blocks of queries and of keys that meet, by their numbers, a pair each: in order of the queries, then the keys; and
+# whether every query of the one sees every key of the other.
 Met = tuple[Ints, Ints, NDArray[np.bool_]]
-"""Blocks of queries and of keys that meet, by their numbers, a pair each: in order of the queries, then the keys; and
-whether every query of the one sees every key of the other."""
 
 
 class View(NamedTuple):

@@ -28,17 +28,17 @@ Key = TypeVar("Key")
 Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 
+# Tokens at once that keep any GPU busy; more would only take memory.
 _BUSY = 16384
-"""Tokens at once that keep any GPU busy; more would only take memory."""
 
+# Tokens at once where weights are fetched anew in every pass: tens of GB over the bus, so the passes should be few.
 _OFFLOADED = 65536
-"""Tokens at once where weights are fetched anew in every pass: tens of GB over the bus, so the passes should be few."""
 
+# The share of the free memory that activations may take by this estimate, which knows only the largest of them.
 _SHARE = 0.5
-"""The share of the free memory that activations may take by this estimate, which knows only the largest of them."""
 
+# How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and kernels raise other errors.
 _MESSAGES = re.compile("can't allocate memory|out of memory|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED")
-"""How a lack of memory shows beside torch.OutOfMemoryError: CPUs, Apple's GPU and kernels raise other errors."""
 
 _log = logging.getLogger(__name__)
 

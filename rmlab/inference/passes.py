@@ -24,19 +24,23 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedConfig, PreTrainedModel
 
+# Where a pack needs at most this share of further rows to fill a kernel's size, they go through the whole model: that
+# costs less than filling up queries, keys and values in every layer.
 FILLING = 0.01
-"""Where a pack needs at most this share of further rows to fill a kernel's size, they go through the whole model: that
-costs less than filling up queries, keys and values in every layer."""
 
 _locks: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
 
 _LAYERS = {"full_attention", "sliding_attention"}  # kinds that path attention knows
 
+# What a model raises that cannot take what it is given.
 _FAILURES = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
-"""What a model raises that cannot take what it is given."""
 
+# The relative distance up to which states count as equal, by the bytes of a number. Wrong rows are off by about their
+# own length, 1; rounding is far below that in float32, and may come to hundredths in half precision.
+NOISE = {2: 0.1, 4: 1e-3, 8: 1e-3}
+
+# Tokens of a pack that the common beginning of the trial's texts, 28 tokens, does not fit into.
 _SMALL = 20
-"""Tokens of a pack that the common beginning of the trial's texts, 28 tokens, does not fit into."""
 
 # By model, so that answers go with it.
 _packings: "WeakKeyDictionary[PreTrainedModel, Packing]" = WeakKeyDictionary()
@@ -265,17 +269,17 @@ def _run_complaints(
     backbone: "PreTrainedModel", ids: Tokens, run: Run, entered: "list[Tensor]", ends: "Tensor"
 ) -> Iterator[str]:
     """Differences between a text alone and its run in a pack: what `entered` the first layer, states at its `ends`."""
-    stop = run.offset + run.stop - run.start
+    stop, noise = run.offset + run.stop - run.start, NOISE[backbone.dtype.itemsize]
     handle, inputs = _record_layer_inputs(backbone)
     with handle:
         ends_alone = alone(backbone, ids, np.array([run.offset, stop - 1]))
     # Before any attention: a model that adds positions of its own to the embeddings is found out here.
     for packed, single in zip(entered, inputs, strict=False):
         # Rounded once or twice by now, so that another position is plain in any dtype.
-        if not _distance(packed.float(), single[0, run.offset : stop].float()) <= min(_noise(backbone), 0.02):
+        if not _distance(packed.float(), single[0, run.offset : stop].float()) <= min(noise, 0.02):
             yield "tokens in a pack enter the first layer different from tokens of texts alone"
     apart = _distance(ends, ends_alone)
-    if not apart <= _noise(backbone):
+    if not apart <= noise:
         yield f"texts in a pack come out different from texts alone (relative distance {apart:.2g})"
 
 
@@ -321,14 +325,7 @@ def _pads(backbone: "PreTrainedModel") -> bool:
         if out_of_memory(error):
             raise
         return False
-    return _distance(together, single) <= _noise(backbone)
-
-
-def _noise(backbone: "PreTrainedModel") -> float:
-    """The relative distance up to which states count as equal."""
-    # Wrong rows are off by about their own length, 1. Rounding is far below that in float32, and may come to hundredths
-    # in half precision.
-    return 1e-3 if backbone.dtype.itemsize >= 4 else 0.1
+    return _distance(together, single) <= NOISE[backbone.dtype.itemsize]
 
 
 def _distance(left: "Tensor", right: "Tensor") -> float:

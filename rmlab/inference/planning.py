@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from rmlab.inference.flex import View
 
+# Tokens at once on a CPU: more no longer fits into its caches.
 CPU_BUDGET = 4096
-"""Tokens at once on a CPU: more no longer fits into its caches."""
 
+# Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only.
 FILL = {"cpu": 1024}
-"""Tokens up to which prompts are put together, elsewhere the budget: more at once is faster on a GPU only."""
 
+# A batch holds at most this share of padding by default.
 WASTE = 0.01
-"""A batch holds at most this share of padding by default."""
 
 # Powers of four, from 1,024.
+# Numbers of rows that kernels are compiled for; few, because each takes seconds to compile.
 SIZES: tuple[int, ...] = tuple(1024 << power for power in range(0, 24, 2))
-"""Numbers of rows that kernels are compiled for; few, because each takes seconds to compile."""
 
 Ints = NDArray[np.intp]
 Tokens = NDArray[np.integer]

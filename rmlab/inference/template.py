@@ -23,27 +23,27 @@ from rmlab.tables import DataError, nearest
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+# What RewardBench's runners do. The plain one: the tokenizer's own special tokens around the rendered text, with one
+# beginning token. twice: a beginning token for the template and one for the tokenizer. dpo: that of implicit rewards.
 CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
-"""What RewardBench's runners do. The plain one: the tokenizer's own special tokens around the rendered text, with one
-beginning token. twice: a beginning token for the template and one for the tokenizer. dpo: that of implicit rewards."""
 
 Prompt = str | list[dict[str, str]]
 Ids = NDArray[np.int32]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+# The day that templates read instead of the clock, at midnight: the default of Llama's templates.
 DATE = "26 Jul 2024"
-"""The day that templates read instead of the clock, at midnight: the default of Llama's templates."""
 
 _CLOCK = SimpleNamespace(now=lambda: datetime.strptime(DATE, "%d %b %Y"))
 
 _lock = Lock()
 
+# Takes a system message off the front: `system` ('' without one) and `turns`.
 _SYSTEM = (
     "{% if messages and messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] %}"
     "{% set turns = messages[1:] %}{% else %}{% set system = '' %}{% set turns = messages %}{% endif %}"
 )
-"""Takes a system message off the front: `system` ('' without one) and `turns`."""
 
 
 def _turns(user: str, assistant: str, start: str = "{{ system }}", header: str | None = None) -> str:
@@ -56,14 +56,20 @@ def _turns(user: str, assistant: str, start: str = "{{ system }}", header: str |
     )
 
 
+# A user's turn; before the first one the format opens with "[INST] " and the system message.
 _INST = "{% if not loop.first %}[INST] {% endif %}{} "
-"""A user's turn; before the first one the format opens with "[INST] " and the system message."""
 
 _VICUNA = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user\\'s questions."
 )
 
+# The formats exactly as FastChat and the benchmarks' runners write them, the names of special tokens included.
+#
+# raw: the contents one behind the other, or as two segments where the tokenizer has a separator token, as encoders
+# do. vicuna, oasst: FastChat's `vicuna_v1.1` and `oasst_pythia`. zephyr: opens with an empty system turn where there
+# is none. llama-2: closes every answer with `</s><s>`. pku-align: Beaver. openbmb: UltraRM. open-instruct: what tulu
+# models were trained on, with the tokenizer's end token behind an answer and no line break after the last one.
 FORMATS = {
     "raw": "{% for m in messages %}{{ m['content'] }}{% endfor %}",
     "tulu": _turns("<|user|>\n{}\n", "<|assistant|>\n{}\n", "{{ system + ('\n' if system else '') }}"),
@@ -83,13 +89,6 @@ FORMATS = {
     "ziya": _turns("Human: {}\n\n", "Assistant: {}\n\n", "{{ system }}\n\n"),
     "openbmb": _turns("User: {}\n\n", "Assistant: {}\n\n"),
 }
-"""The formats exactly as FastChat and the benchmarks' runners write them, the names of special tokens included.
-
-raw: the contents one behind the other, or as two segments where the tokenizer has a separator token, as encoders do.
-vicuna, oasst: FastChat's `vicuna_v1.1` and `oasst_pythia`. zephyr: opens with an empty system turn where there is none.
-llama-2: closes every answer with `</s><s>`. pku-align: Beaver. openbmb: UltraRM. open-instruct: what tulu models were
-trained on, with the tokenizer's end token behind an answer and no line break after the last one.
-"""
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,8 @@ def encode(
         For a tokenizer without template, an empty response, a conversation that the template refuses, texts that are
         too long, and options that do not exist.
     """
-    _check_options(max_length, truncate, convention)
+    if convention is not None and convention not in CONVENTIONS:
+        raise DataError(f"convention={convention!r}; {nearest(convention, CONVENTIONS)}; None is rmlab's own")
     if len(prompts) != len(responses):
         raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; give one prompt per response")
     empty = [i for i, text in enumerate(responses) if not text.strip()]
@@ -215,7 +215,8 @@ def encode(
     # Once per prompt, not per response; whole conversations are rendered one for each response.
     bare, headers = (np.array(write(distinct, header=header), object)[groups].tolist() for header in (False, True))
     if has_segments(tokenizer, template):
-        texts = _with_end(tokenizer, _segment_pairs(tokenizer, bare, responses), eos)
+        texts = _segment_pairs(tokenizer, bare, responses)
+        texts = texts if eos is None else _with_end(tokenizer, texts, eos)
     else:
         answers = ({"role": "assistant", "content": response} for response in responses)
         rendered = write([[*chat, answer] for chat, answer in zip(chats, answers, strict=True)], header=False)
@@ -224,7 +225,8 @@ def encode(
         else:
             starts = [_boundary(*row) for row in zip(rendered, headers, bare, responses, strict=True)]
             texts = _tokenise(tokenizer, rendered, starts, add_special_tokens=convention is not None)
-            texts = _with_special_tokens(tokenizer, _with_end(tokenizer, texts, eos), convention)
+            texts = texts if eos is None else _with_end(tokenizer, texts, eos)
+            texts = _with_special_tokens(tokenizer, texts, convention)
     texts = _fit(texts, max_length, truncate)
     return Encoded(
         ids=[text.ids for text in texts],
@@ -236,17 +238,6 @@ def encode(
         template_hash=hashlib.blake2b(f"{jinja}\0{eos}".encode(), digest_size=16).hexdigest(),
         date=pinned_date(jinja),
     )
-
-
-def _check_options(max_length: int | None, truncate: str | None, convention: str | None) -> None:
-    if convention is not None and convention not in CONVENTIONS:
-        raise DataError(f"convention={convention!r}; {nearest(convention, CONVENTIONS)}; None is rmlab's own")
-    if truncate not in (None, "left", "right"):
-        raise DataError(f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}; None refuses long texts")
-    if max_length is not None and max_length < 2:
-        raise DataError(f"max_length={max_length}; allowed: 2 tokens or more")
-    if truncate is not None and max_length is None:
-        raise DataError(f"truncate={truncate!r} without max_length; give the model's window in tokens")
 
 
 def require_unicode(prompts: Sequence[str | list[dict[str, str]]], *answers: Sequence[str]) -> None:
@@ -322,10 +313,8 @@ def _enclose(text: _Text, special: SpecialTokens) -> _Text:
     return replace(text, ids=ids, start=max(text.start - first, 0) + n_opening, opening=n_opening, closing=n_closing)
 
 
-def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: bool | None) -> list[_Text]:
-    """The texts with or without the end token, as asked; None leaves them as they are."""
-    if eos is None:
-        return texts
+def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: bool) -> list[_Text]:
+    """The texts with or without the end token."""
     end = tokenizer.eos_token_id
     if end is None:
         raise DataError(f"eos={eos}, but the tokenizer has no end token; set tokenizer.eos_token or leave eos=None")
@@ -340,14 +329,19 @@ def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: boo
 
 def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> list[_Text]:
     """Texts of at most `max_length` tokens; the others are refused or cut."""
+    if truncate not in (None, "left", "right"):
+        raise DataError(f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}; None refuses long texts")
+    if max_length is not None and max_length < 2:
+        raise DataError(f"max_length={max_length}; allowed: 2 tokens or more")
+    if truncate is not None and max_length is None:
+        raise DataError(f"truncate={truncate!r} without max_length; give the model's window in tokens")
     lengths = np.array([len(text.ids) for text in texts])
     if max_length is None or not (lengths > max_length).any():
         return texts
     if truncate is None:
-        raise DataError(
-            f"{(lengths > max_length).sum()} of {len(texts)} texts are longer than max_length={max_length} tokens; the "
-            f"longest is text {lengths.argmax()} with {lengths.max()}; pass truncate='left' (keeps the answer), 'right'"
-        )
+        where = f"{(lengths > max_length).sum()} of {len(texts)} texts are longer than max_length={max_length} tokens"
+        longest = f"the longest is text {lengths.argmax()} with {lengths.max()}"
+        raise DataError(f"{where}; {longest}; pass truncate='left' (keeps the answer) or 'right'")
     return [_cut(text, max_length, truncate) if len(text.ids) > max_length else text for text in texts]
 
 
@@ -360,10 +354,8 @@ def _cut(text: _Text, length: int, truncate: str) -> _Text:
     else:
         first, start = length - text.closing, text.start
         if start >= first:
-            raise DataError(
-                f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {start}; use "
-                "truncate='left' or a larger max_length"
-            )
+            where = f"truncate='right' at {length} tokens leaves nothing of a response that begins at token {start}"
+            raise DataError(f"{where}; use truncate='left' or a larger max_length")
     return replace(text, ids=np.delete(text.ids, slice(first, first + n_cut)), start=start, is_cut=True)
 
 
@@ -455,10 +447,8 @@ def read_template(template: str | Path | None) -> str | None:
     try:
         return Path(template).read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"template={text[:60]!r}; {nearest(text, list(FORMATS))}; or a Jinja template, or a file that holds one; "
-            "None takes the tokenizer's own"
-        ) from error
+        allowed = f"{nearest(text, list(FORMATS))}; or a Jinja template, or a file that holds one"
+        raise DataError(f"template={text[:60]!r}; {allowed}; None takes the tokenizer's own") from error
 
 
 def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) -> tuple[str, str]:
@@ -468,11 +458,9 @@ def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) 
     try:
         return "tokenizer", str(tokenizer.get_chat_template())
     except ValueError as error:
-        raise DataError(
-            f"the tokenizer {tokenizer.name_or_path!r} has no chat template, or several and no default; say in which "
-            f"format the model was trained: template={' | '.join(map(repr, FORMATS))}, a Jinja template, or a file "
-            "that holds one"
-        ) from error
+        where = f"the tokenizer {tokenizer.name_or_path!r} has no chat template, or several and no default"
+        formats = " | ".join(map(repr, FORMATS))
+        raise DataError(f"{where}; say the model's format: template={formats}, a Jinja template, or a file") from error
 
 
 def pinned_date(jinja: str) -> str | None:
@@ -500,10 +488,8 @@ def render(
                 )
             except Exception as error:  # a template is somebody's program: it may raise whatever it likes
                 verb = "refuses" if isinstance(error, TemplateError) else "fails on"
-                raise DataError(
-                    f"the chat template {verb} conversation {number} with roles {[m['role'] for m in conversation]} "
-                    f"({type(error).__name__}: {str(error)[:200]}); bring its messages into the form that the model "
-                    "knows, or give the template that was published with it"
-                ) from error
+                where = f"conversation {number} with roles {[m['role'] for m in conversation]}"
+                cause = f"{type(error).__name__}: {str(error)[:200]}"
+                raise DataError(f"the chat template {verb} {where} ({cause}); change messages or template") from error
             texts.append(cast(str, text))  # `tokenize=False` gives this one of the kinds that its annotation names
     return texts

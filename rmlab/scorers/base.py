@@ -62,6 +62,8 @@ class Scorer(ABC):
 
     name: str
     columns: tuple[str, ...] = ()
+    # Weights and scorers of a score that is a weighted sum, each stored by itself.
+    terms: "Sequence[tuple[float, Scorer]]" = ()
     # Whether copies may score on other machines.
     travels: ClassVar[bool] = True
     # Whether the scores are in the store when `stream` yields them.
@@ -82,11 +84,6 @@ class Scorer(ABC):
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
         """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
         return None
-
-    @cached_property
-    def terms(self) -> "Sequence[tuple[float, Scorer]]":
-        """Weights and scorers of a score that is a weighted sum, each stored by itself; else empty."""
-        return []
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""

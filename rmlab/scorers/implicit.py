@@ -104,7 +104,10 @@ def implicit_reward(
     subject = "policy alone" if reference is None else "policy and reference"
     scorer.head_title = f"log-probabilities of the answer, {subject}, {mode}"
     scorer.details = {"head": f"implicit {mode}"}
-    scorer.details |= {} if reference is None else {"reference": str(reference)}
+    scorer.models = [LanguageModel(checkpoint, scorer) for checkpoint in checkpoints]
+    if reference is not None:
+        scorer.details["reference"] = str(reference)
+        scorer.terms = list(zip((1.0, -1.0), scorer.models, strict=True))
     return scorer
 
 
@@ -117,15 +120,10 @@ class LanguageModel(LocalScorer):
     sums_answer = True
 
     def __init__(self, checkpoint: Checkpoint, owner: "ImplicitReward") -> None:
-        super().__init__(
-            [checkpoint],
-            owner.encode_options,
-            name=owner.name if checkpoint is owner.checkpoint else None,
-            device=owner.device,
-            dtype=owner.dtype,
-            budget=owner.budget,
-        )
-        self.owner, self.encoding, self.details = owner, owner.encoding, {"head": f"implicit {owner.mode}"}
+        name = owner.name if checkpoint is owner.checkpoint else checkpoint.title
+        super().__init__([checkpoint], owner.encode_options, name=name, device=owner.device, dtype=owner.dtype)
+        self.owner, self.encoding, self.budget = owner, owner.encoding, owner.budget
+        self.details = {"head": f"implicit {owner.mode}"}
 
     def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the texts as token ids, which all models of the owner share."""
@@ -193,19 +191,16 @@ class LanguageModel(LocalScorer):
 class ImplicitReward(LocalScorer):
     """A policy, and a reference or none; made by `implicit_reward`. Models are loaded when the first text is scored.
 
+    `models`: policy and reference, each with its own weights and place in a store; `terms`: the two with their signs.
     `mode`: how log-probabilities become one number. `chunk`: tokens whose logits exist at once. `together`: whether
     both models stay on the device.
     """
 
     sums_answer = True
+    models: list[LanguageModel]
     mode: str
     chunk: int | None
     together: bool | None
-
-    @cached_property
-    def models(self) -> list[LanguageModel]:
-        """Policy and reference, each with its own weights and place in a store."""
-        return [LanguageModel(checkpoint, self) for checkpoint in self.checkpoints]
 
     @cached_property
     def stays(self) -> bool:
@@ -214,11 +209,6 @@ class ImplicitReward(LocalScorer):
             return self.together
         fits = partial(backbones.fits, device=self.device, dtype=self.dtype, share=0.85 / 2)
         return len(self.checkpoints) == 1 or all(map(fits, self.checkpoints))
-
-    @property
-    def terms(self) -> list[tuple[float, LanguageModel]]:
-        """Policy and reference with their signs: the reward is the sum of sign times score."""
-        return list(zip((1.0, -1.0), self.models, strict=True)) if len(self.models) > 1 else []
 
     def encode(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
         """Return the texts as token ids; refuse a reference that reads them otherwise."""

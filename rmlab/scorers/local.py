@@ -3,8 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import copy
-from functools import cached_property, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar
@@ -52,7 +51,7 @@ class LocalScorer(Scorer):
     type and tokens. `head_title`: what is read, for people.
     """
 
-    remake: Callable[[], Scorer]
+    remake: Callable[..., Self]
     details: Provenance
     head_title = ""
     n_added = 0
@@ -127,8 +126,7 @@ class LocalScorer(Scorer):
 
     def forward(self, prepared: Encoded, numbers: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""
-        ids, reads = self.places(prepared, numbers)
-        backbone = self.backbone
+        (ids, reads), backbone = self.places(prepared, numbers), self.parts[0]
         batches = hidden(backbone, ids, reads, groups=prepared.groups[numbers], budget=self.budget)
         outputs = ((batch.texts, self.read_states(batch, prepared, numbers[batch.texts])) for batch in batches)
         for texts, values in read_late(outputs):
@@ -182,14 +180,10 @@ class LocalScorer(Scorer):
 
     def in_float32(self) -> Self:
         """Return the same model with float32 weights, which are loaded anew, to see what half precision costs."""
-        import torch
+        return self.remake(dtype="float32")
 
-        twin = copy(self)
-        twin.dtype = torch.float32
-        return twin
-
-    def __reduce__(self) -> tuple[Callable[[], Scorer], tuple[()]]:
-        # Copies are made anew: to a worker of a cluster the options travel, not the weights, nor the device.
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[()]]:
+        # To a worker of a cluster the options travel: the weights are loaded there, on the device that is there.
         return self.remake, ()
 
     def provenance(self) -> Provenance:
@@ -244,6 +238,7 @@ def require_convention(convention: str | None) -> None:
         raise DataError(f"convention={convention!r}; allowed: {allowed}")
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the scores."""
     return {name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}

@@ -19,8 +19,8 @@ from rmlab.tables import DataError
 
 __all__ = ["Ray", "merge", "prefer", "score"]
 
+# A model by its name, or a scorer.
 Model = str | Path | PlainScorer | Scorer | Judge
-"""A model by its name, or a scorer."""
 
 
 def score(
@@ -234,9 +234,7 @@ def _open_model(item: str | Path, options: Mapping[str, object], *, pairwise: bo
             raise DataError(f"model: {model!r} scores single answers: use rmlab.pairs(rmlab.score(...))")
         return baselines.ALL[model]
     if isinstance(item, str) and not set(model) & set("/\\") and model[:1] not in ".~" and not Path(model).is_dir():
-        raise DataError(
-            f"model: unknown name {model!r}; {tables.nearest(model, baselines.NAMES)}; or a model id ('owner/name'), a "
-            "folder, or a scorer"
-        )
+        allowed = f"{tables.nearest(model, baselines.NAMES)}; or a model id ('owner/name'), a folder, or a scorer"
+        raise DataError(f"model: unknown name {model!r}; {allowed}")
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
     return make(item, **options)

@@ -19,8 +19,8 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 _N_RESTARTS = 3
+# Texts of a block: at least, at most, and how many blocks there are where both allow it.
 _SMALLEST, _LARGEST, _N_BLOCKS = 32, 1024, 64
-"""Texts of a block: at least, at most, and how many blocks there are where both allow it."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,8 @@ class Ray:
         gpus = min(n_gpus, 1.0) if self.gpus is None else self.gpus
         room = int(min(n_cpus // self.cpus, n_gpus // gpus if gpus else n_cpus))
         if room < 1:
-            raise DataError(
-                f"cluster: {n_cpus:g} CPUs and {n_gpus:g} GPUs hold no worker of {self.cpus} CPUs and {gpus:g} GPUs. "
-                "Ask for less with rmlab.scoring.Ray(cpus=, gpus=)."
-            )
+            size = f"{n_cpus:g} CPUs and {n_gpus:g} GPUs hold no worker of {self.cpus} CPUs and {gpus:g} GPUs"
+            raise DataError(f"cluster: {size}. Ask for less with rmlab.scoring.Ray(cpus=, gpus=).")
         restarts = {"max_restarts": _N_RESTARTS, "max_task_retries": _N_RESTARTS}
         actor = ray.remote(num_cpus=self.cpus, num_gpus=gpus, **restarts)(_Actor)
         actors = [actor.remote(work) for _ in range(min(room, self.workers or room, len(blocks)))]
@@ -172,10 +170,8 @@ def _score_block(scorer: Scorer, part: int, fingerprint: str, store: Store | Non
     """On a worker: positions and scores of the texts by the scorer, or by one model of its sum (0: the whole)."""
     model = _list_models(scorer)[part]
     if (model.fingerprint or "") != fingerprint:
-        raise DataError(
-            f"scorer {scorer.name!r}: a worker of the cluster has other weights or settings than the driver. "
-            "Give all machines the same files and releases."
-        )
+        message = f"scorer {scorer.name!r}: a worker of the cluster has other weights or settings than the driver"
+        raise DataError(f"{message}. Give all machines the same files and releases.")
     if block.start == 0 and len(block.texts) >= _SMALLEST:
         check_company(scorer, block.texts)
     positions, rows = map(np.concatenate, zip(*score_batches(model, block.texts, store, scorer.name), strict=True))

@@ -85,11 +85,9 @@ def _judge_items(judge: Judge, parts: Sequence[Items], options: RunOptions) -> t
             failures = judged.about.get("failures")
             reason = f" ({max(failures, key=failures.__getitem__)})" if isinstance(failures, dict) and failures else ""
             n_failed = sum(judged.verdict[number] == "failed" for number in silent)
-            raise DataError(
-                f"judge {judge.name!r}: of {len(judged.verdict)} items {n_failed} got no reply{reason} and "
-                f"{len(silent) - n_failed} no verdict, first {items.texts.describe(silent[0])}. Run again with the "
-                "same store= to ask the failed ones again, or pass allow_missing=True to count them as missing."
-            )
+            outcome = f"{n_failed} got no reply{reason} and {len(silent) - n_failed} no verdict"
+            where = f"judge {judge.name!r}: of {len(judged.verdict)} {outcome}, first {items.texts.describe(silent[0])}"
+            raise DataError(f"{where}. Run again with the same store=, or pass allow_missing=True.")
         results.append(judged)
         n_missing += len(silent)
     verdicts = Counter(word for judged in results for word in judged.verdict)

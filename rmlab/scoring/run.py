@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rmlab.scoring.cluster import Ray
 
+# Texts to score from which on a run is checked; six texts are then 2 % of the work.
 LONG = 256
-"""Texts to score from which on a run is checked; six texts are then 2 % of the work."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         scorer = spread_scorer(scorer, options.engine, store)
     terms = scorer.terms or [(1.0, scorer)]
     if store is not None and not all(model.fingerprint for _, model in terms):
-        raise DataError(
-            f"store: scorer {scorer.name!r} has no fingerprint, so its stored scores could not be told from those of a "
-            "changed version. Give it one (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
-        )
+        remedy = "Give it one that changes with it (scorer.fingerprint = 'my-judge-v1'), or leave store= out."
+        raise DataError(f"store: scorer {scorer.name!r} has no fingerprint. {remedy}")
     total, is_new = np.zeros((n, 1 + len(scorer.columns))), np.zeros(n, bool)
     self_check: Provenance = {}
     turns, runs = [], []
@@ -96,11 +94,9 @@ def _score_missing(model: Scorer, title: str, texts: Texts, rows: Floats, todo: 
             bar.update(len(numbers))
             if is_bad.any() and (not options.allow_missing or np.isinf(values).any()):
                 first = values[is_bad][0][~np.isfinite(values[is_bad][0])][0]
-                raise DataError(
-                    f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, first {first} for "
-                    f"{texts.describe(numbers[is_bad][0])}. Check the text and the dtype (float16 overflows), or pass "
-                    "allow_missing=True to count NaN as missing."
-                )
+                where = f"first {first} for {texts.describe(numbers[is_bad][0])}"
+                message = f"scorer {title!r}: {is_bad.sum()} of {len(values)} scores are not finite, {where}"
+                raise DataError(f"{message}. Check the dtype (float16 overflows), or count NaN by allow_missing=True.")
 
 
 def score_batches(
@@ -130,10 +126,8 @@ def score_batches(
             store.flush()
     if is_waiting.any():
         text = texts[int(is_waiting.argmax())]
-        raise DataError(
-            f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: "
-            f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-        )
+        first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
+        raise DataError(f"scorer {title!r}: no score for {is_waiting.sum()} of {len(texts)} texts, first: {first}")
 
 
 def _check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -> Floats:
@@ -142,10 +136,8 @@ def _check_rows(values: ArrayLike, n: int, columns: Sequence[str], title: str) -
     if array.shape != shape or array.dtype.kind not in "biuf":
         content = f"the score and {', '.join(columns)}" if columns else "one number"
         first = f", first {array.flat[0]!r:.80}" if array.dtype.kind not in "biuf" and array.size else ""
-        raise DataError(
-            f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}. Allowed: "
-            f"{content} per text, shape {shape} (float('nan') where there is no score)."
-        )
+        message = f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} for {n} texts{first}"
+        raise DataError(f"{message}. Allowed: {content} per text, shape {shape}, NaN where there is no score.")
     return array.astype(np.float64).reshape(n, 1 + len(columns))
 
 
@@ -189,10 +181,8 @@ def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
     is_scored = ~(np.isnan(alone) & np.isnan(together))
     difference = apart(alone[is_scored], together[is_scored]) if is_scored.any() else 0.0
     if not difference <= 10 * tolerance(str(scorer.provenance().get("dtype"))):
-        raise DataError(
-            f"scorer {scorer.name!r}: texts scored alone and together differ by {difference:.2g} standard deviations. "
-            "Look at rmlab.doctor(scorer, responses), and score with dtype='float32' or a smaller budget=."
-        )
+        message = f"scorer {scorer.name!r}: texts alone and together differ by {difference:.2g} standard deviations"
+        raise DataError(f"{message}. Ask rmlab.doctor, and score with dtype='float32' or a smaller budget=.")
     return {"self_check": {"texts": len(sample), "apart": float(f"{difference:.2g}")}}
 
 

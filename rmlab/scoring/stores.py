@@ -52,11 +52,8 @@ def check_tables(store: Store, models: Mapping[str, Scorer | Judge], benchmarks:
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             continue
         if weights is not None and weights != _model_weights(models[name].provenance()):
-            raise DataError(
-                f"store: {store}/{file} holds the table of another model named {name!r}, with other weights. Give "
-                "this one a name of its own (name=, on the command line --name), or delete that file: its scores "
-                "stay in the store."
-            )
+            where = f"store: {store}/{file} holds the table of another model named {name!r}, with other weights"
+            raise DataError(f"{where}. Give this one a name of its own (name=, --name), or delete that file.")
 
 
 def _model_weights(provenance: Mapping[str, object]) -> object:
@@ -111,9 +108,7 @@ def merge(folders: str | Path | Sequence[str | Path], into: str | Path) -> pd.Da
     sources = [Store(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     for source in sources:
         if not source.fingerprints() and not source.tables():
-            raise DataError(
-                f"merge: {source} is not there or holds no scores. Give folders that rmlab.score(..., store=...) wrote."
-            )
+            raise DataError(f"merge: {source} is not there or holds no scores. Give folders that store= wrote.")
     rows = []
     for source in sources:
         if Path(source.root).resolve() != Path(target.root).resolve():

@@ -43,10 +43,8 @@ def comparisons(responses: pd.DataFrame) -> tuple[pd.DataFrame, Texts]:
     n_labels = responses.groupby(PROMPT, sort=False)["label"].nunique()
     if (n_labels < 2).any():
         prompt = dict(zip(PROMPT, n_labels.index[n_labels < 2][0], strict=True))
-        raise DataError(
-            f"responses: {(n_labels < 2).sum()} prompts have answers of one label only, first {prompt}. A comparison "
-            "needs a chosen and a rejected answer: give both."
-        )
+        where = f"responses: {(n_labels < 2).sum()} prompts have answers of one label only, first {prompt}"
+        raise DataError(f"{where}. Give a chosen and a rejected answer of each.")
     frame = metrics.pairs(responses.assign(model="", score=0.0))
     keys = frame[[*PROMPT, "chosen_slot", "rejected_slot"]]
     first, second = (
@@ -78,6 +76,4 @@ def select_shard(responses: pd.DataFrame, shard: Shard) -> pd.DataFrame:
             prompt, _ = group_codes(responses, PROMPT)
             rows: pd.DataFrame = responses[prompt % n_shards == number - 1]
             return rows.reset_index(drop=True)
-    raise DataError(
-        f"shard: {shard!r} is not allowed. Give '3/16' or (3, 16) for the third of sixteen, counted from 1."
-    )
+    raise DataError(f"shard: {shard!r} is not allowed. Give '3/16' or (3, 16) for the third of sixteen.")

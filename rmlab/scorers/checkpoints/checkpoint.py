@@ -161,13 +161,13 @@ def find_tokenizer(source: str | Path) -> Checkpoint:
 def _find_folder(
     argument: str, model: str | Path, revision: str | None, patterns: list[str]
 ) -> tuple[Path, str | None]:
-    """The folder on this machine, and the commit of a hub model; each way to fail becomes a sentence on what to do."""
+    """The folder on this machine, and the commit of a hub model."""
     missing = [name for name in ("torch", "transformers", "safetensors") if find_spec(name) is None]
     if missing:
         raise ImportError(f"a model needs {' and '.join(missing)}: run pip install -e '.[score]' in the clone")
     from huggingface_hub import errors, snapshot_download
 
-    where, page = f"{argument}={str(model)!r}", f"https://huggingface.co/{model}"
+    where = f"{argument}={str(model)!r}"
     if Path(model).is_dir():
         return Path(model), None
     if Path(model).suffix.lower() == ".gguf":
@@ -176,17 +176,12 @@ def _find_folder(
         return from_gguf(model), None
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
-    remedies = {
-        errors.GatedRepoError: f"is gated: accept its terms at {page}, then run `hf auth login`",
-        errors.RevisionNotFoundError: f"has no revision {revision!r}; pass a commit, tag or branch of the model",
-        errors.RepositoryNotFoundError: "is neither a folder nor a model on the hub; private ones need `hf auth login`",
-        Exception: f"needs the hub, which cannot be reached; run `hf download {model}` elsewhere and pass the folder",
-    }
     try:
         folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
-        remedy = next(remedy for kind, remedy in remedies.items() if isinstance(error, kind))
-        raise DataError(f"{where} {remedy}") from error
+        where = f"{where}, revision={revision!r}: the hub does not give it ({first_line(error)})"
+        remedy = f"see https://huggingface.co/{model}, accept its terms and run `hf auth login`, or pass a folder"
+        raise DataError(f"{where}; {remedy}") from error
     return folder, folder.name
 
 

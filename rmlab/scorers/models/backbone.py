@@ -165,13 +165,16 @@ def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str,
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
     import torch
 
-    where = f"its architecture {checkpoint.config.model_type!r}"
-    if loader != "AutoModel" and base_model(model) is model:
+    where, backbone = (
+        f"its architecture {checkpoint.config.model_type!r}",
+        getattr(model, model.base_model_prefix, model),
+    )
+    if loader != "AutoModel" and backbone is model:
         raise checkpoint.error(f"{where} cannot be scored: {type(model).__name__} does not name the backbone")
     try:
         with quiet():
             ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
-            alone(base_model(model), ids, np.array([0]))
+            alone(backbone, ids, np.array([0]))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:

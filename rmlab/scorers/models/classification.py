@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,19 @@ from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
     from transformers import PreTrainedModel
+
+
+class _States(NamedTuple):
+    """A backbone's output; what some classes hand on unread (memories, global attentions) is None."""
+
+    last_hidden_state: "Tensor"
+    pooler_output: "Tensor | None"
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
 
 
 def head_keys(checkpoint: Checkpoint) -> list[str]:
@@ -53,9 +64,8 @@ def label_weights(
         if len(weights) != len(labels):
             raise DataError(f"weights: {len(weights)} values for {len(labels)} labels {labels}; give one for each")
         return np.asarray(weights, np.float64)
-    for label in weights:
-        if label not in labels:
-            raise DataError(f"weights: no label {label!r}; {nearest(str(label), labels)}")
+    if unknown := [str(label) for label in weights if label not in labels]:
+        raise DataError(f"weights: no label {unknown[0]!r}; {nearest(unknown[0], labels)}")
     return np.array([float(weights.get(label, 0.0)) for label in labels])
 
 
@@ -81,7 +91,10 @@ def split(
             [model(input_ids=torch.tensor(ids[None], device=model.device)).logits for ids in texts]
         )
     backbones.mark_global(backbone)
-    stand_in = _stand_in(copy.deepcopy(getattr(backbone, "pooler", None)))
+    stand_in: Any = torch.nn.Module()  # in the backbone's place: gives out its member `states`
+    stand_in.pooler = copy.deepcopy(getattr(backbone, "pooler", None))
+    pool = stand_in.pooler or (lambda states: None)
+    stand_in.forward = lambda *_, **__: _States(stand_in.states, pool(stand_in.states))
     setattr(model, model.base_model_prefix, stand_in)
     device = next((p.device for p in model.parameters()), backbone.device)
     device = torch.device("cpu") if device.type == "meta" else device
@@ -128,27 +141,6 @@ def _compare_logits(logits: "Tensor", class_logits: "Tensor", dtype: "torch.dtyp
     tolerance = 1e-2 * spread + 1e-4 * size if dtype == torch.float32 else 0.5 * spread + 0.05 * size
     difference = float((logits - class_logits).abs().max())
     return None if difference <= tolerance else difference / max(spread, 1e-12)
-
-
-def _stand_in(pooler: "nn.Module | None") -> Any:
-    """A module in the backbone's place that gives out its member `states`."""
-    from torch import nn
-    from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
-
-    class States(Output):
-        """An output whose further fields (memories, global attentions), which some classes hand on unread, are None."""
-
-        def __getattr__(self, name: str) -> None:
-            if name.startswith("_"):
-                raise AttributeError(name)
-
-    def give_states(*_: object, **__: object) -> Output:
-        states = stand_in.states
-        return States(last_hidden_state=states, pooler_output=None if pooler is None else pooler(states))
-
-    stand_in: Any = nn.Module()
-    stand_in.pooler, stand_in.forward = pooler, give_states
-    return stand_in
 
 
 def _find_position(run: "Callable[[Tensor], Tensor]", width: int) -> str | None:
