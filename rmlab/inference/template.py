@@ -459,8 +459,8 @@ def choose_template(tokenizer: "PreTrainedTokenizerBase", template: str | None) 
         return "tokenizer", str(tokenizer.get_chat_template())
     except ValueError as error:
         where = f"the tokenizer {tokenizer.name_or_path!r} has no chat template, or several and no default"
-        formats = " | ".join(map(repr, FORMATS))
-        raise DataError(f"{where}; say the model's format: template={formats}, a Jinja template, or a file") from error
+        allowed = f"{' | '.join(map(repr, FORMATS))}, a Jinja template, or a file that holds one"
+        raise DataError(f"{where}; say in which format the model was trained: template={allowed}") from error
 
 
 def pinned_date(jinja: str) -> str | None:
