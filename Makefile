@@ -18,7 +18,7 @@ test-labs: .venv/dev  ## the solved labs of the course
 	$(NBVAL) notebooks/course/solutions/*.ipynb
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
-test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready .venv/pytriton/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
+test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest -m "" tests/test_triton.py
 	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m long tests/test_judges_local.py
@@ -92,17 +92,6 @@ clean:
 	.venv/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	about=$$(.venv/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/vllm-0.32.0+cpu.dist-info; \
 	  mkdir -p "$$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$about/METADATA"
-	@touch $@
-
-# NVIDIA's Triton server. Its own interpreter is an early 3.11, whose locks lack a method that later 3.11's standard
-# library calls: there the lock written in Python takes their place.
-.venv/pytriton/ready: Makefile
-	$(PYTHON) -m venv .venv/pytriton
-	.venv/pytriton/bin/pip install --quiet nvidia-pytriton==0.7.0 'numpy<2'
-	data=$$(.venv/pytriton/bin/python -c "import pytriton.proxy.data as data; print(data.__file__)"); \
-	  printf '%s\n' 'import multiprocessing.resource_tracker as _tracker' \
-	  'if not hasattr(threading.RLock(), "_recursion_count"):' \
-	  '    _tracker._resource_tracker._lock = threading._PyRLock()' >> "$$data"
 	@touch $@
 
 # What `transformers serve` needs, apart: rmlab itself needs none of it.

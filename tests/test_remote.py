@@ -1,22 +1,18 @@
 """Served reward models: every server that is not what it seems is refused, and no row is ever wrong."""
 
+import base64
 import collections
 import itertools
 import json
-import os
-import socket
-import subprocess
-import time
+import zlib
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pandas as pd
 import pytest
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
-from nemo_server import ratings
 from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
@@ -27,7 +23,6 @@ from rmlab.tables import DataError
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "recorded" / "vllm_0.32.json").read_text())
-PYTRITON = Path(os.environ.get("RMLAB_PYTRITON", HERE.parent / ".venv" / "pytriton" / "bin" / "python"))
 
 
 @pytest.fixture
@@ -371,40 +366,20 @@ def test_triton_is_sent_the_published_form_and_a_text_that_it_cut_is_missing(tex
             assert rmlab.score(texts, remote, allow_missing=True)["score"].isna().all()
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not PYTRITON.is_file(), reason="no pytriton here (make test-long, or RMLAB_PYTRITON=path)")
-@pytest.mark.parametrize("n", [5, 9])
-def test_the_triton_of_these_tests_answers_as_a_real_one_with_nemo_s_tensors(tmp_path, n):
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    command = [str(PYTRITON), str(HERE / "nemo_server.py"), str(port), str(n)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with open(tmp_path / "log", "wb") as log:
-        real = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-    responses, tables = rmlab.load("mini").head(24), []
-    responses.loc[1, "response"] = "x" * 6000
-    try:
-        while httpx.codes.is_error(ready_status(f"http://127.0.0.1:{port}/v2/models/reward_model/ready")):
-            assert real.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            time.sleep(0.5)
-        with FaultyServer(Triton(lambda text, eos: ratings(text, eos, n), longest=5000)) as server:
-            for url, add_eos in itertools.product((server.url, f"http://127.0.0.1:{port}"), (False, True)):
-                remote = rmlab.remote(url, kind="triton", label_weights=[1] * 5, add_eos=add_eos, retries=0)
-                with pytest.warns(UserWarning, match="exceeded"):
-                    tables.append(rmlab.score(responses, remote, allow_missing=True))
-    finally:
-        os.killpg(real.pid, 15)
-        real.wait(60)
-    assert tables[0].equals(tables[2])
-    assert tables[1].equals(tables[3])
-    assert tables[0]["score"].isna().tolist() == [i == 1 for i in range(24)]
+def test_the_triton_of_these_tests_answers_as_a_real_one_did_with_nemo_s_tensors():
+    recorded = json.loads((HERE / "recorded" / "triton_0.7.json").read_text())
+    for exchange in recorded["exchanges"]:
 
+        def rate(text, eos, n=exchange["n"]):
+            return [zlib.crc32(f"{i} {eos} {text}".encode()) % 4001 / 1000 for i in range(n)]
 
-def ready_status(url):
-    try:
-        return httpx.get(url, timeout=5).status_code
-    except httpx.HTTPError:
-        return 503
+        request, reply = (base64.b64decode(exchange[name]) for name in ("body", "reply"))
+        headers = {"inference-header-content-length": exchange["length"]}
+        _, headers, answer = Triton(rate, longest=recorded["longest"])(exchange["path"], request, headers)
+        lengths = headers["inference-header-content-length"], exchange["reply_length"]
+        heads = [json.loads(text[:length]) for text, length in zip((answer, reply), lengths, strict=True)]
+        assert heads[0] == heads[1]
+        assert answer[lengths[0] :] == reply[lengths[1] :], "the tensors"
 
 
 # The shell and the doctor.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmlab import toy
-from rmlab.inference.template import FORMATS, encode, render
+from rmlab.inference.template import FORMATS, call, encode, render
 from rmlab.tables import DataError
 
 
@@ -249,6 +249,14 @@ def test_the_end_is_what_was_asked_for():
     open_ended = toy.tokenizer(chat_template=None)
     assert encode(open_ended, ["Hi?"], ["Yes."], template="raw").ids[0][-1] != open_ended.eos_token_id
     assert encode(open_ended, ["Hi?"], ["Yes."], template="raw", eos=True).ids[0][-1] == open_ended.eos_token_id
+
+
+def test_the_tokenizer_is_asked_for_ids_alone_and_without_a_warning(words, caplog):
+    words.model_max_length, longest = 8, words.model_max_length
+    encoding = call(words, ["Hi?", "Paris, a city on the river"], add_special_tokens=False)
+    words.model_max_length = longest
+    assert {*encoding} <= {"input_ids", "token_type_ids"}
+    assert not caplog.records
 
 
 def test_groups_and_keys(words):

@@ -81,6 +81,9 @@ def test_prompts_are_put_together_up_to_the_fill(world, budget, fill):
     texts, groups = world
     packs = pack(texts, groups, budget, fill=fill)
     assert all(part.tokens <= fill for part in packs if len(set(groups[part.texts])) > 1)
+    made = plan(texts, groups, budget=budget, fill=fill)
+    prompts = [{groups[made.copies[text][0]] for text in part.texts} for part in made.parts]
+    assert all(part.tokens <= fill for part, shared in zip(made.parts, prompts, strict=True) if len(shared) > 1)
     assert sum(part.tokens for part in packs) == sum(part.tokens for part in pack(texts, groups, budget))
 
 
@@ -155,7 +158,11 @@ def test_a_plan_covers_every_text(world, budget, packing):
     assert sorted(covered) == list(range(len(texts)))
     for copies in made.copies:
         assert len({texts[i].tobytes() for i in copies}) == 1
-    assert made.tokens >= made.minimum
+    assert made.tokens == sum(part.tokens for part in made.parts) >= made.minimum
+    distinct_texts = [texts[copies[0]] for copies in made.copies]
+    fewest = trie_by_hand(distinct_texts, groups[[copies[0] for copies in made.copies]])
+    assert made.minimum == (fewest if packing is DECODER else sum(map(len, distinct_texts)))
+    assert packing is DECODER or not any(part.keep or part.cut for part in made.parts), "a text is in one pack"
 
 
 @law(st.lists(st.integers(1, 300), min_size=1, max_size=60), st.integers(1, 2000), st.sampled_from([0, WASTE, 0.2]))
