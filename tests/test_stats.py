@@ -91,15 +91,6 @@ def test_a_comparison_has_the_reported_accuracies_and_counts(pairs):
     assert original["margin"].item() == flipped.iloc[0]["margin_b"]
 
 
-def test_the_error_of_a_difference_is_that_of_paired_prompt_means(pairs):
-    chat = pairs[pairs["domain"] == "chat"]
-    won = chat.assign(won=chat["outcome"] == "win").groupby(["model", "id"])["won"].mean().unstack("model")
-    row = stats.compare(pairs, "a", "b", by="domain").set_index("domain").loc["chat"]
-    assert row[["difference", "se"]].tolist() == pytest.approx(
-        [(won["a"] - won["b"]).mean(), (won["a"] - won["b"]).sem()]
-    )
-
-
 def test_a_missing_outcome_is_left_out_of_its_own_model_only():
     pairs = random_pairs(200, models="abc", seed=3, missing=0.2)
     wide = pairs.pivot(index="id", columns="model", values="outcome")

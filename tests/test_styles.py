@@ -93,19 +93,17 @@ def test_counts_by_hand(text, counts):
 
 
 def test_features_are_one_row_per_response_in_order():
-    frame = responses(
-        [("1", "rejected", "markdown", "**a**"), ("1", "chosen", "plain", "b"), ("2", "chosen", None, "b")]
-    )
-    before = frame.copy()
-    found = features(frame)
-    assert list(found.columns) == [*tables.KEY, "subset", "style", *FEATURES]
-    assert found["markdown"].tolist() == [1, 0, 0]
-    assert found["style"].dtype == tables.STYLE
-    assert (found[list(FEATURES)].dtypes == np.int64).all()
+    rows = [("1", "rejected", "markdown", "**a**"), ("1", "chosen", "plain", "b"), ("2", "chosen", None, "b")]
+    frame = responses(rows)
+    before, counts = frame.copy(), features(frame)
+    assert list(counts.columns) == [*tables.KEY, "subset", "style", *FEATURES]
+    assert counts["markdown"].tolist() == [1, 0, 0]
+    assert counts["style"].dtype == tables.STYLE
+    assert (counts[list(FEATURES)].dtypes == np.int64).all()
     shuffled = features(frame.iloc[[2, 0, 1]])
-    assert shuffled[list(FEATURES)].equals(found[list(FEATURES)].iloc[[2, 0, 1]].reset_index(drop=True))
+    assert shuffled[list(FEATURES)].equals(counts[list(FEATURES)].iloc[[2, 0, 1]].reset_index(drop=True))
     pd.testing.assert_frame_equal(frame, before)
-    assert features(frame.iloc[:0]).dtypes.equals(found.dtypes)
+    assert features(frame.iloc[:0]).dtypes.equals(counts.dtypes)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -160,17 +158,13 @@ def test_plain_by_example(text, expected):
 
 
 def test_restyle_makes_a_new_plain_table():
-    frame = responses(
-        [("1", "chosen", "markdown", "# A"), ("1", "rejected", None, "b"), ("2", "chosen", "concise", "# A")]
-    )
-    before = frame.copy()
-    made = restyle(frame)
-    assert made["response"].tolist() == ["A.", "b", "A."]
-    assert made["style"].tolist() == ["plain"] * 3
-    assert made["style"].dtype == tables.STYLE
-    assert made[tables.KEY].equals(tables.check_responses(frame)[tables.KEY])
+    rows = [("1", "chosen", "markdown", "# A"), ("1", "rejected", None, "b"), ("2", "chosen", "concise", "# A")]
+    frame = responses(rows)
+    before, restyled = frame.copy(), restyle(frame)
+    expected = tables.check_responses(frame.assign(response=["A.", "b", "A."], style="plain"))
+    pd.testing.assert_frame_equal(restyled, expected)
     pd.testing.assert_frame_equal(frame, before)
-    pd.testing.assert_frame_equal(restyle(made), made)
+    pd.testing.assert_frame_equal(restyle(restyled), restyled)
 
 
 UNITS = ["word ", "**a** ", "[", "`a``b```", "<!--", "&", "*a_ ", "$a ", "\\(a", "/*\n", "...", "> ", "[a]: b\n"]
@@ -338,18 +332,6 @@ def test_a_markdown_text_gets_a_plain_and_a_concise_version():
     assert rules[["markdown", "plain"]].tolist() == ["as given", "plain from Markdown"]
 
 
-def test_code_stays_whole():
-    versions = restyle_text(CODE)
-    for style in ("concise", "plain"):
-        assert "for i in range(3):\n    print(i)" in versions[style]
-    assert "Well done" not in versions["concise"]
-    versions = restyle_text(f"Here is how it goes in C. It is short.\n\n{C_CODE}\n\nEnjoy.")
-    for line in ("#include <stdio.h>", "// prints", "    return 0;"):
-        assert line in versions["concise"]
-        assert line in versions["markdown"]
-    assert "Enjoy" not in versions["concise"]
-
-
 def test_the_result_is_a_three_style_benchmark_marked_as_rule_made():
     frame = restyle_pairs(two_answers(LONG, LONG + " Or two.")).responses
     pd.testing.assert_frame_equal(tables.check_responses(frame), frame)
@@ -386,12 +368,21 @@ def test_bad_input_is_named():
         restyle_pairs(two_answers("Yes.", rejected="No."))
 
 
-@pytest.mark.parametrize("text", [LONG, CODE, f"{CODE}\n\nIt isn't 3.5. It can't. It is not 2:30."])
+TEXTS = [
+    LONG,
+    CODE,
+    f"{CODE}\n\nIt isn't 3.5. It can't. It is not 2:30.",
+    f"It is C. It is short.\n\n{C_CODE}\n\nEnjoy.",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_numbers_negations_and_code_stay(text):
     versions = restyle_text(text)
     assert len(versions["concise"].split()) < len(versions["plain"].split())
+    assert not re.search("Well done|Enjoy", versions["concise"])
     for version in versions.values():
         for pattern in (r"\d+(?:[.,:/]\d+)*", r"\b(?:not|no|never|without|cannot)\b|n['’]t\b"):
             assert Counter(re.findall(pattern, version.lower())) == Counter(re.findall(pattern, text.lower()))
-        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            assert all(line.strip() in version for line in block.splitlines())
+        for line in re.findall(r"^(?:for| {4}|#|//|int).*", text, re.MULTILINE):
+            assert line in version

@@ -27,12 +27,9 @@ def values(column):
 
 @pytest.fixture
 def responses():
-    rows = [
-        ("b", "chat", "0", label, slot, style, "Why?", f"{label} {style}")
-        for label in ("chosen", "rejected")
-        for slot, style in enumerate(tables.STYLES)
-    ]
-    return pd.DataFrame(rows, columns=["benchmark", "domain", "id", "label", "slot", "style", "prompt", "response"])
+    keys = [(label, slot, style) for label in ("chosen", "rejected") for slot, style in enumerate(tables.STYLES)]
+    frame = pd.DataFrame(keys, columns=["label", "slot", "style"]).assign(benchmark="b", domain="chat", id="0")
+    return frame.assign(prompt="Why?", response=frame["label"] + " " + frame["style"])
 
 
 def test_responses_take_the_contract_shape_and_leave_the_input_alone(responses):
@@ -43,6 +40,8 @@ def test_responses_take_the_contract_shape_and_leave_the_input_alone(responses):
     assert (checked["subset"] == checked["domain"]).all()
     pd.testing.assert_frame_equal(responses, before)
     pd.testing.assert_frame_equal(tables.check_responses(checked), checked)
+    reversed_ = responses[::-1].assign(subset="x")  # in whatever order and index
+    assert tables.check_responses(reversed_)["style"].tolist() == [*tables.STYLES[::-1]] * 2
 
 
 def test_odd_but_legal_texts_and_conversations_pass_unchanged(responses):
@@ -94,16 +93,14 @@ def test_repeated_keys_and_absent_columns_are_refused(table):
 def test_a_text_is_the_float_it_is_written_as(value):
     for text in (repr(value), f" {value!r}"):
         assert tables.check_scores(scores(score=text))["score"].tolist() == [value]
-
-
-@pytest.mark.parametrize("value", [7, "7", "7.0", 7.0, Decimal(7), np.int8(7)], ids=repr)
-def test_numbers_of_all_kinds_are_numbers(value):
-    frame = tables.check_scores(scores(score=value, slot=value))
-    assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
+    for number in (7, "7", "7.0", 7.0, Decimal(7), np.int8(7)):
+        frame = tables.check_scores(scores(score=number, slot=number))
+        assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
 
 
 def test_missing_scores_pass_where_allowed():
-    assert tables.check_scores(scores(score=np.nan), allow_missing=True)["score"].isna().all()
+    for missing in (np.nan, None, "nan", "NaN"):
+        assert tables.check_scores(scores(score=missing), allow_missing=True)["score"].isna().all()
     with pytest.raises(DataError, match=r"score is not a finite number .*inf"):
         tables.check_scores(scores(score=np.inf), allow_missing=True)
 
