@@ -95,17 +95,6 @@ def test_few_prompts_and_ties_have_a_reason():
     assert alone["low"] < 0.95
 
 
-def test_planted_effects_come_back():
-    planted = {"correct": 1.0, "step_plain": 0.5, "step_markdown": 0.5, "characters": 0.3}
-    scores, features = many_worlds(40, 300, length=0.3)
-    effect = style_effects(scores, features).groupby("term")["effect"].mean()
-    rate = exchange_rate(scores, features).groupby("term")["rate"].mean()
-    for term, value in planted.items():
-        assert effect[term] / effect["correct"] == pytest.approx(value, rel=0.05), term
-        assert term == "correct" or rate[term] == pytest.approx(value, rel=0.05), term
-    assert abs(effect["markdown"]) < 0.02
-
-
 def test_effects_equal_a_regression_with_one_dummy_per_prompt():
     import statsmodels.formula.api as smf
 

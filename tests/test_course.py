@@ -120,16 +120,6 @@ def test_each_exercise_takes_the_solution_and_says_why_a_mistake_is_one():
         course.check("1.9", 0)
 
 
-@pytest.mark.parametrize("dials", [{}, {"markdown": 0.5}, {"length": 0.7, "confidence": 0.2}])
-def test_preferences_follow_the_difference_in_worth(dials):
-    wide = course.preferences(3000, **dials).pivot(index="id", columns="label", values=["right", "worth"])
-    right_won = wide["right", "chosen"].to_numpy(dtype=bool)
-    gain = (wide["worth", "chosen"] - wide["worth", "rejected"]).to_numpy(dtype=float)
-    chance = 1 / (1 + np.exp(-course.SHARPNESS * np.where(right_won, gain, -gain)))
-    spread = np.sqrt((chance * (1 - chance)).sum())
-    assert abs(right_won.sum() - chance.sum()) < 4 * spread
-
-
 def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     """Before the first step the model is the random one: its loss on the first batch, computed by hand."""
     pairs = course.preferences(300, markdown=0.5)
@@ -151,21 +141,6 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     for value in (-0.1, 1.5, float("nan")):
         with pytest.raises(DataError, match="markdown"):
             course.preferences(10, markdown=value)
-
-
-def likes_words(prompts, texts):
-    return [float(np.log(len(text.split()))) for text in texts]
-
-
-def test_reward_for_words_buys_words_and_costs_the_truth():
-    for seed in range(5):
-        table = course.optimize(likes_words, steps=200, seed=seed)
-        assert table["proxy"].iloc[-1] > table["proxy"].iloc[0] + 0.5
-        assert table["true"].iloc[-1] < table["true"].iloc[0] - 0.1
-    table = course.best_of_n(likes_words).set_index("size").loc[[1, 4, 16]]
-    assert table["proxy"].is_monotonic_increasing
-    assert table["true"].is_monotonic_decreasing
-    assert table["kl"].tolist() == pytest.approx([0, np.log(4) - 3 / 4, np.log(16) - 15 / 16])
 
 
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():

@@ -35,8 +35,7 @@ def test_pairs_of_ragged_prompts_are_a_full_product():
         for label, count in zip(("chosen", "rejected"), counts, strict=True)
         for slot in range(count)
     ]
-    columns = ["model", "benchmark", "domain", "id", "label", "slot", "score"]
-    scores = pd.DataFrame(rows, columns=columns).sample(frac=1, random_state=1)
+    scores = pd.DataFrame(rows, columns=["model", *tables.KEY, "score"]).sample(frac=1, random_state=1)
     pairs = metrics.pairs(scores)
     assert pairs.groupby("id").size().to_dict() == {"0": 3, "1": 4, "2": 4}
     assert not pairs.duplicated(tables.PAIR_KEY).any()
@@ -149,9 +148,8 @@ def test_accuracies_estimates_and_matrix_are_the_summary(make_scores):
         for column, other in {"overall": "accuracy", "se": "se", "low": "low", "high": "high"}.items():
             np.testing.assert_array_equal(summary[column], overall[other])
         for by, names in (("level", tables.LEVELS), ("domain", ("chat", "math", "code", "safety"))):
-            wide = metrics.accuracy(pairs, by=["model", by], average=average).pivot(
-                index="model", columns=by, values="accuracy"
-            )
+            long = metrics.accuracy(pairs, by=["model", by], average=average)
+            wide = long.pivot(index="model", columns=by, values="accuracy")
             np.testing.assert_allclose(wide[list(names)], summary[list(names)], atol=1e-15)
         long = metrics.estimates(pairs, average=average)
         for name in ("chat", "hard", "overall"):
@@ -177,13 +175,8 @@ def test_one_domain_is_that_domain_and_several_need_all(make_scores):
 
 def test_rows_are_numbered_in_order_of_appearance():
     rng = np.random.default_rng(4)
-    frame = pd.DataFrame(
-        {
-            "text": rng.choice(["x", "y", None], 60),
-            "letter": rng.choice(["u", "v"], 60),
-            "count": rng.integers(0, 2, 60),
-        }
-    )
+    text, letter = rng.choice(["x", "y", None], 60), rng.choice(["u", "v"], 60)
+    frame = pd.DataFrame({"text": text, "letter": letter, "count": rng.integers(0, 2, 60)})
     for kind in ("str", "object", "string", "category"):
         typed = frame.astype({"text": kind, "letter": kind})
         for rows in (typed, typed.sort_values(["letter", "count"]), typed.head(1), typed.head(0)):
@@ -240,34 +233,29 @@ def test_models_that_are_not_there_have_no_row(make_scores):
 
 def test_misuse_is_refused_by_name(make_scores):
     pairs = metrics.pairs(make_scores())
-    with pytest.raises(DataError, match=r"by: \['level'\] has no 'model'"):
-        metrics.accuracy(pairs, by="level")
-    with pytest.raises(DataError, match="one model"):
-        metrics.matrix(pairs)
-    with pytest.raises(ValueError, match="did you mean 'loss'"):
-        metrics.accuracy(pairs, ties="los")
-    with pytest.raises(DataError, match="'levle' is not a column"):
-        metrics.accuracy(pairs, by="levle")
-    with pytest.raises(DataError, match="'Focus' is not one of RM-Bench"):
-        metrics.summary(pairs.assign(domain="Focus"))
-    with pytest.raises(DataError, match="2 benchmarks"):
-        metrics.summary(pd.concat([pairs, pairs.assign(benchmark="other")]))
-    with pytest.raises(DataError, match="one label only"):
-        metrics.pairs(make_scores().query("label == 'chosen'"))
+    one_model, two_benchmarks = pairs[pairs["model"] == "a"], pd.concat([pairs, pairs.assign(benchmark="other")])
+    odd = pairs.assign(outcome=["wins"] * 54 + ["loss"] * (len(pairs) - 54))
+    plain = tables.check_pairs(pairs.assign(chosen_style=pd.NA, level=pd.NA))
+    one_label = make_scores().query("label == 'chosen'")
+    for function, table, options, error, message in (
+        (metrics.accuracy, pairs, {"by": "level"}, DataError, r"by: \['level'\] has no 'model'"),
+        (metrics.matrix, pairs, {}, DataError, "one model"),
+        (metrics.accuracy, pairs, {"ties": "los"}, ValueError, "did you mean 'loss'"),
+        (metrics.accuracy, pairs, {"by": "levle"}, DataError, "'levle' is not a column"),
+        (metrics.summary, pairs.assign(domain="Focus"), {}, DataError, "'Focus' is not one of RM-Bench"),
+        (metrics.summary, two_benchmarks, {}, DataError, "2 benchmarks"),
+        (metrics.pairs, one_label, {}, DataError, "one label only"),
+        (metrics.accuracy, odd, {}, DataError, r"outcome .*54 of 324 .*'wins'"),
+        (metrics.accuracy, pairs, {"confidence": 95}, ValueError, r"confidence: 95; allowed: between 0 and 1"),
+        (metrics.matrix, one_model, {"average": "domain"}, ValueError, r"average: 'domain'; .*did you mean 'domains'"),
+        (metrics.matrix, pairs.head(0), {}, DataError, "no rows"),
+        (metrics.accuracy, plain, {"by": "level"}, DataError, "level is missing"),
+    ):
+        with pytest.raises(error, match=message):
+            function(table, **options)
     for summary in (metrics.matrix, metrics.accuracy, metrics.summary, metrics.estimates):
         with pytest.raises(TypeError, match="table: expected scores or pairs, a pandas DataFrame, got NoneType"):
             summary(None)
-    with pytest.raises(DataError, match=r"outcome .*54 of 324 .*'wins'"):
-        metrics.accuracy(pairs.assign(outcome=["wins"] * 54 + ["loss"] * (len(pairs) - 54)))
-    with pytest.raises(ValueError, match=r"confidence: 95; allowed: between 0 and 1"):
-        metrics.accuracy(pairs, confidence=95)
-    with pytest.raises(ValueError, match=r"average: 'domain'; .*did you mean 'domains'"):
-        metrics.matrix(pairs[pairs["model"] == "a"], average="domain")
-    with pytest.raises(DataError, match="no rows"):
-        metrics.matrix(pairs.head(0))
-    plain = pairs.assign(chosen_style=pd.NA, level=pd.NA)
-    with pytest.raises(DataError, match="level is missing"):
-        metrics.accuracy(tables.check_pairs(plain), by="level")
 
 
 def test_metrics_leave_their_input_alone(make_scores):
