@@ -172,16 +172,15 @@ def test_no_estimate_comes_with_its_reason():
     assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
 
 
-def test_correct_holds_the_price_of_length_where_a_caveat_says_so():
+def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     scores, features = world(500, skill=0.0, style=0.0, length=1.0, seed=9)
-    wrong = (features["label"] == "rejected").to_numpy()
-    scores = scores.assign(score=scores["score"] + wrong)  # wrong answers are twice as long, and longer is better here
-    features = features.assign(characters=features["characters"] * np.where(wrong, 2, 1))
+    longer = np.where(features["label"] == "rejected", 2, 1)  # wrong answers are twice as long, and longer is better
+    scores = scores.assign(score=scores["score"] + np.log2(longer))
+    features = features.assign(characters=features["characters"] * longer)
     with_length, without = (style_effects(scores, counts).set_index("term") for counts in (features, None))
     assert with_length.loc["correct", "effect"] == pytest.approx(0, abs=0.06)
-    assert with_length["caveat"].eq("").all()
     assert without.loc["correct", "effect"] < -0.3
-    assert (without["caveat"] != "").tolist() == [True, False, False]
+    assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [False, [True, False, False]]
 
 
 def test_planted_length_effect_is_taken_off():

@@ -155,27 +155,11 @@ def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
     apart = pd.Series(toy.scorer(shuffled, seed=3)(shuffled["prompt"], shuffled["response"]), index=shuffled.index)
     np.testing.assert_array_equal(together, apart.sort_index())
     assert not np.allclose(together, toy.scorer(texts, seed=4)(prompts, answers))
+    assert toy.scorer(texts, skill=1.0, style=1.0, noise=0.0)(["unknown"], ["text"]).tolist() == [0.0]
     noise = toy.scorer(texts, skill=0, style=0, noise=1.0)(prompts, answers)  # standard normal
     assert abs(noise.mean()) < 4 / np.sqrt(len(noise))
     assert abs(noise.std() - 1) < 0.05
     assert abs(np.corrcoef(noise[0::2], noise[1::2])[0, 1]) < 0.1
-
-
-def test_texts_on_both_sides_unknown_texts_and_conversations():
-    texts = responses(2).assign(response="the same")
-    texts["prompt"] = [[{"role": "user", "content": id_}] for id_ in texts["id"]]
-    dial = toy.scorer(texts, skill=1.0, style=1.0, noise=0.0, name="mine")
-    np.testing.assert_allclose(dial([texts["prompt"][0], "unknown"], ["the same", "the same"]), [0.5 + 1.0, 0.0])
-
-
-def test_the_price_put_in_is_the_price_found():
-    texts = rmlab.load("mini")
-    dials = [toy.scorer(texts, style=0.5, length=0.25, seed=seed, name=f"dial {seed}") for seed in range(30)]
-    features, scores = rmlab.styles.features(texts), rmlab.score(texts, dials)
-    rates = rmlab.exchange_rate(scores, features, terms=["correct", "step", "characters"]).groupby("term")["rate"]
-    for term, price in (("step", 0.5), ("characters", 0.25)):
-        assert abs(rates.mean()[term] - price) < 3 * rates.sem()[term]
-        assert rates.mean()[term] == pytest.approx(price, rel=0.2)
 
 
 def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):

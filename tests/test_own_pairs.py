@@ -8,18 +8,12 @@ from rmlab.benchmarks import load_pairs
 from rmlab.tables import DataError
 
 
-def user(text):
-    return {"role": "user", "content": text}
+def message(role):
+    return lambda text: {"role": role, "content": text}
 
 
-def assistant(text):
-    return {"role": "assistant", "content": text}
-
-
-def chatml(prompt, text):
-    return f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n{text}<|im_end|>\n"
-
-
+user, assistant = message("user"), message("assistant")
+CHATML = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
 PROMPTS, RIGHT, WRONG = ["Two and two?", "Name a prime.", "Is it so?"], ["4", "7", "yes"], ["5", "8", "no"]
 CHOSEN, REJECTED = [2.0, 0.5, 1.0], [1.0, 1.5, 1.0]
 PAIR = {"prompt": PROMPTS, "chosen": RIGHT, "rejected": WRONG}
@@ -27,8 +21,7 @@ PAIR = {"prompt": PROMPTS, "chosen": RIGHT, "rejected": WRONG}
 
 def with_answers(write_answer):
     """Pairs whose answers hold the prompt, written by a function of prompt and text."""
-    sides = {"chosen": RIGHT, "rejected": WRONG}
-    return {label: list(map(write_answer, PROMPTS, texts)) for label, texts in sides.items()}
+    return {"chosen": [*map(write_answer, PROMPTS, RIGHT)], "rejected": [*map(write_answer, PROMPTS, WRONG)]}
 
 
 TALKS = with_answers(lambda prompt, text: [user(prompt), assistant(text)])
@@ -39,21 +32,14 @@ TEXTS = {
     "conversations": TALKS,
     "prompt and conversations": PAIR | TALKS,
     "transcripts": with_answers("\n\nHuman: {}\n\nAssistant: {}".format),
-    "chatml": with_answers(chatml),
+    "chatml": with_answers(CHATML.format),
     "prompt repeated": PAIR | with_answers("{}\n{}".format),
 }
-SIDES = {
-    "prompt": PROMPTS,
-    "response_a": [RIGHT[0], WRONG[1], RIGHT[2]],
-    "response_b": [WRONG[0], RIGHT[1], WRONG[2]],
-    "score_a": [CHOSEN[0], REJECTED[1], CHOSEN[2]],
-    "score_b": [REJECTED[0], CHOSEN[1], REJECTED[2]],
-}
-ANSWERS = {
-    "prompt": [prompt for prompt in PROMPTS for _ in "ab"],
-    "response": [text for both in zip(RIGHT, WRONG, strict=True) for text in both],
-    "score": [score for both in zip(CHOSEN, REJECTED, strict=True) for score in both],
-}
+SIDES = {"prompt": PROMPTS, "response_a": ["4", "8", "yes"], "response_b": ["5", "7", "no"]}
+SIDES |= {"score_a": [2.0, 1.5, 1.0], "score_b": [1.0, 0.5, 1.0]}
+ANSWERS = {"prompt": [prompt for prompt in PROMPTS for _ in "ab"], "response": ["4", "5", "7", "8", "yes", "no"]}
+ANSWERS |= {"score": [2.0, 1.0, 0.5, 1.5, 1.0, 1.0]}
+LISTS = {"prompt": PROMPTS, "responses": [["5", "4"], ["8", "7"], ["no", "yes"]], "labels": [[0, 1]] * 3}
 SCORED = {
     "score_chosen": PAIR | {"score_chosen": CHOSEN, "score_rejected": REJECTED},
     "chosen_score": PAIR | {"chosen_score": CHOSEN, "rejected_score": REJECTED},
@@ -65,19 +51,14 @@ SCORED = {
     "label 1/0": ANSWERS | {"label": [1, 0] * 3},
     "label true/false": ANSWERS | {"label": [True, False] * 3},
     "label chosen/rejected": ANSWERS | {"label": ["chosen", "rejected"] * 3},
-    "lists": {
-        "prompt": PROMPTS,
-        "responses": list(map(list, zip(WRONG, RIGHT, strict=True))),
-        "labels": [[0, 1]] * 3,
-        "scores": list(map(list, zip(REJECTED, CHOSEN, strict=True))),
-    },
+    "lists": LISTS | {"scores": [[1.0, 2.0], [1.5, 0.5], [1.0, 1.0]]},
 }
 
 
 def write(content, path):
-    frame = pd.DataFrame(content)
-    if path.suffix in (".csv", ".tsv"):
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    frame, separator = pd.DataFrame(content), {".csv": ",", ".tsv": "\t"}.get(path.suffix)
+    if separator:
+        frame.to_csv(path, index=False, sep=separator)
     elif path.suffix == ".parquet":
         frame.to_parquet(path)
     else:
@@ -135,17 +116,8 @@ def test_several_answers():
 
 
 def test_columns_of_other_names_and_what_was_understood():
-    row = {
-        "q": "1?",
-        "good": "yes",
-        "bad_1": "no",
-        "bad_2": "never",
-        "key": 7.0,
-        "kind": "sums",
-        "id": "x",
-        "weight": 1,
-    }
-    frame = pd.DataFrame([row | {"score": 2.5, "critique": "long " * 100}])
+    row = {"q": "1?", "good": "yes", "bad_1": "no", "bad_2": "never", "key": 7.0, "kind": "sums", "id": "x"}
+    frame = pd.DataFrame([row | {"weight": 1, "score": 2.5, "critique": "long " * 100}])
     columns = {"prompt": "q", "chosen": "good", "rejected": ["bad_1", "bad_2"], "id": "key", "domain": "kind"}
     responses = load_pairs(frame, columns=columns, name="mine")
     assert texts(responses) == [["chosen", 0, "yes"], ["rejected", 0, "no"], ["rejected", 1, "never"]]

@@ -203,8 +203,7 @@ def check_html(page):
 
 def check_markdown(page):
     assert sends_nothing(page)
-    assert "<script" not in page
-    assert "[a](" not in page
+    assert not re.search(r"<script|\[a\]\(", page)
     assert text.escape_markdown(PAYLOAD) in page
 
 
