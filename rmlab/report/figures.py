@@ -81,11 +81,11 @@ def save_figure(
 
 def root_figure(figure: "Axes | Figure") -> "Figure":
     """The figure that an Axes stands in, or the figure itself."""
-    if not hasattr(figure, "get_figure"):
-        raise TypeError(f"figure: {type(figure).__name__}; pass the Axes or Figure that a plot returned")
-    root = figure.get_figure(root=True)
+    root = figure.get_figure(root=True) if hasattr(figure, "get_figure") else None
     if root is None:
-        raise TypeError("figure: this Axes was removed from its figure; draw it again")
+        raise TypeError(
+            f"figure: {type(figure).__name__} without a figure. Pass the Axes or Figure that a plot returned."
+        )
     return root
 
 

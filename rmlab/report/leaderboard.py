@@ -10,7 +10,7 @@ from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary_columns
 from rmlab.metrics.weights import Average, prepare
 from rmlab.stats.ranking import rank_columns
-from rmlab.tables import ITEM, KEY, PROMPT
+from rmlab.tables import ITEM, KEY, PROMPT, DataError
 
 _LAST = ["rank_low", "rank_high", "group", "n_prompts", "n_ties", "missing", "average", "reason"]
 
@@ -79,10 +79,14 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
     if not missing:
         return table
-    rows = scoring.score(_scored_texts(table, responses), missing, progress=False)
-    if "score" not in table.columns:
-        rows = pairs(rows)
-        rows = rows[_keys(rows, ITEM).isin(_keys(table, ITEM))]
+    texts = responses[_keys(responses, PROMPT).isin(_keys(table, PROMPT))]
+    rows = scoring.score(texts, missing, progress=False) if len(texts) else table.head(0)
+    rows, item = (rows, KEY) if "score" in table.columns else (pairs(rows), ITEM)
+    rows = rows[_keys(rows, item).isin(_keys(table, item))]
+    without_text = table[~_keys(table, item).isin(_keys(rows, item))]
+    if len(without_text):
+        first = without_text[PROMPT].iloc[0].to_dict()
+        raise DataError(f"responses: no text in responses for {len(without_text)} rows, the first {first}.")
     return pd.concat([table, rows.reindex(columns=table.columns)], ignore_index=True)
 
 
@@ -93,19 +97,6 @@ def _random_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     if "score" in table.columns:
         return items.assign(score=draw)
     return items.assign(margin=draw, outcome=tables.outcome(draw))
-
-
-def _scored_texts(table: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `responses` whose texts `table` scores."""
-    answers = table
-    if "score" not in table.columns:
-        sides = [
-            table[[*PROMPT, f"{label}_slot"]].rename(columns={f"{label}_slot": "slot"}).assign(label=label)
-            for label in tables.LABELS
-        ]
-        answers = pd.concat(sides).astype({"label": tables.LABEL})
-    tables.check_match(answers, responses)
-    return responses[_keys(responses, KEY).isin(_keys(answers, KEY))]
 
 
 def _keys(frame: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:

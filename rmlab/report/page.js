@@ -17,7 +17,10 @@ function sortBy(table, heads, column) {
 
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => sortBy(table, heads, column)));
+  heads.forEach((head, column) => {
+    const onclick = () => sortBy(table, heads, column);
+    head.replaceChildren(make("button", {type: "button", onclick}, head.textContent.trim()));
+  });
   const field = table.closest("section").querySelector("input.filter");
   field.addEventListener("input", () => {
     for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(field.value.toLowerCase());

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
-_LEVELS = (
-    "easy: the chosen answer has the fancier style, so that style helps; normal: both have the same style; hard: the "
-    "rejected answer has the fancier one. From plain to fancy: concise, plain, markdown."
-)
 _LENGTH = (
     "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
     "prompts, so that a difference between them is not the effect of length alone."
@@ -120,11 +116,10 @@ def write_report(
     if not text_limit > 0:
         raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
     sections = []
-    for name in list(results.tables):
-        benchmark_texts = None
-        if responses is not None and (responses["benchmark"] == name).any():
-            benchmark_texts = responses[responses["benchmark"] == name]
-        sections.append(_section(name, results, benchmark_texts, text_limit if texts else 0.0, seed))
+    for name in [*results.tables]:
+        texts_of = None if responses is None else responses[responses["benchmark"] == name]
+        texts_of = texts_of if texts_of is not None and len(texts_of) else None
+        sections.append(_section(name, results, texts_of, text_limit if texts else 0.0, seed))
     return write_page(out, title, sections, results.files)
 
 
@@ -140,35 +135,34 @@ def _section(
         reason = metrics.summary(table, common=True)["reason"].iloc[0]
         title = f"{title}: {present} only"
         warnings.append(f"Parts are missing ({reason}): the score averages {present}.")
-    is_model = board["kind"] == "model"
+    models = board["model"][board["kind"] == "model"]
     benchmark, styles = benchmark_of(table), table["style" if "style" in table else "chosen_style"]
     has_styles, explorer, links = bool(styles.notna().all()), None, {}
     if len(table) > MOST_ROWS:
-        warnings.append(f"The prompts of {is_model.sum():,} models are left out of this page.")
+        warnings.append(f"The prompts of {len(models):,} models are left out of this page.")
     else:
         data = Comparisons(table, responses)
         explorer = explorer_data(data, text_limit=text_limit, average=average, seed=seed)
         links = _links(data, has_styles)
-    if is_model.sum() > MOST_MODELS:
+    if len(models) > MOST_MODELS:
         warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
     is_plain = benchmark.needs == "pairs" and styles.isna().all()
     described = style_differences(table, responses) if is_plain and responses is not None else table
-    best = board["model"][is_model].head(MODELS)
-    findings = [*describe_models(described, best), *may_be_first(board[is_model])] if len(best) else []
-    sections = [f"{section}: {', '.join(subsets)}." for section, subsets in benchmark.sections.items()]
+    findings = [*describe_models(described, models.head(MODELS)), *may_be_first(board.loc[models.index])]
+    provenance = results.provenance.get(name)
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    figures = [*_figures(table, board, average, has_styles), *_length_figures(described, board)]
+    figures = _figures(table, described, board, average, has_styles)
     return {
         "title": title,
-        "counts": f"Models: {is_model.sum():,}. Prompts: {board['n_prompts'].max():,}.",
+        "counts": f"Models: {len(models):,}. Prompts: {board['n_prompts'].max():,}.",
         "download": download_data(board, f"{file}-leaderboard"),
         "warning": " ".join(warnings),
-        "findings": [visible(text) for text in findings],
+        "findings": [*map(visible, findings)],
         "board": board_html(board, links, name),
         "caption": tables.CAPTION,
-        "explanation": " ".join([*([_LEVELS] if has_styles else []), *sections]),
-        "hub": benchmark.hub,
-        "provenance": tables.table_html(provenance_table(results.provenance.get(name, {}))),
+        "has_styles": has_styles,
+        "benchmark": benchmark,
+        "provenance": tables.table_html(provenance_table(provenance)) if provenance else "",
         "figures": [figure_data(drawn, numbers, f"{file}-{kind}", text) for drawn, numbers, kind, text in figures],
         "explorer": explorer,
     }
@@ -193,31 +187,37 @@ def _links(data: Comparisons, has_styles: bool) -> dict[str, dict[str, str]]:
     return {"overall": {}, **links, **({level: {"level": level} for level in LEVELS} if has_styles else {})}
 
 
-def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> Iterator[_Figure]:
+def _figures(
+    table: pd.DataFrame, described: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool
+) -> Iterator[_Figure]:
     if board["overall"].isna().all():
         return
     numbers = board[["model", "kind", "overall", "low", "high", "group"]]
     yield plots.plot_leaderboard(board), numbers, "overall", "Overall score with its 95 % interval."
-    models = [model for model in board["model"] if not is_baseline(model)]
-    baselines = [model for model in board["model"] if is_baseline(model)]
-    panels = [*models[:_MOST_PANELS], *baselines[:1]]
-    described = f"best models, at most {_MOST_PANELS}" + (", and a baseline" if baselines else "")
+    is_blind = board["model"].map(is_baseline)
+    models, blind = board["model"][~is_blind], board["model"][is_blind]
+    who = f"best models, at most {_MOST_PANELS}" + (", and a baseline" if len(blind) else "")
+    panels = [table[table["model"] == model] for model in [*models[:_MOST_PANELS], *blind[:1]]]
+    best = pd.concat(panels, ignore_index=True)
     if benchmark_of(table).needs == "scores":
-        yield from _best_of_figures(table[table["model"].isin(panels)], described)
+        yield from _best_of_figures(best, who)
     elif has_styles:
-        bars = pd.concat([table[table["model"] == model] for model in [*models[:_MOST_BARS], *baselines]])
+        bars = table[table["model"].isin([*models[:_MOST_BARS], *blind])]
         levels = metrics.accuracy(bars, by=["model", "level"], average=average)
         caption = "Easy, normal and hard: the longer the line, the more style decides."
         yield plots.plot_style_gap(levels), levels, "levels", caption
-        best = pd.concat([table[table["model"] == model] for model in panels])
         cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
-        yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {described}."
+        yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {who}."
+    elif "length" in described:
+        best = described[described["model"].isin(board["model"].head(_MOST_PANELS))]
+        numbers = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
+        if len(numbers):
+            yield plots.plot_forest(numbers), numbers, "length", _LENGTH
 
 
-def _best_of_figures(scores: pd.DataFrame, described: str) -> Iterator[_Figure]:
-    numbers = metrics.estimates(scores)
-    subsets = numbers[numbers["quantity"] == "subset"]
-    yield plots.plot_subsets(subsets), subsets, "subsets", f"Subset by subset: {described}; dotted: random scores."
+def _best_of_figures(scores: pd.DataFrame, who: str) -> Iterator[_Figure]:
+    subsets = metrics.estimates(scores).query("quantity == 'subset'")
+    yield plots.plot_subsets(subsets), subsets, "subsets", f"Subset by subset: {who}; dotted: random scores."
     is_tie = scores["domain"] == TIES
     if not is_tie.all():
         curve = metrics.best_of_curve(scores[~is_tie])
@@ -226,16 +226,6 @@ def _best_of_figures(scores: pd.DataFrame, described: str) -> Iterator[_Figure]:
         detail = metrics.ties_detail(scores)
         caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
         yield plots.plot_ties(detail), plots.tie_points(detail), "ties", caption
-
-
-def _length_figures(pairs: pd.DataFrame, board: pd.DataFrame) -> Iterator[_Figure]:
-    """Accuracy by the length of unlabelled answers, of the best models."""
-    if "length" not in pairs:
-        return
-    best = pairs[pairs["model"].isin(board["model"].head(_MOST_PANELS))]
-    table = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
-    if len(table):
-        yield plots.plot_forest(table), table, "length", _LENGTH
 
 
 def write_page(
@@ -271,48 +261,49 @@ def explorer_data(
 
     `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
     """
-    name, n_prompts = str(data.prompts["benchmark"].iloc[0]), len(data.prompts)
-    order, note = np.arange(0), "Without texts: scores and outcomes only."
-    if data.responses is not None and text_limit:
-        size = np.array([len(text) for text in data.searchable]) / _MIB
-        order = np.random.default_rng(seed).permutation(n_prompts)
-        order = order[np.cumsum(size[order]) <= text_limit]
-        share = "all" if len(order) == n_prompts else f"{len(order):,} of"
-        note = f"With the texts of {share} {n_prompts:,} prompts ({size[order].sum():.1f} MiB"
-        note += ")." if len(order) == n_prompts else f" of {size.sum():.1f} MiB), drawn at random."
-    shown = set(order.tolist())
+    name, size = str(data.prompts["benchmark"].iloc[0]), np.array([len(text) for text in data.searchable]) / _MIB
+    order = np.random.default_rng(seed).permutation(len(size))
+    order = order[(np.cumsum(size[order]) <= text_limit) & (data.responses is not None)]
+    share, how = ("all", "") if len(order) == len(size) else (f"{len(order):,} of", ", drawn at random")
+    note = f"With the texts of {share} {len(size):,} prompts: {size[order].sum():.1f} of {size.sum():.1f} MiB{how}."
+    shown = {*order.tolist()}
     lines = [data.payload(average=average, as_text=True)]
-    lines += [data.texts(number) if number in shown else {} for number in range(n_prompts)]
+    lines += [data.texts(number) if number in shown else {} for number in range(len(size))]
     # Plain ASCII without an end tag or a comment, as it may stand in a script element.
     texts = [json.dumps(line, separators=(",", ":"), allow_nan=False).translate(_UNSAFE) for line in lines]
-    title = f"{benchmark_title(name)}: the prompts behind a number"
-    return {"benchmark": visible(name), "title": title, "note": note, "data": "\n".join(texts)}
+    return {
+        "benchmark": visible(name),
+        "title": f"{benchmark_title(name)}: the prompts behind a number",
+        "note": note if shown else "Without texts: scores and outcomes only.",
+        "data": "\n".join(texts),
+    }
 
 
 def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benchmark: str) -> str:
     """A leaderboard as an HTML table: its numbers lead to the prompts that they count."""
     cells = tables.printed_board(board).map(escape_html)
-    scores, chance = set(tables.score_columns(board)), with_columns(board.columns).lowest_chance
-    for name in cells.columns:
-        addresses = [""] * len(board)
-        if name == "model":
-            addresses = [f"https://huggingface.co/{quote(m)}" if _HUB_NAME.fullmatch(m) else "" for m in board["model"]]
-        elif name in links:
-            fixed = {"b": visible(benchmark), **links[name]}
-            addresses = [f"#{urlencode(fixed | {'models': visible(model)})}" for model in board["model"]]
-        cells[name] = [
-            f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>' if address and text else text
-            for address, text in zip(addresses, cells[name], strict=True)
-        ]
+    hub = [f"https://huggingface.co/{quote(name)}" if _HUB_NAME.fullmatch(name) else "" for name in board["model"]]
+    cells["model"] = [_link(address, text) for address, text in zip(hub, cells["model"], strict=True)]
+    for name in cells.columns.intersection([*links]):
+        fixed = {"b": visible(benchmark), **links[name]}
+        addresses = [f"#{urlencode(fixed | {'models': visible(model)})}" for model in board["model"]]
+        cells[name] = [_link(address, text) for address, text in zip(addresses, cells[name], strict=True)]
     kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])).assign(model=board["kind"] + " name")
-    titles = [escape_html(tables.heading(name)).replace("{", "{{").replace("}", "}}") for name in cells.columns]
-    headings = [f'<button type="button">{title}</button>' for title in titles]  # format strings of pandas
-    styler = cells.style.hide(axis="index").relabel_index(headings, axis="columns").set_td_classes(kinds)
-    styler.apply(lambda column: [tables.shade(share, chance) for share in board[column.name]], subset=[*scores])
-    html: str = styler.set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8]).to_html(
-        table_attributes='class="sortable"'
+    chance = with_columns(board.columns).lowest_chance
+    styler = (
+        cells.style.hide(axis="index")
+        .set_td_classes(kinds)
+        .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])
     )
+    scores = pd.Index(tables.score_columns(board))
+    styler.apply(lambda column: [tables.shade(share, chance) for share in board[column.name]], subset=scores)
+    titles = [escape_html(tables.heading(name)).replace("{", "{{").replace("}", "}}") for name in cells.columns]
+    html: str = styler.relabel_index(titles, axis="columns").to_html(table_attributes='class="sortable"')
     return html
+
+
+def _link(address: str, text: str) -> str:
+    return f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>' if address and text else text
 
 
 def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> dict[str, object]:

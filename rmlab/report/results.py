@@ -22,7 +22,7 @@ from rmlab.text import visible
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 _PROVENANCE = ["model", "reference", "revision", "dtype", "device"]
-_PROVENANCE += ["convention", "template", "head", "mode", "form", "started"]
+_PROVENANCE += ["convention", "template", "head", "mode", "form", "started", "rmlab", "versions"]
 _LONGEST = 200  # letters of a value in the table of provenance
 
 
@@ -66,12 +66,9 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
     """How the models were scored, one row each: revision, template, number type, date, versions."""
-    rows = [
-        {"name": model, **{name: entry.get(name) for name in _PROVENANCE}, "versions": _list_versions(entry)}
-        for model, entry in provenance.items()
-    ]
-    table = pd.DataFrame(rows).map(_format_value)
-    return table.loc[:, (table != "").any()]
+    table = pd.DataFrame({name: pd.Series(entry, dtype=object) for name, entry in provenance.items()}, dtype=object).T
+    table = table.reindex(columns=_PROVENANCE, fill_value="").fillna("").map(_format_value)
+    return table.loc[:, (table != "").any()].rename_axis("name").reset_index()
 
 
 def _check_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -88,11 +85,7 @@ def _result_files(source: Paths) -> list[Path]:
     candidates = path.rglob("*") if path.is_dir() else map(Path, glob(str(path), recursive=True))
     paths = sorted(candidate for candidate in candidates if _is_result(candidate))
     if not paths:
-        hint = (
-            "It looks like a store whose runs have not ended: run rmlab score ... --store THIS to the end."
-            if path.is_dir() and any(path.glob("*/*.records"))
-            else f"Expected {', '.join(SUFFIXES)}, such as rmlab score ... -o writes."
-        )
+        hint = f"Expected {', '.join(SUFFIXES)}, which rmlab score -o writes, and a store at the end of its runs."
         raise DataError(f"{path}: no result files there. {hint}")
     return paths
 
@@ -123,13 +116,7 @@ def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _list_versions(entry: Provenance) -> str:
-    versions = entry.get("versions")
-    named = dict(versions) if isinstance(versions, dict) else {}
-    named |= {"rmlab": entry["rmlab"]} if "rmlab" in entry else {}
-    return ", ".join(f"{package} {version}" for package, version in named.items())
-
-
 def _format_value(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    parts = [f"{name} {version}" for name, version in value.items()] if isinstance(value, dict) else value
+    text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
     return visible(textwrap.shorten(text, _LONGEST, placeholder="…"))

@@ -65,16 +65,18 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
         The table, written by a pandas Styler; all names are escaped.
     """
     is_comparison = {*board.columns} >= _COMPARISON
+    kind, usual_caption = ("comparison", _COMPARISON_CAPTION) if is_comparison else ("leaderboard", CAPTION)
     cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
-    usual_caption = _COMPARISON_CAPTION if is_comparison else CAPTION
-    usual_label = "tab:comparison" if is_comparison else "tab:leaderboard"
-    styler = cells.rename(columns=lambda name: escape_latex(heading(name))).style.hide(axis="index")
-    latex: str = styler.to_latex(
-        hrules=True,
-        position_float="centering",
-        column_format="".join("r" if is_numeric_dtype(board[name]) else "l" for name in cells.columns),
-        label=usual_label if label is None else label,
-        caption=escape_latex(usual_caption if caption is None else caption),
+    latex: str = (
+        cells.rename(columns=lambda name: escape_latex(heading(name)))
+        .style.hide(axis="index")
+        .to_latex(
+            hrules=True,
+            position_float="centering",
+            column_format="".join("r" if is_numeric_dtype(board[name]) else "l" for name in cells.columns),
+            label=f"tab:{kind}" if label is None else label,
+            caption=escape_latex(usual_caption if caption is None else caption),
+        )
     )
     return latex
 
@@ -168,20 +170,19 @@ def printed_board(board: pd.DataFrame) -> pd.DataFrame:
     """The columns of a leaderboard or a comparison as they are printed; counts that are all zero are left out."""
     _check_board(board)
     is_comparison = {*board.columns} >= _COMPARISON
-    hidden = {name for name in ("n_ties", "missing") if name in board and not board[name].any()} | _NOT_PRINTED
-    hidden |= _NOT_COMPARED if is_comparison else set()
-    hidden |= {"p_holm"} if len(board) == 1 else set()
-    columns = {name: board[name].map(_format_value).tolist() for name in board.columns if name not in hidden}
-    interval, sign = "{:+.3f} to {:+.3f}" if is_comparison else "{:.3f} to {:.3f}", "+" if is_comparison else ""
-    limits = zip(board["low"], board["high"], strict=True)
-    columns["low"] = ["" if np.isnan(low) else interval.format(low, high) for low, high in limits]
+    hidden = _NOT_PRINTED | (_NOT_COMPARED if is_comparison else set()) | ({"p_holm"} if len(board) == 1 else set())
+    hidden |= {name for name in ("n_ties", "missing") if name in board and not board[name].any()}
+    cells = board.drop(columns=[*hidden], errors="ignore").astype(object).map(_format_value)
+    signed = board[["low", "high", "difference"] if is_comparison else ["low", "high"]]
+    signed = signed.map(("{:+.3f}" if is_comparison else "{:.3f}").format).where(signed.notna(), "")
+    cells["low"] = (signed["low"] + " to " + signed["high"]).replace(" to ", "")
     if is_comparison:
-        columns["difference"] = [_format_value(value, f"{sign}.3f") for value in board["difference"]]
+        cells["difference"] = signed["difference"]
         for name in {"p", "p_holm"} - hidden:
-            columns[name] = ["< 0.001" if p < 0.001 else _format_value(p) for p in board[name]]
+            cells[name] = cells[name].mask(board[name] < 0.001, "< 0.001")
     else:
-        columns["rank"] = [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()]
-    return pd.DataFrame(columns, index=board.index)
+        cells["rank"] = [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()]
+    return cells
 
 
 def score_columns(board: pd.DataFrame) -> list[str]:
@@ -223,11 +224,10 @@ def _format_rank(rank: float, low: float, high: float) -> str:
     return "" if pd.isna(rank) else f"{rank}" if is_alone else f"{rank} ({low} to {high})"
 
 
-def _format_value(value: object, form: str = "z.3f") -> str:
+def _format_value(value: object) -> str:
     """A cell as text: three decimals, more for small numbers, thousands with commas, empty where missing."""
     if isinstance(value, float):
-        small = ".1g" if 0 < abs(value) < 0.001 and form == "z.3f" else form
-        return "" if np.isnan(value) else f"{value:{small}}"
+        return "" if np.isnan(value) else f"{value:.1g}" if 0 < abs(value) < 0.001 else f"{value:z.3f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "" if value is None or value is pd.NA or value is pd.NaT else str(value)
