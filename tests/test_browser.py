@@ -31,12 +31,8 @@ KERNEL_START = 60_000  # milliseconds on a busy machine
 NAME = "<img src=x onerror='window.hurt=6'>"
 FOND, LONGEST = "owner/fond", "longest"
 MATHS = r"""By \(x_i * y_i\) and $\frac{a_1}{b_1}$ we have
-\[
-\begin{aligned} s &= \sum_{i=1}^{n} x_i \\ &= \boxed{42} \end{aligned}
-\]
-at a price of $5 or $6."""
-LONG_LINE = f"    identifier({', '.join(f'argument_number_{k}' for k in range(15))})"
-CODE = f"Use this:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n{LONG_LINE}\n    return 'y'\n```\n\nThat is all."
+\[ \begin{aligned} s &= \sum_{i=1}^{n} x_i \\ &= \boxed{42} \end{aligned} \] at a price of $5 or $6."""
+CODE = f"Use:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n    print({'x, ' * 99})\n    return 'y'\n```\n\nDone."
 ARABIC = "سؤال وجواب: 答案是十一分钟。"
 CELLS = (
     """
@@ -423,11 +419,8 @@ def test_numbers_of_a_leaderboard_lead_to_their_prompts(site, view, world):
     board = site.page.locator("table.sortable").first
     table = rmlab.pairs(world["scores"].query("model == @FOND"))
     for column, rows in (("math", table[table["domain"] == "math"]), ("hard", table[table["level"] == "hard"])):
-        link = board.locator("tr", has_text=FOND).locator(f"a[href*='={column}']")
-        number = link.inner_text()
-        link.click()
+        board.locator("tr", has_text=FOND).locator(f"a[href*='={column}']").click()
         expect_status(view, f"{int((rows['outcome'] == 'loss').sum()):,} of {len(rows):,} comparisons lost")
-        assert column != "math" or number == f"{(rows['outcome'] == 'win').mean():.3f}"
     site.page.locator("input.filter").first.fill("longe")
     assert board.locator("tbody tr:not([hidden]) td.name").all_inner_texts() == [LONGEST]
     site.page.locator("input.filter").first.fill("")

@@ -1,8 +1,10 @@
 """SmolLM2-135M-Instruct, a real language model: run where it is installed (`make real`), skipped elsewhere."""
 
+import runpy
 import warnings
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -27,10 +29,7 @@ def folder():
 @pytest.fixture(scope="module")
 def script():
     """The command that made the shipped results, benchmarks/smollm2.py."""
-    spec = spec_from_file_location("smollm2", Path(__file__).parents[1] / "benchmarks" / "smollm2.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "smollm2.py")))
 
 
 @pytest.fixture(scope="module")
