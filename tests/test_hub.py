@@ -32,10 +32,8 @@ class Hub:
     def respond(self, path, body, headers):
         path = unquote(urlsplit(path).path)
         if path.startswith("/api/") and "/tree/" in path:
-            rows = [
-                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
-                for name, content in self.files.items()
-            ]
+            oids = {name: hashlib.sha1(content).hexdigest() for name, content in self.files.items()}
+            rows = [{"type": "file", "path": name, "size": len(self.files[name]), "oid": oids[name]} for name in oids]
             return [*rows, {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0}]
         revision, _, name = path.partition("/resolve/")[2].partition("/")
         commit = {"X-Repo-Commit": revision if len(revision) == 40 else REVISION}
@@ -93,12 +91,9 @@ def total(rows):
 def test_rm_bench_from_the_hub_equals_rm_bench_from_files(server, tmp_path, rm_bench, layout):
     per_domain = {f"{subset}_filtered.json": json.dumps(rm_bench[subset]).encode() for subset in RM_BENCH}
     server.files = {"README.md": b"# a card"} | (per_domain if layout == "per domain" else {layout: total(rm_bench)})
-    downloaded = load("rm-bench")
-    folder = tmp_path / "files"
-    folder.mkdir()
     for name, content in per_domain.items():
-        (folder / name).write_bytes(content)
-    from_files = load("rm-bench", path=folder)
+        (tmp_path / name).write_bytes(content)
+    downloaded, from_files = load("rm-bench"), load("rm-bench", path=tmp_path)
     pd.testing.assert_frame_equal(downloaded, from_files)
     assert downloaded.attrs == from_files.attrs == {"missing_domains": []}
     revision = benchmarks_by_name()["rm-bench"].hub.revision
@@ -146,13 +141,12 @@ def test_reward_bench_pins_a_sha256(server, monkeypatch, tmp_path):
 
 
 def test_load_pairs_from_the_hub(server):
-    row = {"chosen": "yes", "rejected": "no"}
-    shards = {f"data/train-0000{i}-of-00002.jsonl": json.dumps(row | {"prompt": f"{i}?"}).encode() for i in range(2)}
-    server.files = shards | {"README.md": b"x"}
+    rows = [json.dumps({"chosen": "yes", "rejected": "no", "prompt": f"{i}?"}).encode() for i in range(3)]
+    server.files = {f"data/train-0000{i}-of-00002.jsonl": rows[i] for i in range(2)} | {"README.md": b"x"}
     responses = load_pairs("someone/pairs")
     assert responses["prompt"].tolist() == ["0?", "0?", "1?", "1?"]
     assert set(responses["benchmark"]) == {"pairs"}
-    server.files |= {"data/test-00000-of-00001.jsonl": json.dumps(row | {"prompt": "2?"}).encode()}
+    server.files |= {"data/test-00000-of-00001.jsonl": rows[2]}
     assert len(load_pairs("someone/pairs", split="test")) == 2
     for split, message in ((None, r"'test', 'train'"), ("tets", r"'tets'; .*'test'")):
         with pytest.raises(DataError, match=message):

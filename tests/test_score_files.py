@@ -25,17 +25,11 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
     scores = make_scores({"chat": 4}, models=HOSTILE)
     names = dict(zip(scores["id"].unique(), ["", "1e5", "NA", "None"], strict=True))
     n = len(scores)
-    extra = {
-        "code": ["007", "8", "1e5", "", "nan", "True"] * (n // 6),
-        "digits": ["7", "8"] * (n // 2),
-        "note": ["x", None] * (n // 2),
-        "=head\x1b": "-see\u202e",
-        "tokens": range(n),
-        "share": np.arange(n) / 7,
-        "gap": [0.5, np.nan] * (n // 2),
-        "right": [True, False] * (n // 2),
-        "score": np.random.default_rng(0).normal(size=n) * 10.0 ** (np.arange(n) % 600 - 300),
-    }
+    halves = {"digits": ["7", "8"], "note": ["x", None], "gap": [0.5, np.nan], "right": [True, False]}
+    extra = {name: values * (n // 2) for name, values in halves.items()}
+    extra |= {"code": ["007", "8", "1e5", "", "nan", "True"] * (n // 6), "=head\x1b": "-see\u202e"}
+    extra |= {"tokens": range(n), "share": np.arange(n) / 7}
+    extra["score"] = np.random.default_rng(0).normal(size=n) * 10.0 ** (np.arange(n) % 600 - 300)
     scores = scores.assign(id=scores["id"].replace(names), subset="@sub\tset", benchmark="=bench", domain="+d", **extra)
     scores = check_scores(scores)
     scores.attrs["provenance"] = {"model": "owner/model", "revision": None, "seeds": [1, 2]}
@@ -55,18 +49,16 @@ def test_own_files_read_back_the_same(make_scores, tmp_path, suffix):
 def test_provenance_belongs_to_the_file_it_was_written_for(tmp_path, make_scores):
     scores = make_scores(models=["a"])
     scores.attrs["provenance"] = {"seed": 1}
-    first = write_scores(scores, tmp_path / "one.csv")
-    second = write_scores(scores.assign(model="b"), tmp_path / "two.csv")
+    first, second = (write_scores(scores.assign(model=name), tmp_path / f"{name}.csv") for name in "ab")
     both = read_scores(str(tmp_path / "*"))
     assert both["model"].unique().tolist() == ["a", "b"]
     assert both.attrs == {"provenance": {"files": {str(first): {"seed": 1}, str(second): {"seed": 1}}}}
     second.write_text(second.read_text().replace("\nb,", "\nc,"))
-    with pytest.warns(UserWarning, match=r"two.csv: changed since") as caught:
+    with pytest.warns(UserWarning, match=r"b.csv: changed since") as caught:
         assert read_scores(second).attrs == {}
     assert caught[0].filename == __file__
     scores.attrs = {}
-    write_scores(scores, first)
-    assert read_scores(first).attrs == {}
+    assert read_scores(write_scores(scores, first)).attrs == {}
 
 
 def test_rm_bench_files_of_the_runner(tmp_path):
