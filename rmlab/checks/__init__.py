@@ -98,10 +98,7 @@ def _list_findings(
         return _examine_server(scorer, None, True, responses=responses, size=sample)
     if isinstance(scorer, Judge):
         return examine_judge(scorer, responses, sample)
-    raise TypeError(
-        f"scorer: {scorer!r:.80} has no tokens and weights to look at; allowed: a model id, a folder, or what "
-        "rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise, rmlab.remote or rmlab.judge returns"
-    )
+    raise TypeError(f"scorer: {scorer!r:.80} is not allowed; give a model id, a folder, a model of rmlab, or a judge")
 
 
 def _examine_server(

@@ -90,20 +90,15 @@ class Chat:
         for name, n_needed, n_spent in needs:
             budget = getattr(client, name)
             if budget is not None and n_needed > budget - n_spent:
-                raise DataError(
-                    f"{name}={budget}: the {len(questions)} questions take at least {n_needed}, and "
-                    f"{max(budget - n_spent, 0)} are left; raise it, or judge fewer prompts (shard=)"
-                )
+                left = max(budget - n_spent, 0)
+                raise DataError(f"{name}={budget}: {n_needed} are needed, {left} are left; raise it, or pass shard=")
         # No tokenizer writes more tokens than bytes; the reply says how many they were.
         sizes = (q.n_bytes + self.sampling.answer_tokens if has_budget else 0 for q in questions)
         requests = (Request(PATH, self.body(q), size) for q, size in zip(questions, sizes, strict=True))
         items = zip(questions, requests, strict=True)
         for question, answer in client.stream(items, lambda _, reply: read_completion(reply.json())):
             if answer.value is not None and self.sampling.letters and len(answer.value.top or {}) < 2:
-                raise DataError(
-                    f"url={client.url!r}: the server gives no log-probabilities of alternatives (top_logprobs), which "
-                    "mode='logprob' reads; use mode='pairwise', or start the server with them"
-                )
+                raise DataError(f"url={client.url!r}: no top_logprobs for mode='logprob'; use mode='pairwise'")
             yield question, answer.reason if answer.value is None else answer.value
 
     def provenance(self) -> Provenance:
@@ -189,9 +184,8 @@ def estimate(judge: "Judge", responses: pd.DataFrame, *, store: str | Path | Non
     n_questions, pending = _list_unanswered(judge, responses, store)
     counts = {"questions": n_questions, "answered": n_questions - len(pending), "to_ask": len(pending)}
     n_written = judge.respondent.sampling.answer_tokens * len(pending)
-    return pd.DataFrame(
-        [{"judge": judge.name} | counts | {"prompt_tokens": count_tokens(pending), "answer_tokens": n_written}]
-    )
+    tokens = {"prompt_tokens": count_tokens(pending), "answer_tokens": n_written}
+    return pd.DataFrame([{"judge": judge.name} | counts | tokens])
 
 
 def write_requests(
@@ -277,10 +271,7 @@ def read_results(judge: "Judge", responses: pd.DataFrame, path: str | Path, *, s
         except (ValueError, LookupError, TypeError, AttributeError):
             n_failed += 1
     if not answers and not n_failed:
-        raise DataError(
-            f"{path}: none of its {n_strange} lines is of this run; give the judge (template, samples, seed) and the "
-            "responses that the requests were written with"
-        )
+        raise DataError(f"{path}: no line is of this run; give the judge and responses of which the requests were made")
     # The judges of subsets ask the same model in other words, so that one fingerprint has all answers.
     target, fingerprint = Store(store), judge.respondent.fingerprint
     stored = {key for key, _ in read_stored(judge.respondent, keys, target)}
@@ -305,9 +296,6 @@ def _read_lines(path: Path) -> "Iterator[tuple[str, Json]]":
             try:
                 result = json.loads(line)
                 key, response = str(result["custom_id"]), result["response"]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise DataError(
-                    f"{path}: line {number} is not a result of a batch ({type(error).__name__}); give the file that "
-                    "the batch endpoint wrote"
-                ) from None
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise DataError(f"{path}: line {number} is not a result of a batch; give the endpoint's file") from None
             yield key, response and response.get("body")

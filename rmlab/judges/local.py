@@ -110,10 +110,7 @@ class Local:
         ids: list[int] = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"][0]
         limit, n_written = window(self.checkpoint.config), self.sampling.answer_tokens
         if limit is not None and len(ids) + n_written > limit:
-            raise DataError(
-                f"model={self.checkpoint.name!r}: a question of {len(ids)} tokens and an answer of {n_written} do not "
-                f"fit into its window of {limit}; lower answer_tokens= or take a model with a longer window"
-            )
+            raise DataError(f"model: {len(ids)} tokens of a question for a window of {limit}; lower answer_tokens=")
         return ids
 
     @cached_property

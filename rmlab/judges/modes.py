@@ -174,11 +174,8 @@ class Judge(base.Judge):
                 bar.update()
         names = sorted({*models, *stored_models} - {""})
         if len(names) > 1:
-            warnings.warn(
-                f"judge {self.name!r}: the answers are of {len(names)} models: {', '.join(names)}. Where it changed "
-                "behind the address, version= keeps the answers of both apart in a store",
-                stacklevel=4,
-            )
+            models_found = f"{len(names)} models: {', '.join(names)}"
+            warnings.warn(f"judge {self.name!r}: answers of {models_found}; name each version=", stacklevel=4)
         numbers = np.array([values.get(question.key, np.nan) for question in questions], np.float64)
         has_failed = np.array([question.key in failures for question in questions], bool)
         n_unparsable = int((np.isnan(numbers) & ~has_failed).sum())
@@ -260,13 +257,11 @@ class PairJudge(Judge):
             number = total if self.one_order else mean_log_odds(votes[0], -votes[1])
         else:
             number = np.where(flip, 0.0, np.sign(total))
-        verdict = np.array(["loss", "tie", "win"], object)[np.sign(np.nan_to_num(number)).astype(int) + 1]
-        verdict[flip] = "flip"
-        verdict[is_unread.any(axis=0)] = UNPARSABLE
-        verdict[(is_unread & has_failed).any(axis=0)] = FAILED
-        number = np.where(is_unread.any(axis=0), np.nan, number)
-        if self.published:
-            number = np.where(verdict == UNPARSABLE, 0.0, number)
+        decided = np.array(["loss", "tie", "win"])[np.sign(np.nan_to_num(number)).astype(int) + 1]
+        missing, failed = is_unread.any(axis=0), (is_unread & has_failed).any(axis=0)
+        verdict = np.select([failed, missing, flip], [FAILED, UNPARSABLE, "flip"], decided)
+        # A runner counts a reply that it cannot read as a tie.
+        number = np.select([failed, missing], [np.nan, 0.0 if self.published else np.nan], number)
         columns = dict(zip(("vote_first", "vote_second"), np.sign(votes) if self.letters else votes, strict=True))
         columns["margin"] = number if self.letters else np.full(n, np.nan)
         return Judged([*number[:, None]], verdict.tolist(), columns, replies.provenance)
@@ -338,10 +333,7 @@ class ListJudge(Judge):
     def orders(self, item: Text, sample: int) -> list[Order]:
         """Return one shuffled order; raise DataError with more answers than letters."""
         if len(item.answers) > len(LETTERS):
-            raise DataError(
-                f"responses: a prompt has {len(item.answers)} answers, and a question shows at most {len(LETTERS)}, a "
-                "letter each; rate them one by one with mode='rating'"
-            )
+            raise DataError(f"responses: {len(item.answers)} to a prompt; allowed: {len(LETTERS)}, or mode='rating'")
         return [shuffled_order(item, sample, self.seed)]
 
     def read_answer(self, answer: Answer, question: Question) -> float | None:

@@ -83,16 +83,13 @@ def examine(
         For `samples` below 1, and where no prompt has both a chosen and a rejected answer.
     """
     if not isinstance(judge, PairJudge | AnswerJudge):
-        raise TypeError(
-            f"judge {judge!r:.60} does not compare two answers, nor rate them; allowed: mode='pairwise', 'logprob' or "
-            "'rating'"
-        )
+        raise TypeError(f"judge: {judge!r:.60} is not allowed; give one of mode='pairwise', 'logprob' or 'rating'")
     if samples < 1:
         raise DataError(f"samples={samples!r}; allowed: 1 or more")
     responses = tables.check_responses(responses).reset_index(drop=True)
     cases = _cases(responses, prompts, seed)
-    shows = "pair" if judge.takes == "pair" else "answer"
-    template = load_template(reworded_template or f"{judge.template.name.removesuffix('-number')}-reworded", shows)
+    reworded = f"{judge.template.name.removesuffix('-number')}-reworded"
+    template = load_template(reworded_template or reworded, judge.takes)
     if isinstance(judge, PairJudge):
         plain: PairJudge | AnswerJudge = replace(judge, published=False, samples=1, one_order=False)
         samples = 1 if judge.letters else samples  # log-probabilities are the same each time

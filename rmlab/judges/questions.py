@@ -120,9 +120,7 @@ def load_template(template: str | Path, shows: str) -> Template:
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file with the question"
-        ) from error
+        raise DataError(f"template={name[:80]!r}: {nearest(name, shipped())}; or a text file") from error
     before, *parts = _SECTION.split(text)
     sections = dict(zip(parts[::2], parts[1::2], strict=True)) if parts else {"user": before}
     loaded = Template(name, sections.get("system", "").strip(), sections.get("user", "").strip())

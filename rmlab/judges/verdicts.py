@@ -131,9 +131,8 @@ def letter_odds(top: Mapping[str, float]) -> float | None:
 def _last_verdict(text: str, read: Callable[[str], T | None]) -> T | None:
     """The last marked text that reads as a verdict; else the answer's last line."""
     text = without_reasoning(text)
-    marks = [
-        read(_clean((mark[1] if mark[1] is not None else mark[2]).strip("[] "))) for mark in _MARKED.finditer(text)
-    ]
+    # One of two groups matches: brackets, or a box.
+    marks = (read(_clean("".join(groups).strip("[] "))) for groups in _MARKED.findall(text))
     verdicts = [verdict for verdict in marks if verdict is not None]
     if verdicts:
         return verdicts[-1]

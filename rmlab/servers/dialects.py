@@ -78,10 +78,8 @@ class TokenWriter:
         ids_again = call(self.tokenizer, texts, add_special_tokens=self.adds_special)["input_ids"] if texts else []
         differing = [i for i, pair in enumerate(zip(ids, ids_again, strict=True)) if pair[0] != pair[1]]
         if differing:
-            raise DataError(
-                f"text {differing[0]} (and {len(differing) - 1} more of {len(ids)}): as text it would be read as other "
-                "tokens than the model's template writes; use a server that takes token ids (vllm, sglang)"
-            )
+            problem = f"text {differing[0]} of {len(ids)} would be read as other tokens than the template writes"
+            raise DataError(f"{problem}; use a server that takes token ids (vllm, sglang)")
         return texts
 
 
@@ -226,9 +224,7 @@ def parse_numbers(values: Json) -> list[float]:
     """Return the outputs for one text as floats; raise ValueError for anything else."""
     row = values if isinstance(values, list) else [values]
     if row and isinstance(row[0], list):
-        raise ValueError(
-            "values for every token where those of the text belong; serve vLLM with --pooler-config.task classify"
-        )
+        raise ValueError("values for every token; serve vLLM with --pooler-config.task classify")
     if not row or any(isinstance(value, bool) or not isinstance(value, int | float) for value in row):
         raise ValueError(f"{values!r:.60} where numbers belong")
     if not all(math.isfinite(value) for value in row):

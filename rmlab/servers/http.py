@@ -78,10 +78,7 @@ def check_url(url: str) -> str:
         address = httpx.URL(url)
     is_server = address.scheme in ("http", "https") and address.host and " " not in url
     if not is_server or address.userinfo or address.query or address.fragment:
-        raise DataError(
-            "url: is not the address of a server alone; give one like 'http://127.0.0.1:8000', without password and "
-            "query, and a key by key="
-        )
+        raise DataError("url: not the address of a server alone, like 'http://127.0.0.1:8000'; give a key by key=")
     return url.rstrip("/")
 
 

@@ -159,10 +159,8 @@ class Remote(Scorer):
             gaps = np.abs(outputs - before) if outputs.shape == before.shape else np.array(np.inf)
             apart = float((gaps / np.maximum(before.std(axis=0), 1e-12)).max())
             if not apart <= NEAR:
-                raise DataError(
-                    f"{self.client.url}: the server has changed: known texts are up to {apart:.2g} standard deviations "
-                    "from its first scores. Scores since the last look are dropped; look at its replicas and run again"
-                )
+                where = f"known texts are up to {apart:.2g} standard deviations off; look at its replicas and run again"
+                raise DataError(f"{self.client.url}: the server has changed: {where}")
 
     @property
     def _identity(self) -> dict[str, object]:

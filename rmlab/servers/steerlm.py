@@ -35,10 +35,8 @@ def weigh_attributes(width: int, weights: Weights) -> tuple[Sequence[str], Weigh
     """
     names = FIRST_FOUR + ATTRIBUTES if width == 9 else ATTRIBUTES
     if weights is None or (isinstance(weights, str) and weights not in WEIGHTS):
-        raise DataError(
-            f"label_weights={weights!r}; give the model's name ({', '.join(WEIGHTS)}), five numbers, or weights by "
-            f"name ({', '.join(names)})"
-        )
+        choices = f"one of {', '.join(WEIGHTS)}, five numbers, or weights of {', '.join(names)}"
+        raise DataError(f"label_weights={weights!r}; give {choices}")
     numbers = WEIGHTS[weights] if isinstance(weights, str) else weights
     if not isinstance(numbers, Mapping) and len(numbers) == len(ATTRIBUTES):
         numbers = dict(zip(ATTRIBUTES, numbers, strict=True))
@@ -71,10 +69,7 @@ def conversation(prompt: Prompt, response: str) -> str:
     text = f"<extra_id_0>System\n{system}\n"
     for turn in [*turns, {"role": "assistant", "content": response}]:
         if turn["role"] not in _NAMES:
-            raise DataError(
-                f"prompt: a turn of {turn['role']!r}; the SteerLM format has one system message, then 'user' and "
-                "'assistant'"
-            )
+            raise DataError(f"prompt: a turn of {turn['role']!r}; allowed: 'system' first, 'user', 'assistant'")
         text += f"<extra_id_1>{_NAMES[turn['role']]}\n{turn['content']}\n"
     return text + "<extra_id_2>"
 
