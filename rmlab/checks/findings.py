@@ -51,7 +51,8 @@ def check_bos(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids]) -> Findi
         return Finding("fail", detail, "prepare texts with rmlab.inference.template.encode, which writes it once")
     n_inside = sum(int((text == bos).sum()) > 1 for text in ids)
     detail += f"; again inside {n_inside} texts" if n_inside else ""
-    return Finding(grade(not n_inside, True), detail)
+    remedy = "look for its name in prompts and answers, or for a template that opens every turn with it"
+    return Finding(grade(not n_inside, True), detail, remedy)
 
 
 def check_read(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], reads: Sequence[Ints]) -> Finding:
@@ -89,7 +90,8 @@ def check_markers(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], read
     names = " ".join(map(str, tokenizer.convert_ids_to_tokens(marks[0].tolist())))
     n_again = sum(int(np.isin(text, mark).sum()) > len(mark) for text, mark in zip(ids, marks, strict=True))
     count = f"again inside {n_again} of" if n_again else "once each in all"
-    return Finding(grade(not n_again, True), f"{names}, {count} {len(ids)} texts")
+    remedy = "look for their names in prompts and answers; the head reads the first of each"
+    return Finding(grade(not n_again, True), f"{names}, {count} {len(ids)} texts", remedy)
 
 
 def _count_trailing(text: Ids, token: int | None) -> int:

@@ -185,24 +185,6 @@ def _check_precision(examined: Examined) -> Finding:
     return findings.check_precision(examined.sample, examined.finish(outputs), dtype)
 
 
-def _check_markers(examined: Examined) -> Finding | None:
-    return findings.check_markers(examined.scorer.tokenizer, *examined.tokens) if examined.is_marked else None
-
-
-def _check_bos(examined: Examined) -> Finding | None:
-    finding = findings.check_bos(examined.scorer.tokenizer, examined.tokens[0])
-    return None if examined.is_marked else _accept(examined, finding)
-
-
-def _check_read(examined: Examined) -> Finding | None:
-    finding = findings.check_read(examined.scorer.tokenizer, *examined.tokens)
-    return None if examined.is_marked else _accept(examined, finding)
-
-
-def _check_pad(examined: Examined) -> Finding | None:
-    return None if examined.is_pair else findings.check_pad(examined.scorer.tokenizer, examined.tokens[0])
-
-
 def _check_position(examined: Examined) -> Finding | None:
     return findings.check_position(*examined.outputs.reshape(2, -1)) if examined.is_pair else None
 
@@ -215,13 +197,10 @@ _TEXT_CHECKS: Checks[Examined] = {
     "truncated": (_check_length, ""),
 }
 _SAMPLE_CHECKS: Checks[Examined] = {
-    "markers": (_check_markers, "look for their names in prompts and answers; the head reads the first of each"),
-    "bos": (_check_bos, "look for its name in prompts and answers, or for a template that opens every turn with it"),
-    "read": (_check_read, ""),
-    "pad": (
-        _check_pad,
-        "nothing to do here; for other runners, which may read such texts early, give the pad token an id",
-    ),
+    "markers": (lambda x: findings.check_markers(x.scorer.tokenizer, *x.tokens) if x.is_marked else None, ""),
+    "bos": (lambda x: None if x.is_marked else _accept(x, findings.check_bos(x.scorer.tokenizer, x.tokens[0])), ""),
+    "read": (lambda x: None if x.is_marked else _accept(x, findings.check_read(x.scorer.tokenizer, *x.tokens)), ""),
+    "pad": (lambda x: None if x.is_pair else findings.check_pad(x.scorer.tokenizer, x.tokens[0]), ""),
     "nan": (lambda x: findings.check_finite(x.sample), ""),
     "alone": (lambda x: findings.check_company(x.sample, tolerance(x.dtype)), ""),
     "dtype": (_check_precision, "score with dtype='float32', or report this noise with the results"),

@@ -98,12 +98,9 @@ def judge_benchmark(
 
 def _say_cost(costs: pd.DataFrame, part: str = "", factor: float = 1.0) -> None:
     """Say what a run asks, before it asks; `factor`: how many times the questions of `costs`."""
-    cost = (costs[["to_ask", "prompt_tokens", "answer_tokens"]].iloc[0] * factor).round().astype(int)
-    say(
-        f"asks {part}{cost['to_ask']:,} questions: about {cost['prompt_tokens']:,} tokens to read, at most "
-        f"{cost['answer_tokens']:,} to write",
-        err=True,
-    )
+    counts = costs[["to_ask", "prompt_tokens", "answer_tokens"]].iloc[0] * factor
+    n_asked, n_read, n_written = counts.round().astype(int)
+    say(f"asks {part}{n_asked:,} questions: about {n_read:,} tokens to read, at most {n_written:,} to write", err=True)
 
 
 def _report(judge: Judge, responses: pd.DataFrame, run: shared.RunOptions) -> None:

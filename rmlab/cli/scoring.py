@@ -205,8 +205,6 @@ def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:
     """The table of scores or pairs to a file, or as CSV to the terminal."""
     if run.out is None:
         say_table(table)
-        return
-    is_scores = "score" in table.columns
-    file = (io.write_scores if is_scores else io.write_pairs)(table, run.out)
-    n_models, rows = table["model"].nunique(), "scores" if is_scores else "comparisons"
-    say(f"{len(table)} {rows} of {n_models} {'model' if n_models == 1 else 'models'} in {file}", err=True)
+    else:
+        write = io.write_scores if "score" in table.columns else io.write_pairs
+        say(f"{len(table)} rows in {write(table, run.out)}", err=True)
