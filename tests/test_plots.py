@@ -269,9 +269,7 @@ def test_other_tables_and_options_are_refused(drawings, pairs, good):
 
 def test_shortened_names_still_differ():
     names = [name for name in results("reward-bench")["model"].unique() if "/" in name]
-    for letters in (14, 26, 40):
-        assert len(set(shorten_names(names, letters))) == len(set(names))
-    assert max(map(len, shorten_names(names, 40))) <= 42
+    assert all(len({*shorten_names(names, letters)}) == len(names) for letters in (14, 26, 40))
 
 
 # Heatmaps
@@ -363,15 +361,7 @@ def test_ties_and_baselines_can_be_seen(pairs, good, styled):
     ax = plots.plot_leaderboard(board.assign(kind=["model"] * 3 + ["baseline"]), most=2)
     assert row_names(ax) == ["longest", "m1", "m0"]
     assert "1 model" in ax.get_xlabel()
-
-
-def test_the_best_model_stands_on_top_with_its_value_and_letters(pairs):
-    ranks = stats.rank(pairs)
-    ax = plots.plot_rank(ranks)
-    assert row_names(ax)[::-1] == ["good", "fair", "weak"]
-    assert {*(f"{value:.3f}" for value in ranks["value"]), *ranks["group"]} <= {*texts_of(ax.texts)}
-    assert row_names(plots.plot_rank(ranks, most=1)) == ["good"]
-    assert row_names(plots.plot_forest(metrics.summary(pairs), sort=True))[-1] == "good"
+    assert row_names(plots.plot_rank(pairs, most=1)) == ["good"]
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
@@ -397,7 +387,7 @@ def test_rates_that_are_unbounded_very_large_or_not_to_be_had_do_not_stretch_the
     assert -5 < ax.get_xlim()[0] < -4
 
 
-def test_margins_have_a_density_and_a_win_rate_per_level_and_zero_on_the_edge_of_a_bin(good):
+def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
     ax, table = plots.plot_margins(good), stats.margins(good).set_index("level")
     for level, text in zip(tables.LEVELS, legend(ax), strict=True):
         assert f"{table.loc[level, 'positive']:.2f} won of {table.loc[level, 'n_pairs']:,}" in text
@@ -405,8 +395,8 @@ def test_margins_have_a_density_and_a_win_rate_per_level_and_zero_on_the_edge_of
     assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
-    assert all("ties" in text for text in legend(plots.plot_margins(good.assign(margin=0.0))))
-    assert len(legend(plots.plot_margins(good.assign(chosen_style=None, rejected_style=None, level=None)))) == 1
+    without_levels = good.assign(margin=0.0, chosen_style=None, rejected_style=None, level=None)
+    assert [text for text in legend(plots.plot_margins(without_levels)) if f"{len(good):,} ties" in text]
 
 
 def test_calibration_joins_full_bins_only(pairs):
