@@ -39,6 +39,20 @@ def scores_alone(backbone, texts, position=-1):
     return np.array([float(row @ direction(backbone)) for row in rows])
 
 
+def padded_scores(backbone, texts, at):
+    """Scores as the public runners batch: eight in file order, padded on the left (encoders: right), with a mask."""
+    if len(texts) > 8:
+        return np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
+    real = np.arange(max(map(len, texts)))[None, :] < np.array([[len(text)] for text in texts])
+    real = real[:, ::-1] if at else real
+    ids = np.zeros(real.shape, int)
+    ids[real] = np.concatenate(texts)
+    with torch.no_grad():
+        mask = torch.from_numpy(real.astype(int))
+        rows = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state[:, at]
+    return (rows.float() @ direction(backbone)).numpy()
+
+
 def assert_as_alone(backbone, world, budgets=(None,), position=-1):
     reference = scores_alone(backbone, world[0], position)
     for budget in budgets:

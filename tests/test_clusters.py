@@ -189,8 +189,7 @@ try:
 except DataError as error:
     failure = str(error)
 from rmlab import toy
-toy.save_model(store + "-m")
-by_name, plain = (score(frame.head(60), store + "-m", **where)["score"] for where in ({"cluster": two}, {}))
+by_name, plain = (score(frame.head(60), toy.save_model(store + "-m"), **on)["score"] for on in ({"cluster": two}, {}))
 
 def gpu(prompts, texts):
     time.sleep(0.05)

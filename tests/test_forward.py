@@ -4,25 +4,18 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 from threading import get_ident
 from time import sleep
 from types import SimpleNamespace
 from weakref import ref
 
+import as_alone
 import numpy as np
 import pytest
 import torch
 import transformers
-from as_alone import (
-    assert_as_alone,
-    assert_same,
-    assert_states_as_alone,
-    direction,
-    scores,
-    scores_alone,
-    states,
-    tables,
-)
+from as_alone import assert_as_alone, assert_same, assert_states_as_alone, padded_scores, scores, scores_alone, states
 
 from rmlab.inference import attention, flex
 from rmlab.inference.attention import Kept
@@ -49,6 +42,20 @@ def replace_forward(backbone, forward):
         return forward(original, input_ids, position_ids=position_ids, **options)
 
     backbone.forward = replaced
+
+
+def run_out_of_memory(backbone, when):
+    """A list that fills with the tokens of every pass, which fails `when` this says so of the list."""
+    sizes = []
+
+    def fail(forward, input_ids, **options):
+        sizes.append(input_ids.numel())
+        if when(sizes):
+            raise torch.OutOfMemoryError
+        return forward(input_ids=input_ids, **options)
+
+    replace_forward(backbone, fail)
+    return sizes
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
@@ -105,17 +112,6 @@ def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, archit
     assert_states_as_alone(backbone, long_world, reads, budget)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
-def test_half_precision_in_pieces_is_as_quiet_as_whole(load_backbone, long_world, architecture):
-    backbone = load_backbone(architecture, torch.bfloat16)
-    assert supports_prefix_cache(backbone)
-    single = scores_alone(backbone, long_world[0])
-    padded = padded_scores(backbone, long_world[0], -1)
-    for budget in (300, 5000):
-        apart = np.abs(scores(backbone, long_world, budget) - single).max()
-        assert apart <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
-
-
 def test_keys_and_values_are_freed_with_their_prompt(load_backbone, long_world, monkeypatch):
     texts, groups = long_world
     prefixes = []
@@ -162,15 +158,8 @@ def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, capl
     """What is done stays done; the rest begins anew with half the budget."""
     backbone = load_backbone("llama")
     assert supports_prefix_cache(backbone)
-    reference, sizes = scores_alone(backbone, long_world[0]), []
-
-    def fail_once(forward, input_ids, **options):
-        sizes.append(input_ids.numel())
-        if len(sizes) == 4:
-            raise torch.OutOfMemoryError
-        return forward(input_ids=input_ids, **options)
-
-    replace_forward(backbone, fail_once)
+    reference = scores_alone(backbone, long_world[0])
+    sizes = run_out_of_memory(backbone, lambda sizes: len(sizes) == 4)
     assert_same(scores(backbone, long_world, 200), reference)
     assert caplog.text.count("out of memory at 200 tokens") == 1
     assert max(sizes[4:]) == 100
@@ -243,27 +232,21 @@ def test_sliding_windows_are_kept_inside_a_pack(load_backbone, world, long_world
         assert_as_alone(backbone, long_world, (50, 300))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "modernbert", "bert"])
-def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, world, architecture):
+WHOLE = [(name, "world", [900]) for name in ("llama", "gemma2", "gpt2", "modernbert", "bert")]
+IN_PIECES = [(name, "long_world", [300, 5000]) for name in ("llama", "gemma2")]
+
+
+@pytest.mark.parametrize(("architecture", "name", "budgets"), WHOLE + IN_PIECES)
+def test_bfloat16_noise_is_at_most_half_of_padding(load_backbone, request, architecture, name, budgets):
     """Against each text alone in bfloat16, beside file-order batches of eight, padded where they are not read."""
-    texts, backbone = world[0], load_backbone(architecture, torch.bfloat16)
+    world, backbone = request.getfixturevalue(name), load_backbone(architecture, torch.bfloat16)
     at = -1 if packing_support(backbone).causal else 0
-    single = scores_alone(backbone, texts, at)
-    padded = np.concatenate([padded_scores(backbone, texts[i : i + 8], at) for i in range(0, len(texts), 8)])
-    apart = np.abs(scores(backbone, world, 900, at) - single).max()
-    assert apart <= max(0.5 * np.abs(padded - single).max(), 1e-5 * single.std())
-
-
-def padded_scores(backbone, texts, at):
-    """Scores of one batch as the public runners make it: padded on the left, encoders on the right, with a mask."""
-    real = np.arange(max(map(len, texts)))[None, :] < np.array([[len(text)] for text in texts])
-    real = real[:, ::-1] if at else real
-    ids = np.zeros(real.shape, int)
-    ids[real] = np.concatenate(texts)
-    with torch.no_grad():
-        mask = torch.from_numpy(real.astype(int))
-        rows = backbone(input_ids=torch.from_numpy(ids), attention_mask=mask).last_hidden_state[:, at]
-    return (rows.float() @ direction(backbone)).numpy()
+    single = scores_alone(backbone, world[0], at)
+    noise = np.abs(padded_scores(backbone, world[0], at) - single).max()
+    assert name == "world" or supports_prefix_cache(backbone)
+    for budget in budgets:
+        apart = np.abs(scores(backbone, world, budget, at) - single).max()
+        assert apart <= max(0.5 * noise, 1e-5 * single.std())
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
@@ -416,15 +399,8 @@ def assert_halved(sizes, limit, caplog):
 def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplog):
     backbone = load_backbone("llama")
     assert packing_support(backbone).packed
-    reference, sizes = scores_alone(backbone, world[0]), []
-
-    def fail_above_400(forward, input_ids, **options):
-        sizes.append(input_ids.numel())
-        if input_ids.numel() > 400:
-            raise torch.OutOfMemoryError
-        return forward(input_ids=input_ids, **options)
-
-    replace_forward(backbone, fail_above_400)
+    reference = scores_alone(backbone, world[0])
+    sizes = run_out_of_memory(backbone, lambda sizes: sizes[-1] > 400)
     assert_same(scores(backbone, world, 2000), reference)
     assert_halved(sizes, 400, caplog)
 
@@ -472,12 +448,10 @@ def ignore_positions(backbone):
     backbone.__class__ = Deaf
 
 
-def set_config(name, value):
-    return lambda backbone: setattr(backbone.config, name, value)
-
-
-def set_causal(name, is_causal):
-    return lambda backbone: setattr(backbone.get_submodule(name), "is_causal", is_causal)
+def put(path, value):
+    """A change of the attribute at the end of the path."""
+    owner, _, name = path.rpartition(".")
+    return lambda backbone: setattr(attrgetter(owner)(backbone), name, value)
 
 
 def add_rows_before(share):
@@ -497,14 +471,14 @@ HIDDEN_WINDOWS = "it has sliding windows that its layers do not hand to attentio
     ("architecture", "dtype", "change", "reason"),
     [
         ("deberta-v2", "float32", lambda backbone: None, ".*attention interface"),
-        ("llama", "float32", set_config("attn_temperature_tuning", True), "its attention scales by rows"),
-        ("llama", "float32", set_config("layer_types", KINDS), "it has layers of another kind: linear_attention"),
-        ("llama", "float32", set_config("sliding_window", 8), HIDDEN_WINDOWS),
+        ("llama", "float32", put("config.attn_temperature_tuning", True), "its attention scales by rows"),
+        ("llama", "float32", put("config.layer_types", KINDS), "it has layers of another kind: linear_attention"),
+        ("llama", "float32", put("config.sliding_window", 8), HIDDEN_WINDOWS),
         ("llama", "float32", ignore_positions, ".*position_ids.*"),
         ("llama", "float32", add_rows_before(0.5), ".*different from texts alone.*"),
         ("llama", "bfloat16", add_rows_before(0.1), ".*different from texts alone.*"),  # seen where a text begins
-        ("llama", "float32", set_causal("layers.1.self_attn", False), ".*both directions"),
-        ("bert", "float32", set_causal("encoder.layer.0.attention.self", True), ".*both directions"),
+        ("llama", "float32", put("layers.1.self_attn.is_causal", False), ".*both directions"),
+        ("bert", "float32", put("encoder.layer.0.attention.self.is_causal", True), ".*both directions"),
     ],
 )
 def test_models_that_cannot_pack_say_why(load_backbone, architecture, dtype, change, reason):
@@ -582,7 +556,7 @@ def test_the_gpu_block_mask_gives_the_same_attention(causal, softcap, window, mo
     layout = lay_out(pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts)
     query, key, value = queries_and_keys(layout, 16)
     kind, view = flex.Kind(window, None, softcap, causal), flex.View(window, causal)
-    attended = flex.Kernels().attend(kind, query, key, value, tables(layout, view))
+    attended = flex.Kernels().attend(kind, query, key, value, as_alone.tables(layout, view))
     torch.testing.assert_close(attended, attention.attend(layout, kind, query, key, value), rtol=1e-4, atol=1e-5)
 
 

@@ -113,21 +113,21 @@ def test_replies_that_are_unlike_the_others(answer, verdict):
     assert ask(answer, retries=0)[0]["verdict"].tolist() == [verdict]
 
 
-def test_two_servers_share_no_answers_and_several_models_behind_one_are_warned_of(tmp_path):
-    """Two servers of one model name share no answers in a store; the models that servers name are counted."""
-    for reply in ("[[A>B]]", "[[B>A]]"):
-        names = ["m-1"]
-        with FaultyServer(lambda *_, reply=reply, names=names: completion(reply) | {"model": names[-1]}) as server:
-            one = judge("m", server.url, name="one", concurrency=1)
-            provenance = prefer(responses(2), one, store=tmp_path).attrs["provenance"]["one"]
-            assert (len(server.log), provenance["models"]) == (4, {"m-1": 4})
-            names.append("m-2")
-            with pytest.warns(UserWarning, match="2 models: m-1, m-2"):
-                prefer(responses(3), one, store=tmp_path)
-            assert len(server.log) == 6
+def test_several_models_behind_one_name_are_counted_and_warned_of(tmp_path):
+    names = ["m-1"]
+    with FaultyServer(lambda *_: completion("[[A>B]]") | {"model": names[-1]}) as server:
+        one = judge("m", server.url, name="one", concurrency=1)
+        pairs = prefer(responses(2), one, store=tmp_path)
+        assert (len(server.log), pairs.attrs["provenance"]["one"]["models"]) == (4, {"m-1": 4})
+        names.append("m-2")
+        with pytest.warns(UserWarning, match="2 models: m-1, m-2"):
+            prefer(responses(3), one, store=tmp_path)
+        assert len(server.log) == 6
 
 
 def test_the_fingerprint_knows_model_address_and_sampling():
+    """Two servers of one model name share no answers in a store."""
+
     def print_of(model="m", url=URL, **options):
         return judge(model, url, **options).fingerprint
 
@@ -143,10 +143,8 @@ def test_the_fingerprint_knows_model_address_and_sampling():
     ("options", "named"),
     [
         ({"mode": "pairs"}, "mode='pairs'"),
-        ({"samples": 0}, "samples=0"),
         ({"template": "fiv"}, "'five'"),
         ({"template": "rating"}, "answer_a"),
-        ({"convention": "reward-bench-3"}, "'reward-bench-2'"),
         ({"convention": "reward-bench", "mode": "rating"}, "mode='pairwise'"),
         ({"convention": "reward-bench", "samples": 3}, "samples=3"),
         ({"mode": "logprob", "samples": 2}, "samples=2"),
@@ -319,7 +317,6 @@ def test_a_budget_of_tokens_holds_in_every_script(sign, first):
     if provenance["failed"]:
         assert sign != "a"
         assert sum(charged) > budget - max(n_bytes) - 4, "no further question fits into the budget"
-        assert any("max_tokens" in reason for reason in provenance["failures"])
 
 
 def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
@@ -345,6 +342,11 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
 
 COUNTS = ["read", "known", "failed", "strange", "missing"]
 REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
+FAILURES = [
+    {"body": {"error": REFUSED}},  # OpenAI refused it
+    {"error": {"code": "batch_expired", "message": "not executed in time"}},
+    {"error": {"error": {"message": "maximum context length", "code": 400}}},  # vLLM refused it
+]
 batch_judge = partial(judge, "m", URL, name="batch", retries=0)
 
 
@@ -386,20 +388,12 @@ def test_batch_files_there_and_back(tmp_path):
     assert len(read_lines(file)) == 8, "Ties are rated, one answer a line"
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        pytest.param({"error": REFUSED}, None, id="OpenAI refused it"),
-        pytest.param(None, {"code": "batch_expired", "message": "not executed in time"}, id="OpenAI's batch expired"),
-        pytest.param(None, {"error": {"message": "maximum context length", "code": 400}}, id="vLLM refused it"),
-    ],
-)
-def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path, body, error):
+def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path):
     table, batch, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
     lines = read_lines(write_requests(batch, table, tmp_path / "requests.jsonl")[0])
     # A line separator in an answer ends no line of the file. vLLM writes empty fields as null.
     answer = completion("Well\u2028\x85\x0c\n[[A>B]]", reasoning=None, refusal=None) | {"system_fingerprint": None}
-    results = [result(lines[0], answer), *(result(line, body, error) for line in lines[1:])]
+    results = [result(line, **outcome) for line, outcome in zip(lines, [{"body": answer}, *FAILURES], strict=True)]
     out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in results).encode())
     assert read_results(batch, table, out, store=store).iloc[0][COUNTS].tolist() == [1, 0, 3, 0, 3]
     unanswered = read_lines(write_requests(batch, table, tmp_path / "rest.jsonl", store=store)[0])
@@ -427,29 +421,21 @@ def table_of(text):
     return pd.read_csv(io.StringIO(text))
 
 
-def test_the_command_compares_and_rates(command, tmp_path):
+def test_the_command_estimates_compares_rates_checks_and_reports(command, tmp_path):
     with FaultyServer(respond) as server:
-        code, out, _ = command(server, "-q", "--store", tmp_path / "s")
-        assert (code, table_of(out)["verdict"].tolist()) == (0, ["win"] * 6)
-        out = command(server, "-q", "--mode", "rating", "--name", "r")[1]
-        assert sorted(set(table_of(out)["score"])) == [3.0, 9.0]
-        n_before = len(server.log)
-        command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
-        assert len(server.log) == n_before
-    assert pd.read_csv(tmp_path / "p.csv")["outcome"].tolist() == ["win"] * 6
-
-
-def test_the_command_estimates_checks_and_reports(command, tmp_path):
-    with FaultyServer(respond) as server:
-        costs = table_of(command(server, "--estimate", "--answer-tokens", 10)[1])
-        assert costs[["questions", "answer_tokens"]].to_numpy().tolist() == [[12, 120]]
-        costs = table_of(command(server, "--estimate", "--convention", "reward-bench")[1])
-        assert costs["questions"].tolist() == [6]
+        for words, n in ((("--answer-tokens", 10), 12), (("--convention", "reward-bench"), 6)):
+            assert table_of(command(server, "--estimate", *words)[1])["questions"].tolist() == [n]
         for words in (("--report", "--mode", "ranking"), ("--device", "cpu")):
             code, _, err = command(server, *words)
             assert code == 2
             assert words[0] in err
         assert server.log == []
+        code, out, _ = command(server, "-q", "--store", tmp_path / "s")
+        assert (code, table_of(out)["verdict"].tolist()) == (0, ["win"] * 6)
+        command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
+        assert (len(server.log), pd.read_csv(tmp_path / "p.csv")["outcome"].tolist()) == (12, ["win"] * 6)
+        out = command(server, "-q", "--mode", "rating", "--name", "r")[1]
+        assert sorted(set(table_of(out)["score"])) == [3.0, 9.0]
         findings = command(server, "--check")[1]
         assert "pass  verdict" in findings
         assert "warn  model" in findings, "the fake says that it is called 'served'"

@@ -37,6 +37,26 @@ def pairrm(tmp_path):
     return save_pairrm(tmp_path / "m")
 
 
+@pytest.fixture(params=KINDS)
+def model(request, tmp_path):
+    """A model of each kind."""
+    return pairwise(save(request.param, tmp_path / "m"))
+
+
+def forwarded(model):
+    """A list that fills with the shape of every pass."""
+    shapes = []
+    model.backbone.register_forward_pre_hook(
+        lambda _, inputs, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    return shapes
+
+
+def many():
+    """Twelve comparisons."""
+    return PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)], SECOND * 4
+
+
 def pairrm_logit(folder, head, words, source, first, second):
     from transformers import AutoConfig, AutoModel
 
@@ -54,20 +74,19 @@ def pairrm_logit(folder, head, words, source, first, second):
     return (left - right).mean().item()
 
 
+def pairrm_margin(pairrm, source, *answers):
+    there, back = (pairrm_logit(*pairrm, source, *texts) for texts in (answers, answers[::-1]))
+    return (there - back) / 2
+
+
 def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
-    folder, head, words = pairrm
     start = "Finish the following coversation in each i-th turn by filling in <Response i> with your response."
     one = f"{start}USER: {PROMPTS[0]}\nAssistant: <Response 1>"
     two = f"{start}USER: Add two numbers.\nAssistant: <Response 1>\nUSER: Why?\nAssistant: <Response 2>"
-    expected = []
-    for source, earlier, a, b in zip(
-        [one, one, two], ["", "", "<Response 1>: 7 + 8 = 15\n"], FIRST, SECOND, strict=True
-    ):
-        n = 2 if earlier else 1
-        texts = [f"{earlier}<Response {n}>: {answer}" for answer in (a, b)]
-        there, back = (pairrm_logit(folder, head, words, source, *pair) for pair in (texts, texts[::-1]))
-        expected.append((there - back) / 2)
-    model = pairwise(folder)
+    begins = ["<Response 1>: ", "<Response 1>: ", "<Response 1>: 7 + 8 = 15\n<Response 2>: "]
+    texts = zip([one, one, two], begins, FIRST, SECOND, strict=True)
+    expected = [pairrm_margin(pairrm, source, begin + a, begin + b) for source, begin, a, b in texts]
+    model = pairwise(pairrm[0])
     found = model.prefer(PROMPTS, FIRST, SECOND)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found).min() > 1e-4
@@ -75,13 +94,9 @@ def test_pairrm_is_half_the_difference_of_both_orders(pairrm):
 
 
 def test_better_pairrm_asks_in_its_own_words(pairrm):
-    folder, head, words = pairrm
     source = "USER: Add two numbers.\n\n\nASSISTANT: 7 + 8 = 15\n\n\nUSER: Why?\n\n\nASSISTANT: "
-    there, back = (
-        pairrm_logit(folder, head, words, source, *pair) for pair in ((FIRST[2], SECOND[2]), (SECOND[2], FIRST[2]))
-    )
-    found = pairwise(folder, form="better-pairrm").prefer([TURNS], FIRST[2:], SECOND[2:])
-    np.testing.assert_allclose(found, [(there - back) / 2], atol=1e-5)
+    found = pairwise(pairrm[0], form="better-pairrm").prefer([TURNS], FIRST[2:], SECOND[2:])
+    np.testing.assert_allclose(found, [pairrm_margin(pairrm, source, FIRST[2], SECOND[2])], atol=1e-5)
 
 
 def test_pairrm_cuts_only_when_told(pairrm):
@@ -147,18 +162,13 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
     words = save_steamshp(tmp_path / "m", tied=tied, size=1.8)[1]
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "m").eval()
     pair = [words.encode(letter, add_special_tokens=False)[0] for letter in "AB"]
+    greedy = {"max_new_tokens": 1, "output_scores": True, "return_dict_in_generate": True, "do_sample": False}
     expected = []
     for post, a, b in zip([*PROMPTS[:2], "Add two numbers. 7 + 8 = 15 Why?"], FIRST, SECOND, strict=True):
         odds = []
         for x, y in ((a, b), (b, a)):
             text = f"POST: {post} \n\n RESPONSE A: {x}\n\n RESPONSE B: {y}\n\n Which response is better? RESPONSE"
-            out = model.generate(
-                torch.tensor([words.encode(text)]),
-                max_new_tokens=1,
-                output_scores=True,
-                return_dict_in_generate=True,
-                do_sample=False,
-            )
+            out = model.generate(torch.tensor([words.encode(text)]), **greedy)
             odds.append(out.scores[0][0, pair].double().softmax(0).numpy())
         expected.append(log_odds((odds[0][0] + odds[1][1]) / 2))
     steam = pairwise(tmp_path / "m", budget=200)
@@ -171,9 +181,8 @@ def test_steamshp_compares_the_first_generated_letter(tmp_path, tied):
         classifier(tmp_path / "m")
 
 
-def test_streaming_in_any_order_gives_each_text_once(tmp_path):
-    folder = toy.save_model(tmp_path / "m", task="causal")
-    model = pairwise(folder, budget=128)
+def test_streaming_in_any_order_gives_each_text_once(zoo):
+    model = pairwise(zoo(task="causal"), budget=128)
     prompts, n = [f"Question {i // 9}?" for i in range(36)], 36
     first, second = [f"answer {i % 3} " * 4 for i in range(n)], [f"other {i // 3 % 3} " * 4 for i in range(n)]
     prepared = model.prepare(prompts, first, second)
@@ -187,43 +196,32 @@ def test_streaming_in_any_order_gives_each_text_once(tmp_path):
     assert len(set(prepared.keys)) == n
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_out_of_memory_halves_the_budget_and_goes_on(tmp_path, monkeypatch, caplog, kind):
-    model = pairwise(save(kind, tmp_path / "m"), budget=2000)
-    prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
-    whole = model.prefer(prompts, first, SECOND * 4)
+def test_out_of_memory_halves_the_budget_and_goes_on(model, caplog):
+    model.budget = 2000
+    whole = model.prefer(*many())
 
     def small(_, inputs, named):
         if named["input_ids"].numel() > 210:
             raise torch.OutOfMemoryError
 
     model.backbone.register_forward_pre_hook(small, with_kwargs=True)
-    np.testing.assert_allclose(model.prefer(prompts, first, SECOND * 4), whole, atol=1e-5)
+    np.testing.assert_allclose(model.prefer(*many()), whole, atol=1e-5)
     assert "out of memory" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_alone_each_text_is_forwarded_by_itself(tmp_path, kind):
-    model = pairwise(save(kind, tmp_path / "m"))
-    prompts, first = PROMPTS * 4, [f"{text} {i}" for i, text in enumerate(FIRST * 4)]
-    prepared = model.prepare(prompts, first, SECOND * 4)
+def test_alone_each_text_is_forwarded_by_itself(model):
+    prepared = model.prepare(*many())
     together = dict(zip(*map(np.concatenate, zip(*model.forward(prepared, np.arange(12)), strict=True)), strict=True))
-    sizes = []
-    model.backbone.register_forward_pre_hook(
-        lambda _, inputs, named: sizes.append(tuple(named["input_ids"].shape)), with_kwargs=True
-    )
-    wanted = np.array([7, 2, 11])
+    shapes, wanted = forwarded(model), np.array([7, 2, 11])
     np.testing.assert_allclose(model.forward_alone(prepared, wanted), [together[i] for i in wanted], atol=1e-5)
-    ids = model.places(prepared, wanted)[0]
-    assert sorted(sizes) == sorted((1, len(one)) for one in ids)
-    assert len(sizes) == 3
+    assert sorted(shapes) == sorted((1, len(ids)) for ids in model.places(prepared, wanted)[0])
+    assert len(shapes) == 3
     assert model.forward_alone(prepared, wanted[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_text_is_a_comparison_in_one_order(tmp_path, kind):
+def test_a_text_is_a_comparison_in_one_order(model):
     """The margins are the averages of logits that each order has by itself, in whatever company it is asked."""
-    model, every = pairwise(save(kind, tmp_path / "m")), np.arange(3)
+    every = np.arange(3)
     there, back = (
         model.forward_alone(model.prepare(PROMPTS, *pair), every) for pair in ((FIRST, SECOND), (SECOND, FIRST))
     )
@@ -236,12 +234,10 @@ def test_a_text_is_a_comparison_in_one_order(tmp_path, kind):
     np.testing.assert_allclose(exact.forward_alone(exact.prepare(PROMPTS, FIRST, SECOND), every), there, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing(tmp_path, kind):
-    model = pairwise(save(kind, tmp_path / "m"))
+def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing(model):
     there, back = np.array([3.0, -2.0, 700.0, -0.5]), np.array([-1.0, 4.0, -900.0, 0.5])
     np.testing.assert_array_equal(model.average(back, there), -model.average(there, back))
-    if kind == "pairrm":
+    if model.form.name == "pairrm":
         expected = (there - back) / 2
     else:
         expected = there.copy()
@@ -254,19 +250,16 @@ def test_an_average_changes_its_sign_with_the_answers_and_misses_what_is_missing
         assert np.isnan(model.average(*pair)).all()
 
 
-def test_both_orders_of_a_prompt_share_its_beginning(tmp_path):
+def test_both_orders_of_a_prompt_share_its_beginning(zoo):
     """The prompt is forwarded once for all comparisons of its answers, whichever stands first."""
-    model = pairwise(toy.save_model(tmp_path / "m", task="causal"))
+    model = pairwise(zoo(task="causal"))
     long = "What is the capital of France? " * 20
     ids = model.prepare([long] * 2, ["Paris.", "Rome."], ["Rome.", "Paris."]).ids
     shared = int((ids[0] != ids[1][: len(ids[0])]).argmax())
     assert shared > 100
-    sizes = []
-    model.backbone.register_forward_pre_hook(
-        lambda _, inputs, named: sizes.append(named["input_ids"].numel()), with_kwargs=True
-    )
+    shapes = forwarded(model)
     model.prefer([long], ["Paris."], ["Rome."])
-    assert sizes[-1] == len(ids[0]) + len(ids[1]) - shared
+    assert shapes[-1] == (1, len(ids[0]) + len(ids[1]) - shared)
 
 
 def test_texts_with_the_same_tokens_read_elsewhere_have_anothercontent_key():
@@ -354,8 +347,8 @@ def test_letters_of_a_template_whose_turns_begin_with_the_beginning_token_are_re
     assert np.isfinite(plain.prefer(PROMPTS, FIRST, SECOND)).all()
 
 
-def test_what_is_no_pairwise_model(tmp_path):
-    folder = toy.save_model(tmp_path / "m")
+def test_what_is_no_pairwise_model(zoo):
+    folder = zoo()
     with pytest.raises(DataError, match="is not a pairwise model"):
         pairwise(folder)
     with pytest.raises(DataError, match=r"form='pair-rm'; allowed.*did you mean 'pairrm'"):
@@ -364,8 +357,8 @@ def test_what_is_no_pairwise_model(tmp_path):
         pairwise(folder, truncate="left")
 
 
-def test_fingerprint_and_provenance(tmp_path):
-    folder = toy.save_model(tmp_path / "m", task="causal")
+def test_fingerprint_and_provenance(zoo):
+    folder = zoo(task="causal")
     model = pairwise(folder, name="mine")
     assert model.fingerprint != pairwise(folder, dtype="bfloat16").fingerprint
     assert json.loads(json.dumps(model.provenance()))["form"] == "letters"
