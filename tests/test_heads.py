@@ -14,15 +14,8 @@ from rmlab.scorers.models.heads import HEADS, choose
 from rmlab.tables import DataError
 
 HIDDEN = 32
-PROMPTS = [
-    "What is the capital of France?",
-    "What is the capital of France?",
-    [
-        {"role": "user", "content": "Add two numbers."},
-        {"role": "assistant", "content": "7 + 8 = 15"},
-        {"role": "user", "content": "Why?"},
-    ],
-]
+TURNS = [("user", "Add two numbers."), ("assistant", "7 + 8 = 15"), ("user", "Why?")]
+PROMPTS = ["What is the capital of France?"] * 2 + [[{"role": role, "content": text} for role, text in TURNS]]
 RESPONSES = ["Paris, a city on the river Seine.", "I am sorry, no.", "Because 7 + 8 = 15, and twice 15 is 30."]
 
 
@@ -63,23 +56,33 @@ def named(module, prefix):
     return {f"{prefix}{key}": tensor.clone() for key, tensor in module.state_dict().items()}
 
 
-def states(folder, architecture="llama", end=None, header=False):
-    """Hidden states of the reference: each conversation alone through the backbone; last token, or prompt's last."""
-    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+def walk(folder, backbone, find, end=None):
+    """Hidden states of each conversation alone through the backbone, at the places of `find(words, ids, chat)`."""
+    from transformers import PreTrainedTokenizerFast
 
-    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_checkpoint.py).
-    tokens = PreTrainedTokenizerFast.from_pretrained(folder)
-    made = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
-    backbone = AutoModel.from_pretrained(made, config=AutoConfig.from_pretrained(made)).eval()
-    found = []
+    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_tokenizer_file.py).
+    words, found = PreTrainedTokenizerFast.from_pretrained(folder), []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
         chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = tokens.apply_chat_template([*chat, {"role": "assistant", "content": response}], return_dict=False)
-        place = len(tokens.apply_chat_template(chat, return_dict=False)) - 1 if header else -1
+        ids = words.apply_chat_template([*chat, {"role": "assistant", "content": response}], return_dict=False)
+        places = find(words, ids, chat)
         ids = ids if end is None else [*ids, end]
         with torch.no_grad():
-            found.append(backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, place])
+            found.append(backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, places])
     return torch.stack(found)
+
+
+def states(folder, architecture="llama", end=None, header=False):
+    """Hidden states of the reference: last token, or prompt's last."""
+    from transformers import AutoModel
+
+    backbone = toy.save_model(folder.parent / "reference", architecture, task="backbone", seed=3)
+    backbone = AutoModel.from_pretrained(backbone).eval()
+
+    def find(words, ids, chat):
+        return len(words.apply_chat_template(chat, return_dict=False)) - 1 if header else -1
+
+    return walk(folder, backbone, find, end)
 
 
 def scores(folder, **options):
@@ -220,15 +223,13 @@ def test_inf_orm_and_world_pm(tmp_path, architecture):
     same(scores(folder), score(states(folder, architecture)))
 
 
-def gating_layers(norm):
+def gating_layers(norm, dropout=None):
     """ArmoRM: a list of linear layers. QRM: linear without bias, ReLU, batch norm, three times, then linear."""
     if not norm:
         return nn.ModuleList([nn.Linear(HIDDEN, 24), nn.Linear(24, 24), nn.Linear(24, 5)]).eval()
-    wide = [
-        part
-        for i in range(3)
-        for part in (nn.Linear(24 if i else HIDDEN, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24))
-    ]
+    between = [] if dropout is None else [nn.Dropout(dropout)]
+    blocks = [(nn.Linear(n, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24), *between) for n in (HIDDEN, 24, 24)]
+    wide = [part for block in blocks for part in block][: 11 if between else 9]
     return nn.ModuleList([*wide, nn.Linear(24, 5)]).eval()
 
 
@@ -257,35 +258,23 @@ GEMMA = (
 )
 
 
-def gate_and_last_states(folder, pattern):
-    """Hidden states of each conversation alone, at the begin of the last `pattern` and at the end of the text."""
-    from transformers import AutoModel, AutoTokenizer
-
-    words, backbone = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    pattern, pairs = words.encode(pattern, add_special_tokens=False), []
-    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = words.apply_chat_template([*chat, {"role": "assistant", "content": response}], return_dict=False)
-        place = max(i for i in range(len(ids)) if ids[i : i + len(pattern)] == pattern)
-        with torch.no_grad():
-            pairs.append(backbone(input_ids=torch.tensor([ids])).last_hidden_state[0, [place, -1]])
-    return torch.stack(pairs).unbind(1)
-
-
 def test_qrm_gemma_reads_its_gate_where_the_turn_ends(tmp_path):
     """Its template writes a line break behind the end of a turn. No matrix, dropouts in the gate, temperature 1."""
+    from transformers import AutoModel
+
     words = toy.tokenizer(chat_template=GEMMA)
     words.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]})
-    blocks = [
-        part
-        for i in range(3)
-        for part in (nn.Linear(24 if i else HIDDEN, 24, bias=False), nn.ReLU(), nn.BatchNorm1d(24), nn.Dropout(0.2))
-    ]
-    gate = nn.Sequential(*blocks[:-1], nn.Linear(24, 5)).eval()  # linear 0, 4, 8, 11; norm 2, 6, 10
+    gate = nn.Sequential(*gating_layers(norm=True, dropout=0.2)).eval()  # linear 0, 4, 8, 11; norm 2, 6, 10
     regression = nn.Linear(HIDDEN, 5 * 4, bias=False)
     head = named(gate, "gating.layers.") | named(regression, "regression_layer.")
     folder = publish(tmp_path / "m", head, settings={"num_objectives": 5, "num_quantiles": 4}, words=words)
-    at_gate, last = gate_and_last_states(folder, "<end_of_turn>\n<start_of_turn>model\n")
+
+    def gate_and_last(words, ids, chat):
+        """Where the last header begins, and the end of the text."""
+        header = words.encode("<end_of_turn>\n<start_of_turn>model\n", add_special_tokens=False)
+        return [max(i for i in range(len(ids)) if ids[i : i + len(header)] == header), -1]
+
+    at_gate, last = walk(folder, AutoModel.from_pretrained(folder).eval(), gate_and_last).unbind(1)
     objectives = regression(last).reshape(3, 5, 4).mean(2)
     same(scores(folder), (torch.softmax(gate(at_gate), 1) * objectives).sum(1))
 

@@ -69,9 +69,7 @@ def test_policy_minus_reference(models, together):
     expected = np.array([a.sum() - b.sum() for a, b in zip(policy, reference, strict=True)])
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, atol=1e-4)
     np.testing.assert_allclose(reward.forward_alone(prepared, np.arange(5)), expected, atol=1e-4)
-    assert sum(model.loaded for model in reward.models) == (2 if together else 0), (
-        "one after the other leaves nothing behind"
-    )
+    assert [model.loaded for model in reward.models] == [together] * 2, "one after the other leaves nothing behind"
 
 
 @pytest.fixture
@@ -139,8 +137,7 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
     asked = "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
     turns = [("user", "Hi."), ("assistant", "Hello."), ("user", "More?")]
     prompts = ["Hi.", [{"role": role, "content": content} for role, content in turns]]
-    reward = implicit_reward(models[0], mode="sum")
-    answers = [f"Hello.{asked}More?{header}No.", "No."]
+    reward, answers = implicit_reward(models[0], mode="sum"), [f"Hello.{asked}More?{header}No.", "No."]
     prepared = reward.prepare(prompts, answers)
     np.testing.assert_array_equal(*prepared.ids)
     texts = [Text(prompt, (response,)) for prompt, response in zip(prompts, answers, strict=True)]
@@ -149,17 +146,17 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
     np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, answers), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "settings"),
-    [
-        ("gemma2", {"final_logit_softcapping": 3.0}),
-        ("gpt_neox", {}),
-        ("qwen3", {"tie_word_embeddings": True}),
-        ("gpt2", {}),
-    ],
-)
-def test_logits_that_an_architecture_changes(tmp_path, architecture, settings):
-    folder = toy.save_model(tmp_path / "m", architecture, task="causal", **settings)
+LOGITS = {
+    "gemma2": {"final_logit_softcapping": 3.0},
+    "gpt_neox": {},
+    "qwen3": {"tie_word_embeddings": True},
+    "gpt2": {},
+}
+
+
+@pytest.mark.parametrize("architecture", LOGITS)
+def test_logits_that_an_architecture_changes(zoo, architecture):
+    folder = zoo(architecture, task="causal", **LOGITS[architecture])
     reward = implicit_reward(folder, mode="sum")
     expected = [values.sum() for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))]
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
@@ -183,11 +180,7 @@ def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch):
 @pytest.mark.parametrize(
     ("architecture", "settings", "message"),
     [
-        (
-            "llama4_text",
-            {"num_local_experts": 2, "intermediate_size_mlp": 48, "head_dim": 8},
-            "not name the backbone",
-        ),
+        ("llama4_text", {"num_local_experts": 2, "intermediate_size_mlp": 48, "head_dim": 8}, "not name the backbone"),
         ("reformer", {"attn_layers": ["local"], "axial_pos_embds": False, "is_decoder": True}, "attention at random"),
     ],
 )
@@ -200,15 +193,14 @@ def test_architectures_that_cannot_be_policies_are_refused(tmp_path, monkeypatch
 
 def test_half_precision_sums_are_not_rounded(models):
     """A sum in bfloat16 steps by 16 near -4000; this one is as fine as its float32 parts."""
-    reward = implicit_reward(models[0], mode="sum", dtype="bfloat16")
-    found = reward(PROMPTS, [text * 30 for text in RESPONSES])
+    texts = PROMPTS, [text * 30 for text in RESPONSES]
+    found, exact = (implicit_reward(models[0], mode="sum", dtype=dtype)(*texts) for dtype in ("bfloat16", "float32"))
     assert found.min() < -2000
     assert (np.abs(found - np.round(found)) > 1e-3).any()
-    exact = implicit_reward(models[0], mode="sum")(PROMPTS, [text * 30 for text in RESPONSES])
     assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()
 
 
-def test_full_logits_never_exist(tmp_path):
+def test_full_logits_never_exist(zoo):
     """The largest tensor that any operation makes: 32 rows of a 20,000-token vocabulary, for 100 response tokens."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -222,8 +214,7 @@ def test_full_logits_never_exist(tmp_path):
                     self.values = max(self.values, tensor.numel())
             return out
 
-    folder = toy.save_model(tmp_path / "m", task="causal", vocab_size=20_000)
-    reward = implicit_reward(folder, chunk=32)
+    reward = implicit_reward(zoo(task="causal", vocab_size=20_000), chunk=32)
     _ = reward.backbone
     with Largest() as largest:
         reward(PROMPTS, RESPONSES)
@@ -244,10 +235,9 @@ def test_options_that_contradict_each_other(models):
         implicit_reward(*models, mode="norm")
 
 
-def test_a_classifier_is_no_policy(tmp_path):
-    folder = toy.save_model(tmp_path / "m")
+def test_a_classifier_is_no_policy(zoo):
     with pytest.raises(DataError, match=r"lm_head\.weight.*would be random"):
-        implicit_reward(folder)(PROMPTS, RESPONSES)
+        implicit_reward(zoo())(PROMPTS, RESPONSES)
 
 
 def test_fingerprint_and_provenance(models):
