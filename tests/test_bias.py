@@ -303,18 +303,6 @@ def test_equals_statsmodels_logit():
     assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
 
 
-def test_perfect_separation_is_said():
-    scores, features = world(60, seed=3)
-    for sign in (1, -1):
-        table = scores.assign(score=sign * features["characters"])
-        rows = [length_controlled(table, features, form=form).iloc[0] for form in ("spline", "tanh")]
-        rows.append(style_controlled(table, features, controls=["characters", "markdown"]).iloc[0])
-        for row in rows:
-            assert "separation" in row["reason"]
-            assert row[["controlled", "se", "low", "high", "fit_p"]].isna().all()
-            assert row["accuracy"] > 0.4
-
-
 def test_a_liking_of_any_shape_is_followed_and_the_tanh_is_caught_where_it_cannot():
     """Right answers are a third longer; a middle length is liked best."""
     rng, n = np.random.default_rng(3), 600
@@ -344,7 +332,10 @@ def test_style_control_takes_the_style_out():
 def test_what_cannot_be_fitted_has_its_reason():
     scores, features = world(30, seed=4)
     right = scores.assign(score=(scores["label"] == "chosen").astype(float))
+    longest, shortest = (scores.assign(score=sign * features["characters"]) for sign in (1, -1))
     for table, lengths, ties, reason in (
+        (longest, features, "loss", "separation"),
+        (shortest, features, "loss", "separation"),
         (scores.assign(score=1.0), features, "loss", "lost or tied"),
         (scores.assign(score=1.0), features, "half", "a tie"),
         (scores.assign(score=1.0), features, "drop", "no outcome"),
@@ -353,9 +344,11 @@ def test_what_cannot_be_fitted_has_its_reason():
         (world(4, noise=3.0, seed=1)[0], features, "loss", "fewer than 5 prompts"),
         (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "loss", "characters differs"),
     ):
-        row = length_controlled(table, lengths, ties=ties).iloc[0]
-        assert reason in row["reason"]
-        assert np.isnan(row["low"]) or "vary" in reason
+        rows = [length_controlled(table, lengths, ties=ties, form=form).iloc[0] for form in ("spline", "tanh")]
+        for row in rows:
+            assert reason in row["reason"]
+            assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
+            assert np.isnan(row["controlled"]) or reason != "separation"
     pd.testing.assert_frame_equal(
         length_controlled(metrics.pairs(scores), features), length_controlled(scores, features)
     )

@@ -146,6 +146,7 @@ PLAIN = [
     ("```\n# Title\n\n- x\n```", "    # Title\n\n    - x"),
     ("*Note*:\ndef f():\n    return 1", "Note:\ndef f():\n    return 1"),
     ("**1.** first", "(1) first"),
+    ("a\n\n    code here\n\nb", "a\n\n    code here\n\nb"),
     ("**a** \\*b\\* &amp; c", "a \\*b\\* &amp; c"),
     ("***", " "),
     ("plain **only", "plain **only"),
@@ -199,9 +200,11 @@ def test_audit_names_each_defect_and_its_place():
     assert (across["style"], across["other"], across["ids"], across["share"]) == ("markdown", "markdown", ["1"], 1 / 40)
     assert found.loc["markdown_in_plain", "ids"] == ["0"]
     assert found.loc["same_prompt", ["ids", "other"]].tolist() == [["2", "3"], "chat"]
+    assert "2, 3" in found.loc["same_prompt", "note"]
     length = found.loc["length_tells_label"]
     assert (length["style"], length["n"], length["share"]) == ("plain", 40, 39 / 40 + 1 / 40)
     assert length["low"] > 0.9
+    assert f"({length['chosen_characters'] / length['rejected_characters']:.2f}x)" in length["note"]
     assert found.index.value_counts().max() == 1
     talks = frame.assign(prompt=[[{"role": "user", "content": prompt}] for prompt in prompts])
     assert audit(talks).set_index("check").loc["same_prompt", "ids"] == ["2", "3"]
@@ -213,6 +216,7 @@ def test_audit_of_a_clean_table_is_empty_and_typed():
     assert clean.empty
     assert dirty["check"].tolist() == ["chosen_equals_rejected", "no_markdown"]
     assert clean.dtypes.equals(dirty.dtypes)
+    assert audit(responses([*rows, ("0", "rejected", None, "r 0")]).assign(style=None))["other"].tolist() == ["slot 1"]
     assert audit(responses(rows[:0])).empty
 
 
