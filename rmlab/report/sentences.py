@@ -60,6 +60,8 @@ def sentences(table: pd.DataFrame) -> list[str]:
 def describe_models(table: pd.DataFrame, models: Iterable[str]) -> Iterator[str]:
     """Overall score, weakest domain and cost of style of each model, as far as their intervals tell them."""
     table = table[table["model"].isin([*models])]
+    if table.empty:  # a report of content-blind baselines alone
+        return
     numbers = estimates(table)
     for model in models:
         yield from _model_sentences(model, numbers[numbers["model"] == model], table[table["model"] == model])
