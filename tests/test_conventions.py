@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from fakes import toy_responses
 from pairwise_models import save_pairrm
 from safetensors.torch import load_file, save_file
 from test_heads import gating_layers, named, publish, same
@@ -33,17 +34,19 @@ def rendered(tokens):
     return found
 
 
-def states(folder, texts, architecture="llama", words=None, **options):
-    """Last hidden states of the tokenizer's own call on each text, alone."""
-    from transformers import AutoModel, AutoTokenizer
+def backbone_of(folder, architecture="llama", words=None):
+    """The backbone below the published heads beside `folder`."""
+    from transformers import AutoModel
 
-    tokens = words or AutoTokenizer.from_pretrained(folder)
     bare = toy.save_model(folder.parent / "bare", architecture, task="backbone", seed=3, words=words)
-    backbone = AutoModel.from_pretrained(bare).eval()
+    return AutoModel.from_pretrained(bare).eval()
+
+
+def states(folder, rows, *model):
+    """Last hidden states of each row of token ids, alone."""
+    backbone = backbone_of(folder, *model)
     with torch.no_grad():
-        return torch.stack(
-            [backbone(torch.tensor([tokens(text, **options)["input_ids"]])).last_hidden_state[0, -1] for text in texts]
-        )
+        return torch.stack([backbone(torch.tensor([ids])).last_hidden_state[0, -1] for ids in rows])
 
 
 def published_head(model):
@@ -62,11 +65,9 @@ def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(tmp_p
     folder = publish(tmp_path / "m", weights, settings=settings)
     scorer = classifier(folder, convention="reward-bench")
     words = scorer.tokenizer
+    rows = [[words(text, add_special_tokens=added).input_ids for _, text in rendered(words)] for added in (True, False)]
     with torch.no_grad():
-        twice, once = (
-            head(states(folder, [whole for _, whole in rendered(words)], add_special_tokens=added))
-            for added in (True, False)
-        )
+        twice, once = (head(states(folder, ids)) for ids in rows)
     same(scorer(PROMPTS, RESPONSES), twice)
     same(classifier(folder)(PROMPTS, RESPONSES), once)
     assert (twice - once).abs().max() > 0.01 * once.std()
@@ -75,16 +76,12 @@ def test_a_doubled_beginning_token_is_repeated_where_its_runner_doubles_it(tmp_p
 
 
 def test_armo_rm_reads_both_of_its_places_behind_two_beginning_tokens(tmp_path):
-    from transformers import AutoModel
-
     gate, regression, transform = gating_layers(False), torch.nn.Linear(32, 5, bias=False), torch.randn(5, 5)
     weights = named(gate, "gating.layers.") | named(regression, "regression_layer.")
     weights |= {"reward_transform_matrix": transform, "gating.logit_scale": torch.tensor([1.5])}
     settings = {"num_objectives": 5, "gating_temperature": 10}
     scorer = classifier(publish(tmp_path / "m", weights, settings=settings), convention="reward-bench")
-    words = scorer.tokenizer
-    backbone = AutoModel.from_pretrained(toy.save_model(tmp_path / "bare", task="backbone", seed=3)).eval()
-    expected = []
+    words, backbone, expected = scorer.tokenizer, backbone_of(tmp_path / "m"), []
     with torch.no_grad():
         for prompt, whole in rendered(words):
             before, ids = (words(text)["input_ids"] for text in (prompt, whole))
@@ -171,16 +168,10 @@ def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
     folder = publish(tmp_path / "m", named(layer, prefix), settings=settings)
     scorer = classifier(folder, convention="reward-bench")
     found, words = scorer(PROMPTS, RESPONSES), scorer.tokenizer
-    from transformers import AutoModel
-
-    backbone = AutoModel.from_pretrained(toy.save_model(tmp_path / "bare", task="backbone", seed=3)).eval()
-    expected = []
-    for _, whole in rendered(words):
-        ids = words(whole, add_special_tokens=model == "Eurus")["input_ids"]
-        assert ids.count(words.bos_token_id) == (2 if model == "Eurus" else 1)
-        with torch.no_grad():
-            expected.append(layer(backbone(torch.tensor([[*ids, *ending]])).last_hidden_state[0, -1]))
-    same(found, torch.stack(expected))
+    rows = [words(whole, add_special_tokens=model == "Eurus").input_ids for _, whole in rendered(words)]
+    assert {ids.count(words.bos_token_id) for ids in rows} == {2 if model == "Eurus" else 1}
+    with torch.no_grad():
+        same(found, layer(states(folder, [[*ids, *ending] for ids in rows])))
     assert scorer.provenance()["convention"] == convention
     plain = classifier(folder)
     assert (plain.fingerprint == scorer.fingerprint) == (convention is None)
@@ -213,8 +204,6 @@ def test_conventions_have_names(tmp_path):
 
 
 def test_the_doctor_does_not_mistake_a_convention_for_a_fault(tmp_path):
-    from fakes import toy_responses
-
     folder = toy.save_model(tmp_path / "m", task="causal")
     frame = toy_responses(prompts=4, slots=1)
     report = doctor(implicit_reward(folder, convention="reward-bench"), frame).set_index("check")
@@ -262,12 +251,13 @@ def test_oasst_s_layouts_are_not_turned_away(tmp_path, layout):
 def test_oasst_pythia(tmp_path):
     folder, head = publish_oasst(tmp_path / "m", bias=True)
     scorer = classifier(folder, template="oasst")
-    texts = [
-        "<|prompter|>What is the capital of France?<|endoftext|><|assistant|>" + RESPONSES[0] + "<|endoftext|>",
-        "<|prompter|>Two and two?<|endoftext|><|assistant|>Four.<|endoftext|>",
-    ]
+    turns = zip(["What is the capital of France?", "Two and two?"], RESPONSES, strict=True)
+    texts = [f"<|prompter|>{prompt}<|endoftext|><|assistant|>{answer}<|endoftext|>" for prompt, answer in turns]
     with torch.no_grad():
-        same(scorer(PROMPTS, RESPONSES), head(states(folder, texts, "gpt_neox", scorer.tokenizer)))
+        same(
+            scorer(PROMPTS, RESPONSES),
+            head(states(folder, scorer.tokenizer(texts).input_ids, "gpt_neox", scorer.tokenizer)),
+        )
     assert scorer.head.name == "projection"
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))

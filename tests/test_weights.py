@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pytest
 import torch
+from fakes import toy_responses
 from pairwise_models import save, save_pairrm
 from safetensors.torch import load_file, save_file
 from test_heads import named, publish
@@ -62,25 +63,17 @@ def test_more_layers_than_the_configuration_names(tmp_path, architecture, pickle
     assert "num_hidden_layers" in message
 
 
-def test_the_doctor_fails_a_model_of_which_half_is_used(tmp_path):
-    from fakes import toy_responses
-
+def test_a_model_of_which_half_is_used_is_refused_by_all_and_failed_by_the_doctor(tmp_path):
     folder = configure(toy.save_model(tmp_path / "m"), num_hidden_layers=1)
     report = doctor(folder, toy_responses(prompts=3, slots=1))
     assert report["status"].tolist() == ["fail"]
     assert "used by nothing" in report.loc[0, "found"]
-
-
-def test_a_policy_of_which_half_is_used_is_refused(tmp_path):
-    folder = configure(toy.save_model(tmp_path / "m", task="causal"), num_hidden_layers=1)
-    assert "used by nothing" in refused(folder, implicit_reward)
-
-
-@pytest.mark.parametrize("kind", ["letters", "pairrm"])
-def test_a_pairwise_model_of_which_half_is_used_is_refused(tmp_path, kind):
-    folder = configure(save(kind, tmp_path / "m"), num_hidden_layers=1)
-    with pytest.raises(DataError, match=r"used by nothing .* num_hidden_layers"):
-        pairwise(folder).prefer(PROMPTS, RESPONSES, RESPONSES[::-1])
+    policy = configure(toy.save_model(tmp_path / "policy", task="causal"), num_hidden_layers=1)
+    assert "used by nothing" in refused(policy, implicit_reward)
+    for kind in ("letters", "pairrm"):
+        judge = pairwise(configure(save(kind, tmp_path / kind), num_hidden_layers=1))
+        with pytest.raises(DataError, match=r"used by nothing .* num_hidden_layers"):
+            judge.prefer(PROMPTS, RESPONSES, RESPONSES[::-1])
 
 
 def test_a_head_s_bias_is_never_dropped(tmp_path):
@@ -103,19 +96,18 @@ def test_layers_that_no_model_has_are_refused_before_anything_is_built(tmp_path,
     assert f"num_hidden_layers={layers}; allowed: 1 to 1000" in refused(folder, make)
 
 
-@pytest.mark.parametrize(
-    "name", ["LlamaForTokenClassification", "Qwen2ForProcessRewardModel", "Qwen2ForTokenClassification"]
-)
+PROCESS = ["LlamaForTokenClassification", "Qwen2ForProcessRewardModel", "Qwen2ForTokenClassification"]
+
+
+@pytest.mark.parametrize("name", PROCESS)
 @pytest.mark.parametrize("make", [classifier, implicit_reward, pairwise])
 def test_process_reward_models_are_refused_by_their_name_at_once(tmp_path, name, make):
     head = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
     folder = publish(tmp_path / "m", named(head, "score."), settings={"architectures": [name]})
-    said = rf"is a {name}: token classification, as process reward models"
-    with pytest.raises(DataError, match=said):
-        make(folder)
     policy = toy.save_model(tmp_path / "policy", task="causal")
-    with pytest.raises(DataError, match=said):
-        implicit_reward(policy, folder)
+    for load in (lambda: make(folder), lambda: implicit_reward(policy, folder)):
+        with pytest.raises(DataError, match=rf"is a {name}: token classification, as process reward models"):
+            load()
 
 
 EMBEDDING = {"lm_head.weight": (500, 32)}
@@ -213,19 +205,17 @@ NONSENSE = {
     "hidden_size": ["wide", -4],
     "num_attention_heads": [0, 10**9, 5],
     "vocab_size": [3, None],
-    "num_hidden_layers": ["two", 2.5, None],
     "num_labels": [0],
+}
+NONSENSE |= {
+    "num_hidden_layers": ["two", 2.5, None],
     "id2label": [{}],
     "model_type": [7, "bert"],
-    "architectures": ["LlamaModel", [None], 3],
-    "auto_map": [[], "x"],
-    "rope_parameters": [{"rope_type": "unheard"}],
     "hidden_act": ["nothing"],
-    "num_key_value_heads": [3],
-    "intermediate_size": [7],
-    "torch_dtype": ["float8_nothing"],
-    "max_position_embeddings": ["long"],
 }
+NONSENSE |= {"architectures": ["LlamaModel", [None], 3], "auto_map": [[], "x"], "num_key_value_heads": [3]}
+NONSENSE |= {"rope_parameters": [{"rope_type": "unheard"}], "intermediate_size": [7], "torch_dtype": ["float8_nothing"]}
+NONSENSE |= {"max_position_embeddings": ["long"]}
 SETTINGS = [{key: value} for key, values in NONSENSE.items() for value in values]
 
 
