@@ -50,12 +50,6 @@ def world(zoo):
     return World(zoo(initializer_range=0.4))
 
 
-@pytest.fixture(scope="module")
-def chatml(tmp_path_factory):
-    words = toy.tokenizer(chat_template="chatml")
-    return World(toy.save_model(tmp_path_factory.mktemp("parity") / "m", "qwen2", words=words, initializer_range=0.4))
-
-
 def half(scores, dtype=torch.bfloat16):
     return torch.tensor(np.asarray(scores)).to(dtype).double().numpy()
 
@@ -110,12 +104,10 @@ def test_what_the_numbers_show_is_named(world):
 
 @pytest.mark.parametrize("part", ["head", "model"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("architecture", ["world", "chatml"])
-def test_half_precision_that_was_computed_in_is_named(request, architecture, dtype, part):
+def test_half_precision_that_was_computed_in_is_named(world, dtype, part):
     """Scores whose head, or whole model, transformers computed in half precision."""
     from transformers import AutoModelForSequenceClassification
 
-    world = request.getfixturevalue(architecture)
     of_model = dtype if part == "model" else torch.float32
     model = AutoModelForSequenceClassification.from_pretrained(world.folder, dtype=of_model).eval()
     with torch.inference_mode():

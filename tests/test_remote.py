@@ -18,7 +18,7 @@ from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, s
 import rmlab
 from rmlab import scorers
 from rmlab.scorers import Text
-from rmlab.servers import LONG_LINES, connect, examine, known_texts, scorer, steerlm
+from rmlab.servers import connect, examine, scorer, steerlm
 from rmlab.tables import DataError
 
 HERE = Path(__file__).parent
@@ -227,17 +227,6 @@ def test_rows_that_are_not_whole_or_in_order_are_never_a_wrong_score(folder, wor
 # Long runs.
 
 
-def test_no_row_is_wrong_however_the_server_fails(folder, words):
-    frame = fake_responses(250)
-    faults = {"429": 0.1, "500": 0.1, "cut": 0.08, "garbage": 0.08, "hangup": 0.05}
-    options = {"kind": "vllm", "tokenizer": folder, "batch": 2, "backoff": 0.001, "retries": 9, "concurrency": 32}
-    with FaultyServer(Vllm(number, words), faults=faults) as server:
-        remote = rmlab.remote(server.url, **options)
-        table = rmlab.score(frame, remote)
-    np.testing.assert_array_equal(table["score"], numbers_of(remote, frame))
-    assert len(server.log) > len(frame) / 2
-
-
 def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(folder, words, texts):
     longest = int(texts["response"].str.len().idxmax())
     texts = texts.assign(response=texts["response"].where(texts.index != longest, texts["response"] * 99))
@@ -252,21 +241,6 @@ def test_a_text_that_the_server_refuses_is_missing_and_named_the_others_are_not(
         server.respond.bos = True
         with pytest.warns(UserWarning, match="tokens were read where"), pytest.raises(DataError, match="not finite"):
             rmlab.score(texts, remote)
-
-
-def test_a_budget_ends_the_run_and_a_store_resumes_it(folder, words, tmp_path):
-    frame = fake_responses(40)
-    with FaultyServer(Vllm(number, words)) as server:
-        options = {"kind": "vllm", "tokenizer": folder, "version": "v1", "batch": 4}
-        capped = rmlab.remote(server.url, max_requests=30, **options)
-        with pytest.raises(DataError, match="max_requests=30"):
-            rmlab.score(frame, capped, store=tmp_path)
-        assert len(server.log) == 30
-        table = rmlab.score(frame, rmlab.remote(server.url, **options), store=tmp_path)
-    assert table["score"].notna().all()
-    known = {tuple(ids) for lines in LONG_LINES for ids in capped.prepare(*known_texts(lines)).texts}
-    arrived = collections.Counter(tuple(ids) for body in server.bodies() for ids in (body or {}).get("input", []))
-    assert [n for ids, n in arrived.items() if ids not in known] == [1] * len(frame), "nothing is asked twice"
 
 
 def test_the_fingerprint_follows_what_decides_a_score_and_not_how_it_is_asked(folder):

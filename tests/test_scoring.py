@@ -173,22 +173,6 @@ def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
     assert [warning.filename for warning in caught] == [__file__], "the line of the caller is shown"
 
 
-def test_strings_that_look_like_models_become_models(monkeypatch, tmp_path):
-    options_by_model = {}
-
-    def fake(model, **options):
-        options_by_model[str(model)] = options
-        scorer = Streaming(str(model))
-        scorer.fingerprint = str(model)
-        return scorer
-
-    monkeypatch.setattr("rmlab.scorers.classifier", fake)
-    models = ["owner/name", "./folder", tmp_path, "longest"]
-    scores = score(responses(1), models, dtype="float32")
-    assert options_by_model == {str(model): {"dtype": "float32"} for model in models[:3]}
-    assert scores["model"].unique().tolist() == [*map(str, models)]
-
-
 @pytest.mark.parametrize("n", [3, 50])
 def test_shards_are_whole_prompts_and_make_up_everything(n):
     frame = responses(20)
@@ -431,12 +415,7 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert scores["score"].isna().sum() == 3
 
 
-def test_the_bar_counts_texts(capsys):
-    score(responses(3), Streaming("model"), progress=True)
-    assert "18/18" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("architecture", ["llama", "modernbert", "qwen3"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main, architecture):
     """Before the weights are there."""
     implicit = architecture == "qwen3"
