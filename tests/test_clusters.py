@@ -52,33 +52,20 @@ def test_scores_and_margins_are_those_of_a_plain_run_and_blocks_hold_whole_promp
     pd.testing.assert_frame_equal(pairs, prefer(frame, BothOrders()))
 
 
-def travelling_judge():
-    return replace(pair_judge(longer), respondent=Respondent(_prefer_longer))
-
-
 def _prefer_longer(question):
     return longer(*shown_answers(question.messages))
 
 
 def test_a_judge_is_asked_on_the_cluster_and_read_here(store):
     def ask(**options):
-        pairs = prefer(responses(6, slots=1), travelling_judge(), progress=False, **options)
+        judge = replace(pair_judge(longer), respondent=Respondent(_prefer_longer))  # it can be pickled
+        pairs = prefer(responses(6, slots=1), judge, progress=False, **options)
         return pairs, pairs.attrs["provenance"]["judge"]
 
     (plain, alone), (pairs, spread) = ask(), ask(cluster=Here(), store=store)
     pd.testing.assert_frame_equal(pairs, plain)
     assert spread["asked"] == spread["questions"] == alone["asked"]
     assert store is None or ask(cluster=Here(), store=store)[1]["asked"] == 0, "every answer was there already"
-
-
-def test_a_driver_that_ends_leaves_the_blocks_that_were_done(tmp_path):
-    frame, here = responses(60), Here(dies_at=4)
-    with pytest.raises(KeyboardInterrupt):
-        score(frame, Streaming(), cluster=here, store=tmp_path)
-    rest = Streaming()
-    assert score(frame, rest, store=tmp_path).equals(score(frame, Streaming()))
-    done = sum(len(block.texts) for block in here.given)
-    assert len(rest.forwarded) == len(frame) - done
 
 
 class Other(Streaming):

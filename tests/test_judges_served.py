@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from rmlab.tables import DataError
 KEY = "sk-planted-4f2a9c7e"
 URL = "http://127.0.0.1:9/v1"
 SHOWS = {"ranking": "list"} | {name: "answer" for name in shipped() if name.startswith("rating")}
-prefer = partial(rmlab.prefer, allow_missing=True, progress=False)
+prefer, score = (partial(ask, allow_missing=True, progress=False) for ask in (rmlab.prefer, rmlab.score))
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -55,17 +54,11 @@ def test_a_file_of_ones_own(tmp_path):
             load_template(file, "pair")
 
 
-@contextmanager
-def served_judge(answer, path="", **options):
-    """A judge of a server that always answers the same, and the server."""
-    with FaultyServer(lambda *_: answer) as server:
-        yield judge("m", server.url + path, **options), server
-
-
-def ask(answer, path="", **options):
+def ask(answer, path="", table=None, **options):
     """The table and the first request of a judge who is always answered the same."""
-    with served_judge(answer, path, **options) as (judge, server):
-        table = (prefer if judge.takes == "pair" else rmlab.score)(responses(1), judge, progress=False)
+    with FaultyServer(lambda *_: answer) as server:
+        one = judge("m", server.url + path, **options)
+        table = (prefer if one.takes == "pair" else score)(responses(1) if table is None else table, one)
     assert {request.path for request in server.log} == {f"{path}/chat/completions"}
     return table, server.log[0].body
 
@@ -176,7 +169,7 @@ def test_ratings_by_convention_are_the_integer_at_the_end(subset):
         return completion(REPLIES[int(shown_answers(body["messages"])[0].split()[3])])
 
     with FaultyServer(reply) as server:
-        scores = rmlab.score(table, judge("m", server.url, convention="reward-bench-2-ratings"), progress=False)
+        scores = score(table, judge("m", server.url, convention="reward-bench-2-ratings"))
     expected = [int(match[1]) if (match := PUBLISHED_RATING.search(reply.strip())) else -1 for reply in REPLIES]
     assert scores["score"].tolist() == expected
     assert "brackets" not in json.dumps(server.log[0].body["messages"]), "the question asks for what is read"
@@ -189,10 +182,9 @@ def test_ratings_by_convention_are_the_integer_at_the_end(subset):
 def test_letters_by_convention_are_the_first_of_the_alphabet_in_the_reply(reply, place):
     """`process_judgement` of RewardBench's runners looks for [[A]], then for [[B]], and so on, in the whole reply."""
     table = responses(1, answers=2).assign(subset="Focus")
-    with served_judge(completion(reply), convention="reward-bench-2") as (best, server):
-        scores = rmlab.score(table, best, progress=False)
+    scores, body = ask(completion(reply), table=table, convention="reward-bench-2")
     votes = ask(completion(reply), convention="reward-bench")[0][["vote_first", "vote_second"]].iloc[0].dropna()
-    shown = shown_answers(server.log[0].body["messages"])
+    shown = shown_answers(body["messages"])
     assert scores["score"].tolist() == [float(place is not None and shown[place] == text) for text in table["response"]]
     assert votes.abs().tolist() == [1.0] * ("[[A]]" in reply or "[[B]]" in reply)
 

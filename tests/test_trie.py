@@ -42,6 +42,11 @@ def ancestors(layout):
     return (rows[None, :] <= rows[:, None]) & (rows[:, None] < layout.ends[None, :])
 
 
+def paths(layout):
+    """The rows of each text."""
+    return [layout.path(text) for text in range(len(layout.runs))]
+
+
 def trie_by_hand(texts, groups):
     return len({(g, *text[: n + 1]) for text, g in zip(texts, groups, strict=True) for n in range(len(text))})
 
@@ -97,9 +102,7 @@ def test_every_path_spells_its_text(world, budget):
         assert len(layout.ids) == part.tokens + part.kept
         spelled = [texts[text] for text in part.texts]
         spelled[-1] = spelled[-1][: part.keep] if part.cut else spelled[-1]
-        for ids, path, run in zip(
-            spelled, [layout.path(text) for text in range(len(layout.runs))], layout.runs, strict=True
-        ):
+        for ids, path, run in zip(spelled, paths(layout), layout.runs, strict=True):
             assert layout.ids[path].tolist() == ids.tolist()
             assert layout.positions[path].tolist() == list(range(len(ids)))
             rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
@@ -113,7 +116,7 @@ def test_a_row_sees_its_path_and_nothing_else(world):
     for part in pack(texts, groups, 9999):
         layout = lay_out(part, texts)
         seen = np.zeros((part.tokens, part.tokens), bool)
-        for path in [layout.path(text) for text in range(len(layout.runs))]:
+        for path in paths(layout):
             for at, row in enumerate(path):
                 seen[row, path[: at + 1]] = True
         assert (ancestors(layout) == seen).all()
@@ -208,8 +211,7 @@ def test_the_tables_agree_with_the_dense_mask(causal, window):
     in_view = mask_mod(view, torch.from_numpy(made.ends), torch.from_numpy(made.positions))
     assert (in_view(0, 0, rows[:, None], rows[None, :]).numpy() == seen).all()
     blocks = len(rows) // BLOCK
-    full = np.zeros((blocks, blocks), bool)
-    some = np.zeros((blocks, blocks), bool)
+    full, some = np.zeros((2, blocks, blocks), bool)
     for i in range(blocks):
         full[i, made.full_blocks[0, 0, i, : made.full_counts[0, 0, i]]] = True
         some[i, made.blocks[0, 0, i, : made.counts[0, 0, i]]] = True
