@@ -164,6 +164,8 @@ def test_options_and_chance_are_the_benchmarks_and_other_options_are_refused(mak
         metrics.summary(scores, safety="splitt")
     with pytest.raises(ValueError, match=r"ties: 'half'; .*'share', 'loss', 'win'"):
         metrics.summary(best_of_four, ties="half")
+    row = metrics.summary(best_of_four, overall="without-ties").iloc[0]
+    assert row["overall"] == pytest.approx(row[["factuality", "precise_if", "math", "safety", "focus"]].mean())
     chance = metrics.estimates(best_of_four).drop_duplicates(["quantity", "name"]).set_index("name")["chance"]
     assert chance["factuality"] == 0.25
     assert chance[["ties", "overall"]].isna().all()

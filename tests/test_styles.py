@@ -268,7 +268,7 @@ def test_steps_count_only_places_that_change():
     text = "It is so. A longer sentence is here. Another stands there."  # the first has no word to mark
     assert TRANSFORMS["bold"](text, 2) == "It is so. A longer **sentence** is here. **Another** stands there."
     assert TRANSFORMS["bold"]("Some **words** already.") == "Some **words** already."
-    lists = "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nA paragraph of words. Two of them."
+    lists = "- one thing\n- another\n\n# Title here\n\n| a | b |\n\nWords\n- here\n\nA paragraph of words. Two of them."
     assert TRANSFORMS["bullets"](lists, 1) == lists.replace(
         "A paragraph of words. Two", "- A paragraph of words.\n- Two"
     )

@@ -8,22 +8,11 @@ from fakes import Difference, responses
 import rmlab
 from rmlab.report import write_report
 from rmlab.scoring import merge, score
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 
 def expected(frame, scorer):
     return [scorer.value(text) for text in zip(frame["prompt"], frame["response"], strict=True)]
-
-
-def test_a_reference_of_two_policies_is_forwarded_once(tmp_path):
-    frame = responses(20)
-    policies = [Difference(policy, name=policy) for policy in ("first", "second")]
-    scores = score(frame, policies, store=tmp_path)
-    assert scores["score"].tolist() == expected(frame, policies[0]) + expected(frame, policies[1])
-    terms = scores.attrs["provenance"]["second"]["terms"]
-    assert [term["scored"] for term in terms] == [len(frame), 0]
-    assert sorted(Store(tmp_path).fingerprints()) == ["first", "reference", "second"]
 
 
 @pytest.mark.parametrize(("stored", "blind"), [(False, 0), (True, 1)])
