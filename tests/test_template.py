@@ -203,6 +203,18 @@ def test_raw_gives_encoders_two_segments():
     assert encoded.ids[0].tolist() == words("Hi?", "Yes.").input_ids
     assert split(words, encoded) == ("[CLS]Hi?[SEP]", "Yes.[SEP]")
     assert split(words, encoded, 1)[1] == "Six.[SEP]"
+    ended = encode(words, ["Hi?"], ["Yes."], template="raw", eos=True)
+    assert ended.ids[0].tolist() == [*encoded.ids[0], words.eos_token_id]
+
+
+def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(bare, monkeypatch):
+    """As those that are written in Python."""
+    fast = encode(bare, ["Hi?", CHAT], ["Yes.", "Six."], template="tulu")
+    monkeypatch.setattr(type(bare), "is_fast", False)
+    monkeypatch.setattr("transformers.BatchEncoding.char_to_token", None)
+    slow = encode(bare, ["Hi?", CHAT], ["Yes.", "Six."], template="tulu")
+    assert slow.response_start.tolist() == fast.response_start.tolist()
+    assert slow.keys == fast.keys
 
 
 def test_without_a_template_the_formats_are_named(bare):
@@ -463,6 +475,13 @@ def test_the_conventions_of_reward_bench():
     assert dpo.ids[0].tolist() == [words.bos_token_id, *body, words.eos_token_id]
     assert dpo.response_start[0] == 1 + start
     assert split(words, dpo)[1].startswith("<|start_header_id|>assistant")
+    # A token that holds the end of the prompt and the beginning of the answer counts as the answer's.
+    words = toy.tokenizer(["answering questions, answering well"] * 50, chat_template=FORMATS["raw"])
+    prompt, ids = (words(text, add_special_tokens=False)["input_ids"] for text in ("answer", "answering"))
+    assert prompt != ids[: len(prompt)]
+    merged = encode(words, ["answer"], ["ing"], convention="reward-bench-dpo")
+    assert merged.ids[0].tolist() == [words.bos_token_id, *ids, words.eos_token_id]
+    assert merged.response_start[0] == 1 + len(prompt) - 1
     with pytest.raises(DataError, match=r"convention='rewardbench'.*did you mean 'reward-bench'"):
         encode(words, ["Hi?"], ["Yes."], convention="rewardbench")
 

@@ -108,6 +108,10 @@ def test_every_path_spells_its_text(world, budget):
             rows = np.concatenate([np.arange(a, b) for a, b in [*run.before, (run.start, run.stop)]])
             assert rows.tolist() == path.tolist()
             assert run.offset == len(path) - (run.stop - run.start)
+        owner = np.repeat(np.arange(len(spelled)), [*map(len, spelled)])
+        positions = np.concatenate([np.arange(len(ids)) for ids in spelled])
+        paths = np.concatenate([layout.path(text) for text in range(len(spelled))])
+        assert layout.rows(owner, positions).tolist() == paths.tolist()
 
 
 @law(worlds())
@@ -165,6 +169,7 @@ def test_a_plan_covers_every_text(world, budget, packing):
     distinct_texts = [texts[copies[0]] for copies in made.copies]
     fewest = trie_by_hand(distinct_texts, groups[[copies[0] for copies in made.copies]])
     assert made.minimum == (fewest if packing is DECODER else sum(map(len, distinct_texts)))
+    assert made.kept == max(part.keep for part in made.parts)
     assert packing is DECODER or not any(part.keep or part.cut for part in made.parts), "a text is in one pack"
 
 
@@ -177,6 +182,11 @@ def test_batches_waste_little_and_keep_the_budget(lengths, budget, waste):
         assert part.tokens == max(sizes) * len(sizes)
         assert part.tokens <= budget or len(sizes) == 1
         assert part.tokens - sum(sizes) <= waste * part.tokens
+
+
+def test_equal_ids_of_other_number_types_are_one_text():
+    made = plan([np.array([1, 2], np.int32), np.array([1, 2], np.int64), np.array([1])], [0, 0, 0])
+    assert [copies.tolist() for copies in made.copies] == [[0, 1], [2]]
 
 
 def test_nothing_to_plan():
