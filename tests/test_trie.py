@@ -110,8 +110,7 @@ def test_every_path_spells_its_text(world, budget):
             assert run.offset == len(path) - (run.stop - run.start)
         owner = np.repeat(np.arange(len(spelled)), [*map(len, spelled)])
         positions = np.concatenate([np.arange(len(ids)) for ids in spelled])
-        paths = np.concatenate([layout.path(text) for text in range(len(spelled))])
-        assert layout.rows(owner, positions).tolist() == paths.tolist()
+        assert layout.rows(owner, positions).tolist() == np.concatenate(paths(layout)).tolist()
 
 
 @law(worlds())
