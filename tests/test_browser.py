@@ -1,7 +1,6 @@
 """Twelve tasks in the explorer, the same in JupyterLab and in a report, in Chromium. Screenshots go to `artefacts/`."""
 
 import contextlib
-import csv
 import io
 import json
 import os
@@ -35,13 +34,8 @@ MATHS = r"""By \(x_i * y_i\) and $\frac{a_1}{b_1}$ we have
 CODE = f"Use:\n\n```python\ndef f(x):\n    y = x * 2  # twice\n    print({'x, ' * 99})\n    return 'y'\n```\n\nDone."
 ARABIC = "سؤال وجواب: 答案是十一分钟。"
 CELLS = (
-    """
-import pandas as pd, rmlab
-from pathlib import Path
-tables = {path.stem: pd.read_pickle(path) for path in Path(".").glob("*.pkl")}
-rmlab.explore(tables["scores"], tables["texts"])
-""",
-    'rmlab.explore(tables["many_scores"], tables["many_texts"])',
+    "import pandas as pd, rmlab; world = pd.read_pickle('world.pkl'); rmlab.explore(world['scores'], world['texts'])",
+    "rmlab.explore(world['many_scores'], world['many_texts'])",
 )
 
 
@@ -49,10 +43,7 @@ rmlab.explore(tables["scores"], tables["texts"])
 def world(mini):
     """Mini with a prompt each of maths, code and Arabic and nine of hostile answers; and 10,000 prompts."""
     shape = mini[mini["id"] == mini["id"].iloc[0]].head(6)[["benchmark", "domain", "subset", "label", "slot", "style"]]
-    endings = ["" if label == "chosen" else " no" for label in shape["label"]]
-    answers = {
-        name: [text + end for end in endings] for name, text in (("maths", MATHS), ("code", CODE), ("words", ARABIC))
-    }
+    answers = {name: [text, f"{text} no"] * 3 for name, text in (("maths", MATHS), ("code", CODE), ("words", ARABIC))}
     # Six answers a prompt. Half of a surrogate pair cannot stand in a table.
     hostile = [text for text in HOSTILE if "\ud800" not in text]
     answers |= {f"hostile-{k}": (hostile + hostile)[6 * k : 6 * k + 6] for k in range(-(-len(hostile) // 6))}
@@ -79,9 +70,7 @@ def browser():
         pytest.skip("Chromium is not installed: apt-get install chromium")
     SHOTS.mkdir(exist_ok=True)
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
+        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
 
 
 def open_page(browser, address, *, offline):
@@ -108,8 +97,7 @@ def open_report(browser, world, folder):
 
 @contextlib.contextmanager
 def open_notebook(browser, world, folder):
-    for name, table in world.items():
-        table.to_pickle(folder / f"{name}.pkl")
+    pd.to_pickle(world, folder / "world.pkl")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "a.ipynb")
@@ -323,9 +311,6 @@ def test_read_maths_and_code(site, view):
     open_prompt(view, "maths")
     body = view.locator(".rmlab-body")
     expect(body.nth(0).locator("math")).to_have_count(3)
-    fraction = body.nth(2).locator("mfrac").first
-    height = "e => e.getBoundingClientRect().height"
-    assert fraction.evaluate(height) > 1.3 * fraction.locator("mi").first.evaluate(height)
     assert "at a price of $5 or $6." in body.first.inner_text()
     photograph(site, "maths")
     view.get_by_role("button", name="Raw", exact=True).click()
@@ -351,12 +336,7 @@ def test_hostile_answers_and_names_stay_inert(site, view, world):
             view.get_by_role("button", name=show, exact=True).click()
             forbidden = "script, style, iframe, svg, img, form, [onerror], [onload], [onclick], a[href], math [href]"
             assert view.locator(forbidden).count() == 0
-        raw.scroll_into_view_if_needed()
-        box = raw.bounding_box()
-        on_top = site.page.evaluate(
-            "([x, y]) => document.elementFromPoint(x, y).textContent", [box["x"] + 9, box["y"] + 9]
-        )
-        assert on_top == "Raw", "nothing covers the page"
+        raw.click(trial=True)  # nothing covers the page
     assert site.page.evaluate("window.hurt") is None
 
 
@@ -393,7 +373,8 @@ def test_export_the_prompts_with_notes(site, view, world):
     assert [table["annotation"][0], *notes["annotation"]] == ["'=1+1, doubtful"] * 2, "a spreadsheet runs no formula"
     view.get_by_role("button", name="Copy CSV").click()
     expect(view.locator(".rmlab-buttons")).to_contain_text("12 prompts copied")
-    assert len(list(csv.reader(io.StringIO(site.page.evaluate("navigator.clipboard.readText()"))))) == 13
+    copied = pd.read_csv(io.StringIO(site.page.evaluate("navigator.clipboard.readText()")), dtype={"id": str})
+    pd.testing.assert_frame_equal(copied, table)
     view.get_by_label("Annotation").fill("")
 
 
@@ -413,9 +394,8 @@ def test_print_it_offline(site, view):
     site.page.emulate_media(media="screen")
 
 
+@pytest.mark.parametrize("site", ["report"], indirect=True)
 def test_numbers_of_a_leaderboard_lead_to_their_prompts(site, view, world):
-    if site.door == "notebook":
-        return
     board = site.page.locator("table.sortable").first
     table = rmlab.pairs(world["scores"].query("model == @FOND"))
     for column, rows in (("math", table[table["domain"] == "math"]), ("hard", table[table["level"] == "hard"])):
