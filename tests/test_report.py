@@ -260,3 +260,8 @@ def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp
     text = write_page(scores, tmp_path)
     assert "The prompts of 4 models are left out" in text
     assert "application/json" not in text
+
+
+def test_a_report_of_baselines_alone_has_no_findings(mini, tmp_path):
+    """Found in a browser: the report raised, as no row was left to describe."""
+    assert '"findings"' not in write_page(scoring.score(mini, ["longest"], progress=False), tmp_path)

@@ -148,7 +148,9 @@ def _section(
         warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
     is_plain = benchmark.needs == "pairs" and styles.isna().all()
     described = style_differences(table, responses) if is_plain and responses is not None else table
-    findings = [*describe_models(described, models.head(MODELS)), *may_be_first(board.loc[models.index])]
+    findings = []
+    if len(models):  # there may be baselines alone
+        findings = [*describe_models(described, models.head(MODELS)), *may_be_first(board.loc[models.index])]
     provenance = results.provenance.get(name)
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     figures = _figures(table, described, board, average, has_styles)
