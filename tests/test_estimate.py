@@ -29,10 +29,8 @@ def test_every_number_is_the_metrics_number(pairs):
     table = rmlab.estimates(pairs).set_index(["model", "quantity", "name"])
     summary = metrics.summary(pairs).set_index("model")
     for model, row in summary.iterrows():
-        for quantity, names in {
-            "domain": ["chat", "math", "code", "safety"],
-            "level": ["easy", "normal", "hard"],
-        }.items():
+        by_quantity = {"domain": ["chat", "math", "code", "safety"], "level": ["easy", "normal", "hard"]}
+        for quantity, names in by_quantity.items():
             for name in names:
                 assert table.loc[(model, quantity, name), "value"] == pytest.approx(row[name], abs=1e-14)
         overall = table.loc[(model, "overall", "overall")]
@@ -170,10 +168,8 @@ def test_value_error_and_freedom_equal_plain_loops(seed):
     domain = np.where(prompt < 11, "x", "y")
     margin = rng.normal(0.3, 1, len(prompt))
     margin[rng.random(len(prompt)) < 0.1] = np.nan
-    frame = pd.DataFrame(
-        {"model": "m", "benchmark": "own", "domain": domain, "id": prompt.astype(str), "margin": margin}
-    )
-    frame = frame.assign(chosen_slot=0, rejected_slot=frame.groupby("id").cumcount())
+    frame = pd.DataFrame({"model": "m", "benchmark": "own", "domain": domain, "id": prompt.astype(str)})
+    frame = frame.assign(margin=margin, chosen_slot=0, rejected_slot=frame.groupby("id").cumcount())
     weights = {"x": 0.3, "y": 0.7}
     result = designs.estimate_overall(prepare(rmlab.tables.check_pairs(frame), weights))
     credit = np.where(np.isnan(margin), np.nan, margin > 0)
@@ -274,10 +270,8 @@ def test_a_prompt_in_two_subsets_is_one_cluster():
     """RewardBench's hep tasks: the error is of tasks, not of rows, and equals that of their sums by hand."""
     rng = np.random.default_rng(0)
     words = [f"hep-{w}" for w in ("cpp", "go")]
-    frame = pd.DataFrame(
-        [("m", "reward-bench", w, f"{w}-{i}", float(rng.normal(0.5))) for w in words for i in range(20)]
-    )
-    frame.columns = ["model", "benchmark", "domain", "id", "margin"]
+    rows = [("m", "reward-bench", w, f"{w}-{i}", float(rng.normal(0.5))) for w in words for i in range(20)]
+    frame = pd.DataFrame(rows, columns=["model", "benchmark", "domain", "id", "margin"])
     prepared = prepare(rmlab.tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0)), "domains")
     linked = replace(prepared, items=replace(prepared.items, cluster=np.tile(np.arange(20), 2)))
     credit = linked.items.credit[0].reshape(2, 20)

@@ -102,11 +102,9 @@ def test_random_is_uniform_and_its_seeds_are_unrelated():
     texts = [f"answer {i}" for i in range(4000)]
     first, second = baselines.random(["p"] * 4000, texts), baselines.random_with(1)(["p"] * 4000, texts)
     counts, _ = np.histogram(first, 10, (0, 1))
-    assert counts.sum() == 4000
     assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square with 9 degrees of freedom, p = 0.001
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.06
     assert not np.isin(baselines.random(["q"] * 4000, texts), first).any()
-    assert np.array_equal(baselines.random_with(0)(["p"], ["x"]), baselines.random(["p"], ["x"]))
 
 
 LEVELS = {  # easy, normal, hard of the released files in percent, as others have counted them
