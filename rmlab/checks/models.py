@@ -10,6 +10,7 @@ import pandas as pd
 from rmlab.checks import findings
 from rmlab.checks.findings import Sample
 from rmlab.scorers.base import Floats, Ints, Text, fill
+from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
 from rmlab.scoring.run import tolerance
@@ -77,7 +78,7 @@ class Examined:
     def tokens(self) -> tuple[list[np.ndarray], list[Ints]]:
         """Token ids of the picked rows, and the positions that are read in each."""
         ids, reads = self.scorer.places(self.prepared, np.arange(len(self.prepared.ids)))
-        is_scored = self.scorer.sums_answer or (self.is_pair and not self.is_marked)
+        is_scored = isinstance(self.scorer, ImplicitReward) or (self.is_pair and not self.is_marked)
         return ids, [np.array([len(text) - 1]) for text in ids] if is_scored else reads
 
     @cached_property

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -39,8 +39,7 @@ class Batch(NamedTuple):
         flat = np.concatenate(self.where)
         # The usual case, one state a text in the texts' order: looking at the rows another way copies nothing.
         if np.array_equal(flat, np.arange(len(self.rows))):
-            states: Tensor = self.rows.unflatten(0, (len(self.where), -1))
-            return states
+            return cast("Tensor", self.rows.unflatten(0, (len(self.where), -1)))
         return self.rows[_index(self.rows, np.stack(self.where))]
 
     def means(self) -> "Tensor":

@@ -46,9 +46,17 @@ _ALIGNED = 16  # bytes; every number type begins at a multiple of its own size
 
 
 def model_budget(backbone: "PreTrainedModel") -> int:
-    """The default budget of a loaded model, in tokens."""
-    free, is_offloaded = free_memory(backbone.device), offloaded(backbone)
-    return default_budget(backbone.config, backbone.dtype, backbone.device, free=free, offloaded=is_offloaded)
+    """The default budget of a loaded model, in tokens, from the bytes that a GPU can still give to this process."""
+    import torch
+
+    device, free = backbone.device, None
+    if device.type == "cuda":
+        # What torch's allocator has taken from the GPU and does not use at the moment counts as free to us.
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free = float(torch.cuda.mem_get_info(device)[0] + unused)
+    elif device.type == "mps":
+        free = float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
+    return default_budget(backbone.config, backbone.dtype, device, free=free, offloaded=offloaded(backbone))
 
 
 def default_budget(
@@ -80,19 +88,6 @@ def activation_bytes(config: "PreTrainedConfig", dtype: "torch.dtype") -> float:
     # Four times the hidden size is the usual width where a configuration does not say (Vaswani and others 2017).
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return float((6 * text.hidden_size + 3 * inner) * dtype.itemsize)
-
-
-def free_memory(device: "torch.device") -> float | None:
-    """Bytes that a GPU can still give to this process; None for other devices."""
-    import torch
-
-    if device.type == "cuda":
-        # What torch's allocator has taken from the GPU and does not use at the moment counts as free to us.
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return float(torch.cuda.mem_get_info(device)[0] + unused)
-    if device.type == "mps":
-        return float(torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
-    return None
 
 
 def offloaded(backbone: "PreTrainedModel") -> bool:

@@ -78,8 +78,8 @@ def packed_rows(
         with paths(backbone, layout, uploaded, prefix) as calls:
             states = _forward(backbone, input_ids=uploaded["ids"], position_ids=uploaded["positions"])[0]
         # A model that drops or adds rows would be read at the wrong ones.
-        if len(states) != layout.forwarded:
-            raise ValueError(f"{len(states)} rows came out of a pack of {layout.forwarded}")
+        if len(states) != ids.shape[1]:
+            raise ValueError(f"{len(states)} rows came out of a pack of {ids.shape[1]}")
         # Only the wanted rows become float32: heads compute in it, whatever the model's dtype is.
         return states[uploaded["rows"].to(states.device)].float(), calls
 
@@ -106,8 +106,7 @@ def _forward(backbone: "PreTrainedModel", **inputs: "Tensor") -> "Tensor":
     """The last hidden states, (texts, rows, hidden)."""
     # A cache of keys and values would cost memory, and nothing is generated from it.
     options = {"use_cache": False} if "use_cache" in inspect.signature(backbone.forward).parameters else {}
-    states: Tensor = backbone(**inputs, **options).last_hidden_state
-    return states
+    return cast("Tensor", backbone(**inputs, **options).last_hidden_state)
 
 
 def position_scales(backbone: "PreTrainedModel", lengths: Ints) -> Ints:

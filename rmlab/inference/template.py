@@ -118,18 +118,18 @@ class Encoded:
 
     `ids`: the whole conversation. `response_start`: index of the first token that holds a character of the response
     (what the template writes behind the generation prompt). `groups`: number of the prompt; equal prompts have equal
-    numbers. `truncated`: was the text cut? `source`: "tokenizer", the name of a
-    format, or "given". `template_hash`: hash of the template's text and of what was done about the end token. `date`:
-    the day that the template wrote instead of today's, None where it asks for none. `reads`: the positions to read,
-    where the way to write the texts decides them.
+    numbers. `truncated`: was the text cut? `source`: "tokenizer", the name of a format, "given", or the "form" of a
+    comparison. `template_hash`: hash of the template's text and of what was done about the end token. `date`: the day
+    that the template wrote instead of today's, None where it asks for none. `reads`: the positions to read, where the
+    way to write the texts decides them.
     """
 
     ids: list[Ids]
     response_start: NDArray[np.intp]
     groups: NDArray[np.intp]
     truncated: NDArray[np.bool_]
-    source: str
-    template_hash: str
+    source: str = "form"
+    template_hash: str = ""
     date: str | None = None
     reads: list[NDArray[np.intp]] | None = None
 
@@ -318,13 +318,10 @@ def _with_end(tokenizer: "PreTrainedTokenizerBase", texts: list[_Text], eos: boo
     end = tokenizer.eos_token_id
     if end is None:
         raise DataError(f"eos={eos}, but the tokenizer has no end token; set tokenizer.eos_token or leave eos=None")
-    ended = []
-    for text in texts:
-        # All end tokens at the end, as some templates write one and some tokenizers add another.
-        n_trailing = int((text.ids[::-1] != end).argmax())
-        bare = text.ids[: len(text.ids) - n_trailing]
-        ended.append(replace(text, ids=np.concatenate([bare, np.full(int(eos), end, np.int32)])))
-    return ended
+    # All end tokens at the end, as some templates write one and some tokenizers add another.
+    stripped = [text.ids[: len(text.ids) - int((text.ids[::-1] != end).argmax())] for text in texts]
+    ending = np.full(int(eos), end, np.int32)
+    return [replace(text, ids=np.concatenate([ids, ending])) for text, ids in zip(texts, stripped, strict=True)]
 
 
 def _fit(texts: list[_Text], max_length: int | None, truncate: str | None) -> list[_Text]:
@@ -377,6 +374,23 @@ def call(tokenizer: "PreTrainedTokenizerBase", *texts: str | list[str], add_spec
 def decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool) -> str:
     """The text of one sequence of ids; transformers' annotation leaves open whether one or several were given."""
     return cast(str, tokenizer.decode(ids, **options))
+
+
+def token_texts(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
+    """The text of each token, which put together are the text of all.
+
+    The bytes of one character that several tokens share go to the last of them; the others are empty.
+    """
+    pieces: list[str] = []
+    pending: list[int] = []
+    for token in ids:
+        pending.append(token)
+        text = decode(tokenizer, pending, clean_up_tokenization_spaces=False)
+        # A character has four bytes at most; bytes that never make one must not hold up the rest of the text.
+        is_complete = not text.endswith("�") or len(pending) >= 8
+        pieces.append(text if is_complete else "")
+        pending = [] if is_complete else pending
+    return pieces
 
 
 def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:

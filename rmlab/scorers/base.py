@@ -166,9 +166,7 @@ class Judge(ABC):
         """Hash of all that changes a verdict."""
 
     @abstractmethod
-    def judge(
-        self, items: "Sequence[Text]", /, *, store: "Store | None" = None, progress: bool | None = None
-    ) -> Judged:
+    def judge(self, items: Sequence[Text], /, *, store: "Store | None" = None, progress: bool | None = None) -> Judged:
         """Return the verdicts on prompts with their answers; raw replies go to the store, and none is asked for twice.
 
         An item has one, two or all of a prompt's answers: see `takes`.

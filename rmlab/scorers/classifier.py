@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmlab.inference.forward import Batch
+from rmlab.inference.forward import Batch, hidden
+from rmlab.inference.passes import alone
 from rmlab.inference.template import Encoded, call, choose_template, encode, has_segments, render
 from rmlab.scorers.base import Floats, Ints
 from rmlab.scorers.checkpoints.checkpoint import find
@@ -156,6 +157,20 @@ class Classifier(LocalScorer):
         """The rewards of a batch's rows."""
         return self.finish(self.read_states(batch).cpu().double().numpy())
 
+    def token_rewards(self, prepared: Encoded, text: int) -> tuple[Ids, Floats] | None:
+        """Token ids of an answer, and the score if the text ended at each; None where a model sees what follows."""
+        (ids,), (reads,) = self.places(prepared, np.array([text]))
+        backbone, _, looks = self.parts
+        if "mean" in looks or not _is_causal(backbone):
+            return None
+        start, n = int(prepared.response_start[text]), len(ids)
+        batch = next(hidden(backbone, [ids], [np.arange(n)], groups=[0], budget=self.budget))
+        # Where the head looks when the text ends at a token: there, and at what it reads of the prompt.
+        positions = np.tile(reads, (n - start, 1))
+        positions[:, [look == "last" for look in looks]] = np.arange(start, n)[:, None]
+        where = [*batch.where[0][positions]]
+        return ids[start:], self.read_head(Batch(np.zeros(n - start, np.intp), batch.rows, where))
+
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor], tuple[str, ...]]":
         """Backbone, head and where the head reads ("last", "first", "mean", "header"); loads the weights."""
@@ -196,3 +211,14 @@ def _masks_first(scorer: Classifier) -> bool:
     options = scorer.encode_options | {"max_length": None, "truncate": None, "convention": "reward-bench-twice"}
     first, second = encode(scorer.tokenizer, ["a"], ["b"], **options).ids[0][:2].tolist()
     return bool(first == second == scorer.tokenizer.bos_token_id)
+
+
+def _is_causal(backbone: "PreTrainedModel") -> bool:
+    """Whether a position sees only what stands before it; tried on eight tokens."""
+    import torch
+
+    size = int(backbone.config.get_text_config().vocab_size)
+    ids = (size // 2 + np.arange(8, dtype=np.int32)) % size
+    texts = ids, np.append(ids[:-1], ids[0])
+    states, other_states = (alone(backbone, text, np.array([0, 3])) for text in texts)
+    return bool(torch.allclose(states, other_states, atol=1e-5))

@@ -22,11 +22,7 @@ Reads = NDArray[np.intp]
 Columns = tuple[Sequence[Prompt], Sequence[str], Sequence[str]]
 
 # Markers of PairRM's texts, and the setting that names each one's token.
-_MARKS = {
-    "<|source|>": "source_prefix_id",
-    "<|candidate1|>": "cand1_prefix_id",
-    "<|candidate2|>": "cand2_prefix_id",
-}
+_MARKS = {"<|source|>": "source_prefix_id", "<|candidate1|>": "cand1_prefix_id", "<|candidate2|>": "cand2_prefix_id"}
 _PUBLISHED = {"maywell/Better-PairRM": "better-pairrm", "mightbe/Better-PairRM": "better-pairrm"}
 
 
@@ -140,7 +136,7 @@ def _encode_marked(
         ids.append(np.concatenate([np.array(part, np.int32) for part in clipped]))
         reads.append(np.asarray(starts + _find_marks(clipped, checkpoint), np.intp))
         cut.append(sum(map(len, clipped)) < sum(map(len, coded)))
-    return _comparisons(texts[0], ids, reads, cut=cut)
+    return _comparisons(texts[0], ids, reads, is_cut=cut)
 
 
 def _find_marks(parts: Sequence[list[int]], checkpoint: Checkpoint) -> list[int]:
@@ -225,7 +221,7 @@ def _comparisons(
     prompts: Sequence[Prompt],
     ids: list[Ids],
     reads: list[Reads],
-    cut: Sequence[bool] | None = None,
+    is_cut: Sequence[bool] = (),
     date: str | None = None,
 ) -> Encoded:
     """Comparisons in one order as tokens."""
@@ -233,9 +229,7 @@ def _comparisons(
         ids=ids,
         response_start=np.zeros(len(ids), np.intp),
         groups=np.unique(list(map(repr, prompts)), return_inverse=True)[1],
-        truncated=np.array(cut or [False] * len(ids), bool),
-        source="form",
-        template_hash="",
+        truncated=np.array(is_cut or [False] * len(ids), bool),
         date=date,
         reads=reads,
     )

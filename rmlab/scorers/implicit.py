@@ -117,8 +117,6 @@ class LanguageModel(LocalScorer):
     A text's score is the `mode` ("sum", "mean", "norm") of the log-probabilities of its answer's tokens.
     """
 
-    sums_answer = True
-
     def __init__(self, checkpoint: Checkpoint, owner: "ImplicitReward") -> None:
         name = owner.name if checkpoint is owner.checkpoint else checkpoint.title
         super().__init__([checkpoint], owner.encode_options, name=name, device=owner.device, dtype=owner.dtype)
@@ -196,7 +194,6 @@ class ImplicitReward(LocalScorer):
     both models stay on the device.
     """
 
-    sums_answer = True
     models: list[LanguageModel]
     mode: str
     chunk: int | None
@@ -258,11 +255,6 @@ class ImplicitReward(LocalScorer):
     def parts(self) -> "tuple[PreTrainedModel, Vocabulary]":
         """The policy's transformers base model and output layer; loads the weights."""
         return self.models[0].parts
-
-    @property
-    def resident(self) -> list[Checkpoint]:
-        """What is on the device at once: policy and reference, or the larger of the two."""
-        return self.checkpoints if self.stays else [max(self.checkpoints, key=lambda checkpoint: checkpoint.n_weights)]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cache, cached_property, partial, wraps
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,18 +45,18 @@ class LocalScorer(Scorer):
     """A model on this machine, whose weights are loaded when the first text is scored.
 
     `checkpoints`: of the model, or of several; `checkpoint` is the first. `remake`: makes the model anew elsewhere.
-    `encode_options`: how texts become tokens. `budget`: tokens forwarded at once. `sums_answer`: whether the score is a
-    sum over the answer's tokens; otherwise it is read at the positions of `places`. `n_answers`: of each text.
-    `n_added`: tokens that the model reads beside a text's own. `details`: what decides a score beside weights, number
-    type and tokens. `head_title`: what is read, for people.
+    `encode_options`: how texts become tokens. `budget`: tokens forwarded at once. `n_answers`: of each text. `window`:
+    the longest text that it was trained on, in tokens, where its configuration does not say so. `n_added`: tokens that
+    it reads beside a text's own. `details`: what decides a score beside weights, number type and tokens. `head_title`:
+    what is read, for people.
     """
 
     remake: Callable[..., Self]
     details: Provenance
     head_title = ""
     n_added = 0
-    sums_answer = False
     n_answers = 1
+    window: int | None = None
 
     def __init__(
         self,
@@ -143,13 +143,7 @@ class LocalScorer(Scorer):
         """Return the head's outputs for one text, forwarded by itself with the model's own attention."""
         (ids,), (reads,) = self.places(prepared, numbers)
         batch = Batch(np.zeros(1, np.intp), alone(self.backbone, ids, reads), [np.arange(len(reads))])
-        outputs: Floats = self.read_states(batch, prepared, numbers).cpu().double().numpy()
-        return outputs
-
-    @property
-    def resident(self) -> list[Checkpoint]:
-        """The checkpoints whose weights are on the device at once."""
-        return self.checkpoints
+        return cast(Floats, self.read_states(batch, prepared, numbers).cpu().double().numpy())
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -160,7 +154,8 @@ class LocalScorer(Scorer):
     def longest(self) -> int | None:
         """The longest text, in tokens, that the model takes; None where its positions are only relative."""
         windows = [backbones.window(checkpoint.config) for checkpoint in self.checkpoints]
-        longest = self.encode_options["max_length"] or min((size for size in windows if size is not None), default=None)
+        longest = self.window or min((size for size in windows if size is not None), default=None)
+        longest = self.encode_options["max_length"] or longest
         return None if longest is None else longest - self.n_added
 
     @cached_property
@@ -188,18 +183,10 @@ class LocalScorer(Scorer):
 
     def provenance(self) -> Provenance:
         """Where the scores come from: checkpoint, head, number type, device, versions, and how texts were encoded."""
-        return {
-            "model": self.checkpoint.name,
-            "revision": self.checkpoint.revision,
-            "content": self.checkpoint.content,
-            **self.details,
-            "fingerprint": self.fingerprint,
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "device": str(self.device),
-            "versions": versions(),
-            **self._forwarded,
-            **self.encoding,
-        }
+        about: Provenance = {"model": self.checkpoint.name, "revision": self.checkpoint.revision}
+        about |= {"content": self.checkpoint.content, **self.details, "fingerprint": self.fingerprint}
+        about |= {"dtype": str(self.dtype).removeprefix("torch."), "device": str(self.device), "versions": versions()}
+        return about | self._forwarded | self.encoding
 
 
 _TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -234,8 +221,9 @@ def remakable(make: Callable[Options, S]) -> Callable[Options, S]:
 def require_convention(convention: str | None) -> None:
     """Raise DataError for a convention that does not exist."""
     if convention not in (None, "reward-bench"):
-        allowed = "None (each special token once), 'reward-bench' (as its runner)"
-        raise DataError(f"convention={convention!r}; allowed: {allowed}")
+        raise DataError(
+            f"convention={convention!r}; allowed: None (special tokens once), 'reward-bench' (as its runner)"
+        )
 
 
 @cache

@@ -80,6 +80,7 @@ def pairwise(
     options = EncodeOptions(template=None, eos=None, max_length=max_length, truncate=truncate, convention=convention)
     scorer = Pairwise([checkpoint], options, name=name, device=device, dtype=dtype, budget=budget)
     scorer.form = choose_form(checkpoint, form, convention)
+    scorer.window = scorer.form.longest
     read = "head_layer in the checkpoint" if scorer.form.markers else "logits of A and B"
     scorer.head_title, scorer.details = f"{scorer.form.name}: {read}", {"form": scorer.form.name}
     return scorer
@@ -159,11 +160,6 @@ class Pairwise(LocalScorer, PairScorer):
                 return part.texts, head(_first_states(model, [prepared.ids[text] for text in part.texts]))
 
         return read_late(until_it_fits(cut(np.asarray(numbers, np.intp), budget), forward, cut))
-
-    @property
-    def longest(self) -> int | None:
-        """The longest text, in tokens, that the model takes; None where its positions are only relative."""
-        return self.encode_options["max_length"] or self.form.longest or super().longest
 
     @cached_property
     def parts(self) -> "tuple[PreTrainedModel, Callable[[torch.Tensor], torch.Tensor]]":

@@ -107,9 +107,8 @@ def score(
         else:
             # A baseline costs nothing: it is computed anew, and here.
             is_free = isinstance(getattr(scorer, "model", None), baselines.Baseline)
-            rows, provenance[name] = score_texts(
-                scorer, texts, replace(run, store=None, engine=None) if is_free else run
-            )
+            model_run = replace(run, store=None, engine=None) if is_free else run
+            rows, provenance[name] = score_texts(scorer, texts, model_run)
             columns = dict(zip(("score", *scorer.columns), rows[texts.rows].T, strict=True))
         names = [*tables.SCORES, *(column for column in columns if column != "score")]
         scored = responses.assign(model=name, **columns)

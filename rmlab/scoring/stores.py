@@ -70,9 +70,6 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
         model, benchmark = map(str, key)
         part.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
         name = file_name(model, benchmark, pairs=pairs)
-        if store.is_local:
-            write(part, Path(store.root) / name)
-            continue
         with TemporaryDirectory() as folder:
             path = write(part, Path(folder) / name)
             # The provenance tells the table's checksum, and so comes after it.

@@ -5,8 +5,10 @@ import re
 import numpy as np
 import pandas as pd
 
+from rmlab.inference.template import token_texts
 from rmlab.scorers.base import PlainScorer, Prompt
-from rmlab.scorers.trace import trace_rewards
+from rmlab.scorers.classifier import Classifier
+from rmlab.scorers.implicit import ImplicitReward
 
 _SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]*_]*(?=\s)|\n+|$)\s*", re.DOTALL)
 
@@ -45,12 +47,13 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
     """
     if not isinstance(response, str) or not response:
         raise ValueError(f"response: {response!r}; give a non-empty string")
-    trace = trace_rewards(scorer, prompt, response)
-    if trace is None:
-        return _occlusion(scorer, prompt, response)
-    pieces, rewards = trace
-    change = np.diff(rewards, prepend=np.nan)
-    return pd.DataFrame({"text": pieces, "reward": rewards, "change": change, "method": "token"})
+    if isinstance(scorer, Classifier | ImplicitReward):
+        trace = scorer.token_rewards(scorer.prepare([prompt], [response]), 0)
+        if trace is not None:
+            ids, rewards = trace
+            pieces, change = token_texts(scorer.tokenizer, ids.tolist()), np.diff(rewards, prepend=np.nan)
+            return pd.DataFrame({"text": pieces, "reward": rewards, "change": change, "method": "token"})
+    return _occlusion(scorer, prompt, response)
 
 
 def sentences(text: str) -> list[str]:

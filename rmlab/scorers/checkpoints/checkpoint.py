@@ -223,15 +223,15 @@ def refuse_settings(name: str, settings: Mapping[str, object]) -> None:
     for key, value in settings.items():
         if isinstance(value, dict):
             refuse_settings(name, value)
-        limits = next((limits for pattern, limits in _LIMITS.items() if pattern.fullmatch(key)), None)
-        if limits and type(value) is int and not limits[0] <= value <= limits[1]:
-            where = f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {limits[1]}"
-            raise DataError(f"{where}; use the configuration that was published with the weights")
+        for pattern, (least, most) in _LIMITS.items():
+            if pattern.fullmatch(key) and type(value) is int and not least <= value <= most:
+                where = f"model={name!r}: its configuration says {key}={value}; allowed: 1 to {most}"
+                raise DataError(f"{where}; use the configuration that was published with the weights")
     named = settings.get("architectures")
-    stepwise = [kind for kind in named if _STEPWISE.search(str(kind))] if isinstance(named, list) else []
-    if stepwise:
-        kind = f"{stepwise[0]}: token classification, as process reward models have it"
-        raise DataError(f"model={name!r} is a {kind}; use an outcome reward model")
+    for kind in named if isinstance(named, list) else []:
+        if _STEPWISE.search(str(kind)):
+            task = "token classification, as process reward models have it"
+            raise DataError(f"model={name!r} is a {kind}: {task}; use an outcome reward model")
     if settings.get("model_type") == "reformer":
         raise DataError(f"model={name!r}: a Reformer draws its attention at random; use another architecture")
 

@@ -4,7 +4,7 @@ For some architectures transformers builds a class of its own and takes no more 
 that a model with another tokenizer reads other tokens. What the file says is compared on a few texts, and followed.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 
@@ -31,14 +31,11 @@ def load_tokenizer(checkpoint: Checkpoint) -> "PreTrainedTokenizerBase":
 
     Raises DataError where there is none, and where the file cannot be followed.
     """
-    tokenizer = class_tokenizer(checkpoint)
-    if not count_deviations(tokenizer, checkpoint):
-        return tokenizer
-    file_tokenizer = class_tokenizer(checkpoint, "PreTrainedTokenizerFast")
-    if count_deviations(file_tokenizer, checkpoint):
-        name = type(tokenizer).__name__
-        raise checkpoint.error(f"neither {name} nor PreTrainedTokenizerFast follows tokenizer.json; pass base=")
-    return file_tokenizer
+    for loader in ("AutoTokenizer", "PreTrainedTokenizerFast"):
+        tokenizer = class_tokenizer(checkpoint, loader)
+        if not count_deviations(tokenizer, checkpoint):
+            return tokenizer
+    raise checkpoint.error("no tokenizer class of transformers follows its tokenizer.json; pass base=")
 
 
 def class_tokenizer(checkpoint: Checkpoint, loader: str = "AutoTokenizer") -> "PreTrainedTokenizerBase":
@@ -47,8 +44,9 @@ def class_tokenizer(checkpoint: Checkpoint, loader: str = "AutoTokenizer") -> "P
 
     options = {"config": checkpoint.config, "trust_remote_code": checkpoint.trust_remote_code}
     with checkpoint.explain(f"read a tokenizer in {checkpoint.base}", "pass base=, a folder or id with the tokenizer"):
-        tokenizer: PreTrainedTokenizerBase = getattr(transformers, loader).from_pretrained(checkpoint.base, **options)
-    return tokenizer
+        return cast(
+            "PreTrainedTokenizerBase", getattr(transformers, loader).from_pretrained(checkpoint.base, **options)
+        )
 
 
 def count_deviations(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> int:

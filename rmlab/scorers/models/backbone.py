@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.inference.passes import alone
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line, quiet
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -58,8 +59,7 @@ def dtype(requested: "str | torch.dtype | None", device: "torch.device") -> "tor
     name = str(requested).removeprefix("torch.")
     if name not in _DTYPES:
         raise DataError(f"dtype={requested!r}; allowed: {', '.join(map(repr, _DTYPES))}")
-    number_type: torch.dtype = getattr(torch, name)
-    return number_type
+    return cast("torch.dtype", getattr(torch, name))
 
 
 def window(config: "PreTrainedConfig") -> int | None:
@@ -163,41 +163,31 @@ def base_model(model: "PreTrainedModel") -> "PreTrainedModel":
 
 def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str, dtype: str) -> None:
     """One short pass: raise DataError for an architecture that does not run in half precision (DeBERTa v1)."""
-    import torch
-
     where, backbone = (
         f"its architecture {checkpoint.config.model_type!r}",
         getattr(model, model.base_model_prefix, model),
     )
     if loader != "AutoModel" and backbone is model:
         raise checkpoint.error(f"{where} cannot be scored: {type(model).__name__} does not name the backbone")
-    try:
-        with quiet():
-            ids = np.arange(5, 13) % model.config.get_text_config().vocab_size
-            alone(backbone, ids, np.array([0]))
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, TypeError, ValueError) as error:
-        remedy = "score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else"
-        raise checkpoint.error(f"{where} does not run in {dtype} ({first_line(error)}); {remedy}") from error
+    remedy = "score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else"
+    with checkpoint.explain(f"forward it: {where} does not run in {dtype}", remedy):
+        alone(backbone, np.arange(5, 13) % model.config.get_text_config().vocab_size, np.array([0]))
 
 
 def mark_global(backbone: "PreTrainedModel") -> None:
     """Let Longformer see its first token from everywhere, as its class for sequence classification does."""
     import torch
 
-    def first_token(ids: "torch.Tensor", _: "torch.Tensor | None") -> "torch.Tensor":
-        return torch.nn.functional.one_hot(ids.new_zeros(len(ids)), ids.shape[1])
-
     if "global_attention_mask" in inspect.signature(backbone.forward).parameters:
-        _add_argument(backbone, "global_attention_mask", first_token)
+        one_hot = torch.nn.functional.one_hot
+        _add_argument(backbone, "global_attention_mask", lambda ids, _: one_hot(ids.new_zeros(len(ids)), ids.shape[1]))
 
 
 def shift_positions(backbone: "PreTrainedModel") -> None:
     """Let a backbone count positions from 1: RewardBench's runner masks one token before the text."""
     import torch
 
-    def from_one(ids: "torch.Tensor", positions: "torch.Tensor | None") -> "torch.Tensor":
+    def from_one(ids: "Tensor", positions: "Tensor | None") -> "Tensor":
         return 1 + (torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions)
 
     _add_argument(backbone, "position_ids", from_one)
@@ -219,7 +209,7 @@ def mark_segments(backbone: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBa
     _add_argument(backbone, "token_type_ids", segments)
 
 
-def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | None" = None) -> "torch.Tensor":
+def _segments(separator: int, ids: "Tensor", positions: "Tensor | None" = None) -> "Tensor":
     """0 up to a text's first `separator`, then 1, (rows, tokens). `positions`: of tokens whose texts share a row."""
     import torch
 
@@ -231,18 +221,14 @@ def _segments(separator: int, ids: "torch.Tensor", positions: "torch.Tensor | No
     return before.clamp(max=1)
 
 
-def _add_argument(
-    backbone: "PreTrainedModel", name: str, compute: "Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]"
-) -> None:
+def _add_argument(backbone: "PreTrainedModel", name: str, compute: "Callable[[Tensor, Tensor | None], Tensor]") -> None:
     """Give every forward pass the argument `name`, computed from its token ids and positions."""
 
-    def add_computed(
-        _: object, inputs: "tuple[torch.Tensor, ...]", named: "dict[str, torch.Tensor]"
-    ) -> "tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]":
+    def add(_: object, inputs: "tuple[Tensor, ...]", named: "dict[str, Tensor]") -> "tuple[object, dict[str, Tensor]]":
         ids = inputs[0] if inputs else named["input_ids"]
         return inputs, named | {name: compute(ids, named.get("position_ids"))}
 
-    backbone.register_forward_pre_hook(add_computed, with_kwargs=True)
+    backbone.register_forward_pre_hook(add, with_kwargs=True)
 
 
 def fits(checkpoint: Checkpoint, device: "torch.device", dtype: "torch.dtype", *, share: float = 0.85) -> bool:
@@ -258,11 +244,13 @@ def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
     """The model that an Auto class makes of the configuration, without weights; DataError where it makes none."""
     import torch
 
-    remedy = "use the configuration that was published with the weights"
-    config = checkpoint.config
-    with checkpoint.explain("build a model of its configuration", remedy), torch.device("meta"):
-        model: PreTrainedModel = auto_class.from_config(config, trust_remote_code=checkpoint.trust_remote_code)
-    return model
+    task, options = (
+        f"build {auto_class.__name__} of its configuration",
+        {"trust_remote_code": checkpoint.trust_remote_code},
+    )
+    remedy = "use the configuration that was published with the weights, or name its head with head="
+    with checkpoint.explain(task, remedy), torch.device("meta"):
+        return cast("PreTrainedModel", auto_class.from_config(checkpoint.config, **options))
 
 
 def count_weights(checkpoint: Checkpoint, *, implicit: bool) -> int:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,8 @@ def head_keys(checkpoint: Checkpoint) -> list[str]:
     """
     from transformers import AutoModelForSequenceClassification
 
-    config = checkpoint.config
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(checkpoint.config, "is_encoder_decoder", False):
         raise checkpoint.error("it has an encoder and a decoder; a pairwise one (SteamSHP) goes to rmlab.pairwise")
-    has_code = AutoModelForSequenceClassification.__name__ in (getattr(config, "auto_map", None) or {})
-    if not has_code and type(config) not in AutoModelForSequenceClassification._model_mapping:
-        raise checkpoint.error(f"no head that rmlab knows, and none of transformers for {config.model_type!r}")
     model = backbones.empty_model(checkpoint, AutoModelForSequenceClassification)
     return [key for key in model.state_dict() if not key.startswith(f"{model.base_model_prefix}.")]
 
@@ -58,8 +54,8 @@ def label_weights(
             raise DataError(f"weights: {checkpoint.name!r} has one output (head {head.name!r}); leave weights out")
         return None
     if weights is None:
-        names, example = ", ".join(labels[:12]), f"weights={{{labels[0]!r}: 1.0}}"
-        raise checkpoint.error(f"the reward is a weighted sum of its {len(labels)} labels ({names}); pass {example}")
+        names = f"{len(labels)} labels ({', '.join(labels[:12])})"
+        raise checkpoint.error(f"the reward is a weighted sum of its {names}; pass weights={{{labels[0]!r}: 1.0}}")
     if not isinstance(weights, Mapping):
         if len(weights) != len(labels):
             raise DataError(f"weights: {len(weights)} values for {len(labels)} labels {labels}; give one for each")
@@ -111,8 +107,7 @@ def split(
         ids = torch.zeros(states.shape[:2], dtype=torch.long, device=device)
         with torch.inference_mode():
             stand_in.states = states.to(device)
-            logits: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        return logits
+            return cast("Tensor", model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits)
 
     width = getattr(backbone.config, "hidden_size", None) or backbone.config.get_text_config().hidden_size
     read = _find_position(run, width)

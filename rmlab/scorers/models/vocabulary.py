@@ -26,16 +26,12 @@ class Vocabulary:
         layer = model.get_output_embeddings()
         config = model.config.get_text_config()
         self.weight = layer.weight if _widens(layer.weight) else layer.weight.float()
+        self.size = int(self.weight.shape[0])  # number of tokens
         self.bias = None if getattr(layer, "bias", None) is None else layer.bias.float()
         self.cap = getattr(config, "final_logit_softcapping", None)
         scale, divisor = (getattr(config, name, None) or 1.0 for name in ("logit_scale", "logits_scaling"))
         self.factor = float(scale) / float(divisor)
         self._compare(model, name)
-
-    @property
-    def size(self) -> int:
-        """Number of tokens."""
-        return int(self.weight.shape[0])
 
     def logits(self, rows: "Tensor", tokens: list[int]) -> "Tensor":
         """Logits of `tokens` after each row of hidden states, (rows, tokens) float32."""
