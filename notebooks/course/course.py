@@ -5,7 +5,6 @@ The labs import this module from their own folder: `import course`.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
@@ -296,7 +295,8 @@ def train(pairs: pd.DataFrame, folder: str | Path, *, steps: int = 600, seed: in
     """Train a tiny reward model on preferences and save it; `rmlab.classifier(folder)` loads it.
 
     The loss of a comparison is -log sigmoid(chosen - rejected), the negative log-likelihood of Bradley and Terry's
-    model. Training runs AdamW on one thread: the same arguments give the same weights to the last bit on one machine.
+    model. Training runs AdamW on one thread, and torch stays set to one: the same arguments give the same
+    weights to the last bit on one machine.
 
     Parameters
     ----------
@@ -325,6 +325,7 @@ def train(pairs: pd.DataFrame, folder: str | Path, *, steps: int = 600, seed: in
     """
     import torch
 
+    torch.set_num_threads(1)  # in so small a model two threads wait for each other longer than they compute
     prompts, *answers = _comparisons(pairs)
     words = train_tokenizer([*prompts, *answers[0], *answers[1]])
     chosen, rejected = (encode_conversations(words, prompts, responses) for responses in answers)
@@ -335,18 +336,17 @@ def train(pairs: pd.DataFrame, folder: str | Path, *, steps: int = 600, seed: in
         optimiser, lambda step: min(1, (step + 1) / _WARM_UP_STEPS) * max(_LAST_RATE, 1 - step / steps)
     )
     history = []
-    with _one_thread():
-        model.train()
-        for step, rows in zip(range(1, steps + 1), _draw_batches(lengths, seed), strict=False):
-            ids, mask = _pad([side[row] for side in (chosen, rejected) for row in rows], words.pad_token_id)
-            better, worse = model(input_ids=ids, attention_mask=mask).logits[:, 0].chunk(2)
-            loss = -torch.nn.functional.logsigmoid(better - worse).mean()
-            history.append((step, loss.item(), float((better > worse).float().mean())))
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
+    model.train()
+    for step, rows in zip(range(1, steps + 1), _draw_batches(lengths, seed), strict=False):
+        ids, mask = _pad([side[row] for side in (chosen, rejected) for row in rows], words.pad_token_id)
+        better, worse = model(input_ids=ids, attention_mask=mask).logits[:, 0].chunk(2)
+        loss = -torch.nn.functional.logsigmoid(better - worse).mean()
+        history.append((step, loss.item(), float((better > worse).float().mean())))
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
     return Trained(write_model(model, words, folder), pd.DataFrame(history, columns=["step", "loss", "accuracy"]))
 
 
@@ -401,19 +401,6 @@ def encode_conversations(
         for prompt, response in zip(prompts, responses, strict=True)
     ]
     return cast(list[list[int]], cast("BatchEncoding", words.apply_chat_template(turns, return_dict=True))["input_ids"])
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute on one thread: its sums are then the same in every run."""
-    import torch
-
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def _pad(texts: Sequence[list[int]], pad_id: int) -> tuple["Tensor", "Tensor"]:
