@@ -1,7 +1,9 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
+import io
 import sys
 import warnings
+from functools import cache
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,6 +14,7 @@ from fakes import Streaming
 import rmlab
 
 
+@cache
 def score_mini(*models):
     return rmlab.score(rmlab.load("mini"), list(models))
 
@@ -21,27 +24,20 @@ def write_baseline(path, model="longest"):
 
 
 @pytest.fixture
-def fake_model(monkeypatch):
-    """The scorer that `owner/name` becomes, and the options that it gets."""
-    call = {}
-
-    def classifier(model, **options):
-        call.update(options=options, scorer=Streaming(model))
-        return call["scorer"]
-
-    monkeypatch.setattr("rmlab.scorers.classifier", classifier)
-    return call
+def classifier(monkeypatch):
+    """What `owner/name` becomes, which notes its options."""
+    fake = Mock(side_effect=lambda model, **options: Streaming(model))
+    monkeypatch.setattr("rmlab.scorers.classifier", fake)
+    return fake
 
 
 def test_without_out_the_summary_is_printed(main):
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
-    header, *rows = (row.split() for row in out.splitlines())
-    table = rmlab.summary(score_mini("longest", "random"))
-    assert [row[0] for row in rows] == ["longest", "random"]
-    for column in ("chat", "hard", "overall", "low", "n_ties"):
-        shown = [float(row[header.index(column)]) for row in rows]
-        assert shown == pytest.approx(table[column].tolist(), abs=5e-4)
+    shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
+    assert shown["model"].tolist() == ["longest", "random"]
+    columns = ["chat", "hard", "overall", "low", "n_ties"]
+    np.testing.assert_allclose(shown[columns], rmlab.summary(score_mini("longest", "random"))[columns], atol=5e-4)
 
 
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):
@@ -51,11 +47,16 @@ def test_scores_in_a_file_read_back_exactly(main, tmp_path):
     pd.testing.assert_frame_equal(scores, score_mini("longest", "random"), check_exact=True)
 
 
-def test_options_reach_the_model(main, fake_model):
+def test_options_reach_the_model(main, classifier):
     words = ["--device", "cpu", "--dtype", "float32", "--weight", "a=0.5", "--weight", "b=-1", "--allow-pickle"]
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
     weights = {"a": 0.5, "b": -1.0}
-    assert fake_model["options"] == {"device": "cpu", "dtype": "float32", "weights": weights, "allow_pickle": True}
+    assert classifier.call_args.kwargs == {
+        "device": "cpu",
+        "dtype": "float32",
+        "weights": weights,
+        "allow_pickle": True,
+    }
 
 
 BAD_DATA = {
@@ -94,30 +95,25 @@ WRONG_USAGE = {
 }
 
 
-@pytest.mark.parametrize("named", BAD_DATA)
-def test_bad_data_is_one_line_and_exit_code_1(main, monkeypatch, tmp_path, named):
+USAGES = [(1, *usage) for usage in BAD_DATA.items()] + [(2, *usage) for usage in WRONG_USAGE.items()]
+
+
+@pytest.mark.parametrize(("code", "named", "words"), USAGES)
+def test_bad_data_is_one_line_and_wrong_usage_names_the_option(main, monkeypatch, tmp_path, code, named, words):
     """What is wrong is said before anything is scored, also of the file to write."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").write_text("a file, not a folder")
     write_baseline(tmp_path / "longest.csv")
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored"))
-    code, out, err = main(*BAD_DATA[named].split())
-    assert (code, out) == (1, "")
+    exit_code, out, err = main(*words.split())
+    assert (exit_code, out) == (code, "")
     assert named in err
-    assert err.startswith("rmlab: error: ")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("option", WRONG_USAGE)
-def test_wrong_usage_is_exit_code_2_and_names_the_option(main, option):
-    code, out, err = main(*WRONG_USAGE[option].split())
-    assert (code, out) == (2, "")
-    assert option in err
     assert "Traceback" not in err
+    assert code == 2 or (err.startswith("rmlab: error: ") and err.count("\n") == 1)
 
 
-def test_damage_is_a_warning_line(main, fake_model, tmp_path):
+def test_damage_is_a_warning_line(main, classifier, tmp_path):
     main("score", "mini", "owner/name", "-q", "--store", tmp_path)
     path = next(tmp_path.glob("*/*.records"))
     path.write_bytes(path.read_bytes()[:-3])
@@ -208,7 +204,10 @@ def test_a_missing_number_fails_the_gate(main, tmp_path):
 
 def test_a_drop_is_judged_by_the_paired_interval(main, tmp_path):
     """Two models with the same outcomes on nearly all prompts: unpaired intervals would leave the drop open."""
-    worse, words = score_mini("longest"), ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"]
+    worse, words = (
+        score_mini("longest").copy(),
+        ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"],
+    )
     worse["score"] += 1e-3 * np.random.default_rng(0).normal(size=len(worse))
     assert main("gate", rmlab.write_scores(worse, tmp_path / "new.csv"), *words)[0] == 0
     code, out, _ = main("gate", write_baseline(tmp_path / "other.csv", "shortest"), *words)
