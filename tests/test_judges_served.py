@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from crashes import list_stored
 from faulty_server import FaultyServer
 from judge_fakes import completion, longer, pair_judge, respond, responses, shown_answers
 
@@ -126,6 +127,7 @@ def test_the_fingerprint_knows_model_address_and_sampling():
 
     assert print_of() == print_of(key="SOME_KEY") == print_of(concurrency=1, retries=0, max_requests=5)
     urls = ("http://127.0.0.1:9/other/v1", "http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1")
+    assert len({judge("m", url).respondent.fingerprint for url in (URL, *urls)}) == 4
     changes = [{"url": url} for url in urls] + [{"model": "n"}, {"version": "2"}, {"answer_tokens": 5}, {"samples": 2}]
     changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}, {"template": "three"}, {"seed": 1}]
     changes += [{"convention": "reward-bench"}]
@@ -193,11 +195,6 @@ def count_questions(server):
     return Counter(json.dumps(body["messages"]) for body in server.bodies())
 
 
-def list_stored_keys(store):
-    lines = [line for file in store.glob("*/*.records") for line in file.read_bytes().splitlines()[1:]]
-    return [json.loads(line)["key"] for line in lines]
-
-
 def test_a_thousand_questions_on_a_bad_day(tmp_path):
     """Every third prompt gets an answer without a verdict."""
 
@@ -218,7 +215,7 @@ def test_a_thousand_questions_on_a_bad_day(tmp_path):
     assert provenance["asked"] + provenance["failed"] == provenance["questions"] == 1000
     assert (~answered).sum() <= provenance["failed"] <= 50
     assert max(count_questions(server).values()) <= 4
-    keys = list_stored_keys(tmp_path)
+    keys = list_stored(tmp_path)
     assert len(keys) == len(set(keys)) == provenance["asked"]
     with FaultyServer(vague, port=server.port) as server:
         pairs = prefer(table, judge("m", server.url, concurrency=8, name="hasty"), store=tmp_path)
@@ -242,7 +239,7 @@ def test_a_run_that_is_killed_asks_again_at_most_what_was_open(tmp_path):
             time.sleep(0.001)
         run.kill()
         assert run.wait() == -signal.SIGKILL
-        n_kept = len(list_stored_keys(tmp_path))
+        n_kept = len(list_stored(tmp_path))
         pairs = prefer(responses(200), judge("m", server.url), store=tmp_path)
     assert set(pairs["verdict"]) == {"win"}
     assert pairs.attrs["provenance"]["m"]["asked"] == 400 - n_kept, "nothing that was kept is asked again"
