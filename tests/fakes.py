@@ -94,10 +94,9 @@ class Term(Streaming):
     def __init__(self, name, before=None, **options):
         named = before and (lambda keys: before([f"{name} {key}" for key in keys]))
         super().__init__(name, before=named, **options)
-        self.fingerprint, self.turns, self.here = name, 0, False
+        self.fingerprint, self.here = name, False
 
     def stream(self, texts):
-        self.turns += not self.here
         self.here = True
         yield from super().stream(texts)
 

@@ -35,10 +35,6 @@ def rows(score, ids):
     return np.ravel(score(tuple(ids))).tolist()
 
 
-def refuse(message):
-    return 400, {}, {"error": {"message": message, "code": 400}}
-
-
 class Served:
     """A server whose rows are as `change(rows)` has them."""
 
@@ -66,15 +62,9 @@ class Vllm(Served):
         if path == "/v1/models":
             return {"data": [{"id": "org/tiny", "max_model_len": self.window}]}
         assert path in ("/classify", "/pooling"), path
-        if "normalize" in body:
-            return refuse("Parameter `normalize` was removed; use `use_activation` instead. (parameter=normalize)")
-        if body.get("task") == "token_classify":
-            return refuse(
-                "Try switching the model's pooling_task via --pooler-config.task token_classify. (parameter=task)"
-            )
-        texts = [self._ids(text, body) for text in self._inputs(body)]
+        texts = [self._ids(text, body) for text in body["input"]]
         if max(map(len, texts)) > self.window:
-            return refuse(f"maximum context length is {self.window} tokens")
+            return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens", "code": 400}}
         if self.padded:
             texts = [ids + [0] * (max(map(len, texts)) - len(ids)) for ids in texts]
         values = [self._activated(rows(self.score, ids), body) for ids in texts]
@@ -85,11 +75,6 @@ class Vllm(Served):
         usage = {"prompt_tokens": n, "total_tokens": n, "completion_tokens": 0}
         answer = {"object": "list", "model": body.get("model", "org/tiny"), "data": self.change(data)}
         return answer | ({"usage": usage} if self.counts else {})
-
-    def _inputs(self, body):
-        if "messages" not in body:
-            return body["input"]
-        return [self.tokenizer.apply_chat_template(body["messages"], return_dict=False)]
 
     def _ids(self, text, body):
         if isinstance(text, str):
