@@ -22,6 +22,7 @@ from rmlab import baselines, toy
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
+expect.set_options(timeout=20_000)
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +78,7 @@ def open_page(browser, address, *, offline):
     """A page that notes every error and every request that leaves this machine."""
     context = browser.new_context(offline=offline, permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(20_000)
     page.problems = []
     local = ("http://127.0.0.1", "ws://127.0.0.1", "file:", "data:", "blob:", "about:")
     page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
