@@ -109,7 +109,9 @@ def test_common_items_are_those_left_after_dropping_the_others(name, make_scores
 
 def test_options_of_the_benchmark_reach_every_table(make_scores):
     scores = make_scores(SIZES)
-    split = rmlab.summary(scores, safety="split").set_index("model")["overall"]
+    summary = rmlab.summary(scores, safety="split").set_index("model")
+    split = summary["overall"]
+    np.testing.assert_allclose(split, summary[["chat", "math", "code", "safety"]].mean(axis=1))
     assert (split != rmlab.summary(scores).set_index("model")["overall"]).all()
     gap = split["a"] - split["b"]
     with pytest.raises(ValueError, match=r"alpha: 0\.5"):
