@@ -55,6 +55,8 @@ def test_the_audit_finds_the_known_contradictions_and_none_where_there_is_none()
     assert means["REWARDANYTHING-8B"] == pytest.approx(0.831 - 0.8637, abs=1e-3)
     source = audit[audit["check"] == "contradicts its source"]
     assert source.groupby("model").size().to_dict() == {"DeepSeek R1": 3, "RM-R1-Qwen-Instruct-32B": 2}
+    swapped = source[source["model"] == "DeepSeek R1"].set_index("quantity")[["printed", "expected"]].round(3)
+    assert swapped.loc[["math", "code"]].to_numpy().tolist() == [[0.727, 0.936], [0.936, 0.727]]
     shares = {"chat": 0.6, "math": 0.7, "code": 0.8, "safety": 0.9, "easy": 0.85, "normal": 0.75, "hard": 0.65}
     consistent = board.dropna(subset=["chat", "math"]).head(3).assign(model=[*"abc"], overall=0.75, **shares)
     assert papers.audit_leaderboard(consistent).empty
