@@ -147,7 +147,7 @@ class View:
     def selection(self, selection: Selection) -> None:
         self._selection = check_selection(self.data, selection)
         if "widget" in self.__dict__:
-            self.widget.selection = _as_state(self._selection)
+            self.widget.selection = asdict(self._selection)
 
     def select(self, **changes: Any) -> "View":
         """Change some fields of the selection; the first prompt of the new list is opened.
@@ -185,9 +185,8 @@ class View:
     def annotations(self) -> pd.DataFrame:
         """Notes that were written on the page, one row each: benchmark, domain, id, annotation."""
         notes = self.widget.annotations if "widget" in self.__dict__ else {}
-        numbers = sorted(int(number) for number, note in notes.items() if note.strip())
-        frame = self.data.prompts[PROMPT].iloc[numbers].reset_index(drop=True)
-        return frame.assign(annotation=pd.Series([notes[str(number)] for number in numbers], dtype="str"))
+        written = pd.Series({int(number): note for number, note in notes.items() if note.strip()}, dtype="str")
+        return self.data.prompts.loc[written.index, PROMPT].assign(annotation=written).sort_index(ignore_index=True)
 
     @property
     def code(self) -> str:
@@ -198,7 +197,7 @@ class View:
     def widget(self) -> "AnyWidget":
         """The widget on the page; made when it is first shown."""
         widget = _widget_class()(
-            data=self.data.payload() | {"hasTokens": self._scorer is not None}, selection=_as_state(self._selection)
+            data=self.data.payload() | {"hasTokens": self._scorer is not None}, selection=asdict(self._selection)
         )
         widget.on_msg(self.answer_page)
         widget.observe(self._selected_on_page, "selection")
@@ -224,18 +223,13 @@ class View:
             return {}
         row = self.data.responses.iloc[answer]
         table = token_rewards(self._scorer, row["prompt"], row["response"]).astype(object)
-        return {str(name): values.where(values.notna(), None).tolist() for name, values in table.items()}
+        return {str(name): values for name, values in table.where(table.notna(), None).to_dict("list").items()}
 
     def __repr__(self) -> str:
         return f"explore: {len(self.frame)} of {len(self.data.prompts)} prompts, {self.selection!r}"
 
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         return with_plain_text(self.widget, repr(self), options)
-
-
-def _as_state(selection: Selection) -> dict[str, object]:
-    """The selection as the page has it: JSON knows no tuples."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(selection).items()}
 
 
 def with_plain_text(widget: Any, text: str, options: dict[str, object]) -> dict[str, object]:
@@ -303,10 +297,9 @@ def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     rows["flips"] = (outcome >= LOSS).all(axis=0) & (outcome[0] != outcome[1])
     items = data.items
     fits = (outcome[0] > NO_ROW) & in_part(data, items, selection)
-    columns = ("level", "chosen_style", "rejected_style")
-    for column, value in zip(columns, (selection.level, *(selection.cell or (None, None))), strict=True):
-        if value is not None:
-            fits &= (items[column] == value).to_numpy()
+    cell = dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
+    for column, value in {"level": selection.level, **cell}.items():
+        fits &= True if value is None else (items[column] == value).to_numpy()
     if selection.outcome is not None:
         fits &= rows["flips"] if selection.outcome == "flip" else outcome[0] == OUTCOMES[selection.outcome]
     low, high = selection.margin
@@ -316,13 +309,13 @@ def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     how = {"n_pairs": "sum", "lost": "sum", "margin": "mean", "other": "mean", "flips": "sum"}
     means = rows[fits].groupby(items["number"][fits]).agg(how)
     is_compared = len(selection.models) > 1
-    distance = (means["margin"] - means["other"]).abs()
-    key = pd.DataFrame({"flips": -means["flips"], "distance": -distance}) if is_compared else means[["margin"]]
     if selection.order != "data":
-        key = key if selection.order == "worst" else -key
-        means = means.loc[key.sort_values([*key.columns], kind="stable").index]
-    frame: pd.DataFrame = data.prompts.loc[means.index].join(means)
-    return frame if is_compared else frame.drop(columns=["other", "flips"])
+        order = ["flips", "apart"] if is_compared else ["margin"]  # the least margin, or the most disagreement first
+        means["apart"] = (means["margin"] - means["other"]).abs()
+        means = means.sort_values(order, ascending=(selection.order == "worst") != is_compared, kind="stable")
+    columns = ["n_pairs", "lost", "margin", *(["other", "flips"] if is_compared else [])]
+    frame: pd.DataFrame = data.prompts.loc[means.index].join(means[columns])
+    return frame
 
 
 def in_part(data: Comparisons, frame: pd.DataFrame, selection: Selection) -> np.ndarray:
