@@ -142,15 +142,14 @@ def _section(
         warnings.append(f"The prompts of {len(models):,} models are left out of this page.")
     else:
         data = Comparisons(table, responses)
-        explorer = explorer_data(data, text_limit=text_limit, average=average, seed=seed)
+        explorer = explorer_data(data, text_limit, average, seed)
         links = _links(data, has_styles)
     if len(models) > MOST_MODELS:
         warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
     is_plain = benchmark.needs == "pairs" and styles.isna().all()
     described = style_differences(table, responses) if is_plain and responses is not None else table
-    findings = []
-    if len(models):  # there may be baselines alone
-        findings = [*describe_models(described, models.head(MODELS)), *may_be_first(board.loc[models.index])]
+    best = models.head(MODELS)  # none where all are baselines
+    findings = [*describe_models(described, best), *may_be_first(board.loc[models.index])] if len(best) else []
     provenance = results.provenance.get(name)
     file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     figures = _figures(table, described, board, average, has_styles)
@@ -257,7 +256,7 @@ def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | Path
 
 
 def explorer_data(
-    data: Comparisons, *, text_limit: float, average: Average = "benchmark", seed: int = 0
+    data: Comparisons, text_limit: float, average: Average = "benchmark", seed: int = 0
 ) -> dict[str, str]:
     """The explorer's data as lines of JSON: all columns, then a line for each prompt with its texts.
 
@@ -292,13 +291,11 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
         cells[name] = [_link(address, text) for address, text in zip(addresses, cells[name], strict=True)]
     kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])).assign(model=board["kind"] + " name")
     chance = with_columns(board.columns).lowest_chance
-    styler = (
-        cells.style.hide(axis="index")
-        .set_td_classes(kinds)
-        .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])
-    )
+    uuid = hashlib.sha256(benchmark.encode()).hexdigest()[:8]
+    styler = cells.style.hide(axis="index").set_td_classes(kinds).set_uuid(uuid)
     scores = pd.Index(tables.score_columns(board))
-    styler.apply(lambda column: [tables.shade(share, chance) for share in board[column.name]], subset=scores)
+    tint = (board[scores] - chance).map(lambda above: above / (1 - chance if above > 0 else chance)).round(3)
+    styler.apply(lambda column: "--tint: " + tint[column.name].astype(str), subset=scores)  # page.css colours it
     titles = [escape_html(tables.heading(name)).replace("{", "{{").replace("}", "}}") for name in cells.columns]
     html: str = styler.relabel_index(titles, axis="columns").to_html(table_attributes='class="sortable"')
     return html

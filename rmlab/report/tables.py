@@ -195,15 +195,6 @@ def heading(column: str) -> str:
     return _HEADINGS.get(column, column.replace("_", " "))
 
 
-def shade(share: float, chance: float) -> str:
-    """CSS background of a share: none at chance, blue above, red below."""
-    if np.isnan(share):
-        return ""
-    strength = (share - chance) / (1 - chance) if share >= chance else (chance - share) / chance
-    colour = "33, 102, 172" if share >= chance else "178, 24, 43"
-    return f"background-color: rgba({colour}, {0.35 * min(strength, 1.0):.3f})"
-
-
 def _escape_cells(board: pd.DataFrame, escape: Callable[[str], str], baseline: str) -> pd.DataFrame:
     """The columns as they are printed, every cell escaped; `baseline` formats the name of a baseline."""
     cells = printed_board(board).reset_index(drop=True).map(escape)

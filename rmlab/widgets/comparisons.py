@@ -11,7 +11,7 @@ from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
 from rmlab.metrics.items import CREDIT_OF_TIE, NO_ROW, as_pairs
 from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, PROMPT, DataError, IntArray, group_codes
+from rmlab.tables import ITEM, KEY, LABELS, PROMPT, IntArray, group_codes
 from rmlab.text import visible
 from rmlab.widgets import markup
 
@@ -54,22 +54,18 @@ class Comparisons:
     def __init__(self, table: pd.DataFrame, responses: pd.DataFrame | None = None) -> None:
         is_scores = isinstance(table, pd.DataFrame) and "score" in table
         self.table = tables.check_scores(table, allow_missing=True) if is_scores else tables.check_pairs(table)
-        if not len(table):
-            raise DataError("scores: no rows. Score the responses first: rmlab.score(responses, ...).")
-        self.benchmark = benchmark_of(self.table)
         pairs = as_pairs(self.table)
+        self.benchmark = benchmark_of(self.table)
         self.models: list[str] = list(dict.fromkeys(pairs["model"]))
         pairs["item"], item_rows = group_codes(pairs, ITEM)
         self.items = pairs.iloc[item_rows].reset_index(drop=True)
         self.items["number"], prompt_rows = group_codes(self.items, PROMPT)
         self.prompts = self.items.iloc[prompt_rows][[*PROMPT, "subset"]].reset_index(drop=True)
         sides = [
-            self.items[[*PROMPT, "number"]].assign(
-                label=label, slot=self.items[f"{label}_slot"], style=self.items[f"{label}_style"]
-            )
+            self.items.rename(columns={f"{label}_slot": "slot", f"{label}_style": "style"}).assign(label=label)
             for label in LABELS
         ]
-        answers = pd.concat(sides).drop_duplicates(KEY).astype({"label": tables.LABEL})
+        answers = pd.concat(sides)[[*KEY, "style", "number"]].drop_duplicates(KEY).astype({"label": tables.LABEL})
         self.answers = answers.sort_values(["number", "label", "slot"], ignore_index=True)
         self.chosen, self.rejected = (_find_rows(self.answers, side) for side in sides)
         outcome = pairs["outcome"].cat.codes

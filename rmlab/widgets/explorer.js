@@ -328,6 +328,7 @@ class Explorer {
     if (!selection.models.length) selection.models = this.data.models.slice(0, 1);
     if (selection.outcome === "flip" && selection.models.length < 2) selection.outcome = null;
     this.selection = selection;
+    this.told.textContent = "";
     this.showControls();
     this.showMatrices();
     const turn = (this.turn = {});
@@ -384,10 +385,12 @@ class Explorer {
       make("span", {class: "rmlab-range"}, ...this.limits));
     let waiting = 0;
     const placeholder = data.hasTexts === false ? "id of a prompt" : "word in prompt or answers";
-    this.search = make("input", {type: "search", dir: "auto", placeholder, oninput: () => {
+    const find = () => { // while one types, and at once where one leaves the box
       clearTimeout(waiting);
-      waiting = setTimeout(() => this.select({text: this.search.value}), 250);
-    }});
+      if (this.search.value !== this.selection.text) this.select({text: this.search.value});
+    };
+    const later = () => { clearTimeout(waiting); waiting = setTimeout(find, 250); };
+    this.search = make("input", {type: "search", dir: "auto", placeholder, oninput: later, onchange: find});
     const search = make("label", {class: "rmlab-field rmlab-search"}, "Search", this.search);
     this.reset = make("button", {type: "button", onclick: () => this.select({...DEFAULTS, models: this.selection.models})}, "Clear filters");
     const {model, other, domain, subset, level, outcome, order} = fields;
@@ -720,7 +723,7 @@ class Explorer {
     this.saveNotes = button("Download annotations", () => download(`${name}-annotations.csv`, toCsv(this.annotationRows())));
     const {linkName} = this.source;
     return make("div", {class: "rmlab-exports"}, make("div", {class: "rmlab-buttons"},
-      button(`Copy ${linkName}`, () => copied(this.link.textContent, linkName)),
+      button(`Copy ${linkName}`, () => copied(this.source.link(this.selection), linkName)),
       button("Copy CSV", () => copied(toCsv(this.listRows()), plural(this.matches.length, "prompt"))),
       button("Download CSV", () => download(`${name}-prompts.csv`, toCsv(this.listRows()))), this.saveNotes, this.told), this.link);
   }
@@ -728,7 +731,6 @@ class Explorer {
   showLink() {
     this.link.textContent = this.source.link(this.selection);
     this.saveNotes.hidden = !Object.keys(this.annotations).length;
-    this.told.textContent = "";
   }
 
   // The list as a table: the columns of `View.frame`, and the notes.
