@@ -309,6 +309,17 @@ def test_missing_scores_are_counted_and_never_stored(tmp_path):
     assert len(mended.forwarded) == 2
 
 
+def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
+    """Two checkpoints of two runs, both in a folder called final."""
+    responses, folders = rmlab.load("mini").head(6), [zoo(name="final", seed=seed) for seed in range(2)]
+    first = rmlab.score(responses, folders[0], store=tmp_path, dtype="float32")
+    with pytest.raises(DataError, match=r"'final'.*--name"):
+        rmlab.score(responses, folders[1], store=tmp_path, dtype="float32")
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path), first)
+    rmlab.score(responses, folders[1], store=tmp_path, name="second")
+    assert set(rmlab.read_scores(tmp_path)["model"]) == {"final", "second"}
+
+
 @pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
 def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypatch, kind):
     """Up to 0.1.0 a rerun tokenised every text to find its score."""
