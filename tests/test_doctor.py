@@ -217,21 +217,17 @@ def test_margins_that_cannot_be_right_fail(pairwise_models, change, check, detai
     assert detail in row["found"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "status", "detail", "remedy"),
-    [
-        ("pairrm", {}, "fail", "4 of 24 comparisons (16.7%)", "truncate='right'"),
-        ("pairrm", {"truncate": "right"}, "warn", "4 of 24", ""),
-        ("steamshp", {}, "fail", "(512 tokens)", ""),
-        ("letters", {"max_length": 8}, "fail", "24 of 24", ""),
-    ],
-)
-def test_comparisons_that_are_too_long(pairwise_models, kind, options, status, detail, remedy):
+def test_comparisons_that_are_too_long(pairwise_models):
     long = PAIRS["response"].where(PAIRS["id"] != "5", "Paris is a city. " * 1500 + PAIRS["response"])
-    report = examine(pairwise(pairwise_models[kind], **options), PAIRS.assign(response=long))
-    row = report.loc["truncated"]
-    assert (row["status"], detail in row["found"], remedy in row["remedy"]) == (status, True, True)
-    assert report.index[-1] == "truncated" if kind == "letters" else "on 20 comparisons" in report.loc["alone", "found"]
+    for kind, options, status, detail in [
+        ("pairrm", {}, "fail", "4 of 24 comparisons (16.7%)"),
+        ("pairrm", {"truncate": "right"}, "warn", "4 of 24"),
+        ("steamshp", {}, "fail", "(512 tokens)"),
+    ]:
+        report = examine(pairwise(pairwise_models[kind], **options), PAIRS.assign(response=long))
+        assert report.loc["truncated", "status"] == status
+        assert detail in report.loc["truncated", "found"]
+        assert "on 20 comparisons" in report.loc["alone", "found"], "the texts that fit are examined all the same"
 
 
 def test_markers_inside_an_answer_are_a_warning(pairwise_models):

@@ -97,16 +97,6 @@ def test_what_is_no_scorer_is_named(tmp_path):
             run(responses(1), model, **options)
 
 
-def test_the_same_model_in_float32_is_another_one(zoo):
-    for make in (rmlab.implicit_reward, rmlab.pairwise):
-        half = make(zoo(task="causal"), dtype="bfloat16")
-        fingerprint, twin = half.fingerprint, half.in_float32()
-        assert str(half.backbone.dtype) == "torch.bfloat16"
-        assert str(twin.backbone.dtype) == "torch.float32"
-        assert half.fingerprint == fingerprint != twin.fingerprint
-        assert twin.provenance()["dtype"] == "float32"
-
-
 @pytest.mark.skipif(not HOW_TO.is_file(), reason="the how-to is not part of this copy")
 def test_the_http_scorer_of_the_how_to_tries_again(tmp_path):
     how_to, statuses, frame = runpy.run_path(str(HOW_TO)), [503, 200, 429], responses(5)
