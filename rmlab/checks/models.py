@@ -1,15 +1,15 @@
 """The doctor of a model on this machine: its weights, its texts as tokens, and its scores, alone and together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from rmlab.checks import findings
 from rmlab.checks.findings import Sample
-from rmlab.scorers.base import Floats, Ints, Text, fill
+from rmlab.scorers.base import Floats, Ints, Text, fill, list_columns
 from rmlab.scorers.implicit import ImplicitReward
 from rmlab.scorers.local import LocalScorer
 from rmlab.scorers.pairwise import Pairwise
@@ -46,11 +46,11 @@ class Examined:
     def encoded(self) -> "list[Encoded]":
         """All texts as tokens, however long."""
         if isinstance(self.scorer, Pairwise):
-            return [self.scorer.encode(*_columns(texts)) for texts in self.orders]
+            return [self.scorer.encode(*list_columns(texts)) for texts in self.orders]
         from rmlab.inference.template import encode
 
         uncut = self.scorer.encode_options | {"max_length": None, "truncate": None}
-        return [encode(self.scorer.tokenizer, *_columns(texts), **uncut) for texts in self.orders]
+        return [encode(self.scorer.tokenizer, *list_columns(texts), **uncut) for texts in self.orders]
 
     @cached_property
     def lengths(self) -> Ints:
@@ -72,7 +72,7 @@ class Examined:
     @cached_property
     def prepared(self) -> "Encoded":
         """The picked rows as the model reads them: all in the order given, then all exchanged."""
-        return self.scorer.prepare(*_columns([texts[i] for texts in self.orders for i in self.picked]))
+        return self.scorer.prepare(*list_columns([texts[i] for texts in self.orders for i in self.picked]))
 
     @cached_property
     def tokens(self) -> tuple[list[np.ndarray], list[Ints]]:
@@ -101,11 +101,6 @@ class Examined:
         forth, back = outputs.reshape(2, -1)
         with np.errstate(invalid="ignore"):
             return np.where(np.isfinite(forth) & np.isfinite(back), self.scorer.average(forth, back), np.nan)
-
-
-def _columns(texts: Sequence[Text]) -> Any:
-    """Prompts, and a column for each of their answers."""
-    return [text.prompt for text in texts], *map(list, zip(*(text.answers for text in texts), strict=True))
 
 
 def _check_head(examined: Examined) -> Finding:

@@ -46,6 +46,11 @@ class Text:
         return blake2b(body.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+def list_columns(texts: Sequence[Text]) -> tuple[list[Prompt], *tuple[list[str], ...]]:
+    """Return the prompts, and a column for each of their answers."""
+    return [text.prompt for text in texts], *map(list, zip(*(text.answers for text in texts), strict=True))
+
+
 class Scorer(ABC):
     """Scores texts in batches of its own choice; base class of models and servers.
 
@@ -188,8 +193,7 @@ class _Called(Scorer):
         size = self.batch or max(len(texts), 1)
         for start in range(0, len(texts), size):
             part = texts[start : start + size]
-            answers = ([*column] for column in zip(*(text.answers for text in part), strict=True))
-            scores = self.function([text.prompt for text in part], *answers)
+            scores = self.function(*list_columns(part))
             yield np.arange(start, start + len(part)), scores  # type: ignore[misc]  # whoever stores them checks them
 
     def provenance(self) -> Provenance:

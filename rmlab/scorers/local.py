@@ -15,7 +15,7 @@ from rmlab.inference.forward import Batch, hidden
 from rmlab.inference.memory import read_late
 from rmlab.inference.passes import alone, how_packed
 from rmlab.inference.template import Encoded, encode, read_template
-from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text, hash_parts
+from rmlab.scorers.base import Floats, Ints, Prompt, Provenance, Scorer, Stream, Text, hash_parts, list_columns
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import PROBES as TEXTS
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
@@ -114,15 +114,11 @@ class LocalScorer(Scorer):
     def stream(self, texts: Sequence[Text], /) -> Stream:
         """Yield positions in `texts` and their scores, as the batches come."""
         if texts:
-            yield from self.forward(self._prepare_texts(texts), np.arange(len(texts)))
+            yield from self.forward(self.prepare(*list_columns(texts)), np.arange(len(texts)))
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats:
         """Return the scores of the texts, each forwarded by itself."""
-        return self.forward_alone(self._prepare_texts(texts), np.arange(len(texts)))
-
-    def _prepare_texts(self, texts: Sequence[Text]) -> Encoded:
-        answers = ([*column] for column in zip(*(text.answers for text in texts), strict=True))
-        return self.prepare([text.prompt for text in texts], *answers)
+        return self.forward_alone(self.prepare(*list_columns(texts)), np.arange(len(texts)))
 
     def forward(self, prepared: Encoded, numbers: Ints, /) -> Stream:
         """Yield numbers and scores of the texts with these `numbers`, as the batches come."""

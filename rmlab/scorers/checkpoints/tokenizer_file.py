@@ -4,12 +4,12 @@ For some architectures transformers builds a class of its own and takes no more 
 that a model with another tokenizer reads other tokens. What the file says is compared on a few texts, and followed.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, explain
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 # Texts that tell pre-tokenizers and normalizers apart: spaces, digits, code, quotes, scripts, marks.
@@ -43,10 +43,10 @@ def class_tokenizer(checkpoint: Checkpoint, loader: str = "AutoTokenizer") -> "P
     import transformers
 
     options = {"config": checkpoint.config, "trust_remote_code": checkpoint.trust_remote_code}
-    with checkpoint.explain(f"read a tokenizer in {checkpoint.base}", "pass base=, a folder or id with the tokenizer"):
-        return cast(
-            "PreTrainedTokenizerBase", getattr(transformers, loader).from_pretrained(checkpoint.base, **options)
-        )
+    task, remedy = f"read a tokenizer in {checkpoint.base}", "pass base=, a folder or id with the tokenizer"
+    with explain(checkpoint.name, task, remedy):
+        words = getattr(transformers, loader).from_pretrained(checkpoint.base, **options)
+    return cast("PreTrainedTokenizerBase", words)
 
 
 def count_deviations(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoint) -> int:
@@ -56,12 +56,11 @@ def count_deviations(tokenizer: "PreTrainedTokenizerBase", checkpoint: Checkpoin
     path = checkpoint.base / "tokenizer.json"
     if not tokenizer.is_fast or not path.is_file():
         return 0
-    file_tokenizer = Tokenizer.from_file(str(path))
-    return sum(_encode(file_tokenizer, text) != _encode(tokenizer.backend_tokenizer, text) for text in PROBES)
-
-
-def _encode(tokenizer: "Tokenizer", text: str) -> list[int] | None:
-    try:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-    except Exception:  # a tokenizer without a token for unknown characters; the error has no type of its own
-        return None
+    file_tokenizer, n_deviations = Tokenizer.from_file(str(path)), 0
+    for text in PROBES:
+        ids: list[list[int] | None] = [None, None]  # None: the tokenizer has no token for an unknown character
+        for i, words in enumerate((file_tokenizer, tokenizer.backend_tokenizer)):
+            with suppress(Exception):  # the error has no type of its own
+                ids[i] = words.encode(text, add_special_tokens=False).ids
+        n_deviations += ids[0] != ids[1]
+    return n_deviations

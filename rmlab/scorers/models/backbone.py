@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.inference.passes import alone
-from rmlab.scorers.checkpoints.checkpoint import Checkpoint, first_line
+from rmlab.scorers.checkpoints.checkpoint import Checkpoint, explain, first_line
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def load(
         options |= {"key_mapping": {f"^{re.escape(prefix)}": ""}} if prefix else {}
     options |= {"config": checkpoint.config, "output_loading_info": True}  # the latter adds a report to the model
     remedy = "check that the folder is complete and that its configuration belongs to its weights"
-    with checkpoint.explain(f"load it with {loader}", remedy):
+    with explain(checkpoint.name, f"load it with {loader}", remedy):
         model, report = auto_class.from_pretrained(folder, **options)
     refuse_new_weights(checkpoint.name, sorted(report["missing_keys"]))
     refuse_unused_weights(checkpoint.name, report["unexpected_keys"], {*model.state_dict(), *head})
@@ -170,7 +170,7 @@ def _try_backbone(model: "PreTrainedModel", checkpoint: Checkpoint, loader: str,
     if loader != "AutoModel" and backbone is model:
         raise checkpoint.error(f"{where} cannot be scored: {type(model).__name__} does not name the backbone")
     remedy = "score with dtype='float32'" if dtype != "float32" else "rmlab forwards token ids and nothing else"
-    with checkpoint.explain(f"forward it: {where} does not run in {dtype}", remedy):
+    with explain(checkpoint.name, f"forward it: {where} does not run in {dtype}", remedy):
         alone(backbone, np.arange(5, 13) % model.config.get_text_config().vocab_size, np.array([0]))
 
 
@@ -249,7 +249,7 @@ def empty_model(checkpoint: Checkpoint, auto_class: Any) -> "PreTrainedModel":
         {"trust_remote_code": checkpoint.trust_remote_code},
     )
     remedy = "use the configuration that was published with the weights, or name its head with head="
-    with checkpoint.explain(task, remedy), torch.device("meta"):
+    with explain(checkpoint.name, task, remedy), torch.device("meta"):
         return cast("PreTrainedModel", auto_class.from_config(checkpoint.config, **options))
 
 
