@@ -60,7 +60,7 @@ def walk(folder, backbone, find, end=None):
     """Hidden states of each conversation alone through the backbone, at the places of `find(words, ids, chat)`."""
     from transformers import PreTrainedTokenizerFast
 
-    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_tokenizer_file.py).
+    # AutoTokenizer makes a Qwen2Tokenizer for qwen2, which does not follow the file (tests/test_checkpoint.py).
     words, found = PreTrainedTokenizerFast.from_pretrained(folder), []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
         chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
