@@ -80,7 +80,7 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     if not missing:
         return table
     texts = responses[_keys(responses, PROMPT).isin(_keys(table, PROMPT))]
-    rows = scoring.score(texts, missing, progress=False) if len(texts) else table.head(0)
+    rows = scoring.score(texts, missing, progress=False)
     rows, item = (rows, KEY) if "score" in table.columns else (pairs(rows), ITEM)
     rows = rows[_keys(rows, item).isin(_keys(table, item))]
     without_text = table[~_keys(table, item).isin(_keys(rows, item))]
