@@ -316,9 +316,8 @@ def test_letters_without_a_clock_have_no_date(asked_by_letter):
     assert model.prepare([], [], []).keys == []
 
 
-@pytest.mark.parametrize("name", FAILING)
-def test_letters_of_a_template_that_fails_are_reported(asked_by_letter, name):
-    broken, message = FAILING[name]
+@pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)
+def test_letters_of_a_template_that_fails_are_reported(asked_by_letter, broken, message):
     with pytest.raises(DataError, match=message):
         asked_by_letter(broken + toy.models.CHAT_TEMPLATES["chatml"]).prefer(PROMPTS, FIRST, SECOND)
 

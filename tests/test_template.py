@@ -405,11 +405,8 @@ def test_encoders_get_their_special_tokens_around_what_the_template_writes(order
     encoded = encode(words, ["Hi?", CHAT], ["Yes.", "Six."], template=template)
     for i, (prompt, answer) in enumerate([("Hi?", "Yes."), (CHAT, "Six.")]):
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        text = words.apply_chat_template(
-            [*messages, {"role": "assistant", "content": answer}],
-            tokenize=False,
-            chat_template=None if template is None else FORMATS[template],
-        )
+        turns, jinja = [*messages, {"role": "assistant", "content": answer}], FORMATS.get(template)
+        text = words.apply_chat_template(turns, tokenize=False, chat_template=jinja)
         assert encoded.ids[i].tolist() == words(text)["input_ids"]
         assert split(words, encoded, i)[1].lstrip().startswith(answer)
 
@@ -450,9 +447,8 @@ def test_a_pinned_template_writes_what_transformers_would_have_written_that_day(
     assert encode(toy.tokenizer(), ["Hi?"], ["Yes."]).date is None
 
 
-@pytest.mark.parametrize("name", FAILING)
-def test_templates_that_fail_are_reported(name):
-    broken, message = FAILING[name]
+@pytest.mark.parametrize(("broken", "message"), FAILING.values(), ids=FAILING)
+def test_templates_that_fail_are_reported(broken, message):
     words = toy.tokenizer(chat_template=broken + toy.models.CHAT_TEMPLATES["chatml"])
     with pytest.raises(DataError, match=message):
         encode(words, ["Hi?"], ["Yes."])
