@@ -93,12 +93,12 @@ def test_repeated_keys_and_absent_columns_are_refused(table):
 def test_a_text_is_the_float_it_is_written_as(value):
     for text in (repr(value), f" {value!r}"):
         assert tables.check_scores(scores(score=text))["score"].tolist() == [value]
+
+
+def test_numbers_of_all_kinds_are_numbers_and_missing_scores_pass_where_allowed():
     for number in (7, "7", "7.0", 7.0, Decimal(7), np.int8(7)):
         frame = tables.check_scores(scores(score=number, slot=number))
         assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
-
-
-def test_missing_scores_pass_where_allowed():
     for missing in (np.nan, None, "nan", "NaN"):
         assert tables.check_scores(scores(score=missing), allow_missing=True)["score"].isna().all()
     with pytest.raises(DataError, match=r"score is not a finite number .*inf"):
