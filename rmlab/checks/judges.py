@@ -27,7 +27,7 @@ def judge_sample(responses: pd.DataFrame, sample: int = 24) -> pd.DataFrame:
     return responses.merge(picked, on=PROMPT)
 
 
-class _Asked(NamedTuple):
+class _Trial(NamedTuple):
     """Questions to a judge, the numbers that it answered, and counts of questions, models and failures."""
 
     judge: Judge
@@ -45,54 +45,54 @@ def examine_judge(judge: Judge, responses: pd.DataFrame, sample: int) -> Iterato
     replies = [run_judge.ask(questions, store=None, progress=False) for run_judge, questions in runs]
     counts, models, failures = (sum(part, Counter[str]()) for part in zip(*(part[2:] for part in replies), strict=True))
     values = np.concatenate([reply.values for reply in replies])
-    yield from run_checks(_CHECKS, _Asked(judge, responses, runs[0][1], values, counts, models, failures))
+    yield from run_checks(_CHECKS, _Trial(judge, responses, runs[0][1], values, counts, models, failures))
 
 
-def _check_answers(asked: _Asked) -> Finding:
-    n_failed = asked.counts["failed"]
-    detail = "questions were not answered" + "".join(f": {reason}" for reason, _ in asked.failures.most_common(1))
-    return check_rate(n_failed, asked.counts["asked"] + n_failed, detail, warn=0, fail=0.5)
+def _check_answers(trial: _Trial) -> Finding:
+    n_failed = trial.counts["failed"]
+    detail = "questions were not answered" + "".join(f": {reason}" for reason, _ in trial.failures.most_common(1))
+    return check_rate(n_failed, trial.counts["asked"] + n_failed, detail, warn=0, fail=0.5)
 
 
-def _check_model(asked: _Asked) -> Finding:
+def _check_model(trial: _Trial) -> Finding:
     """The model that the server says has answered."""
-    title, names = asked.judge.respondent.title, sorted(asked.models)
+    title, names = trial.judge.respondent.title, sorted(trial.models)
     if {*names} <= {title}:
         return Finding("pass", title)
     return Finding(grade(False, len(names) == 1), f"{', '.join(map(repr, names))} answered where {title!r} was asked")
 
 
-def _check_verdict(asked: _Asked) -> Finding:
-    n, n_silent = len(asked.values), int(np.isnan(asked.values).sum())
+def _check_verdict(trial: _Trial) -> Finding:
+    n, n_silent = len(trial.values), int(np.isnan(trial.values).sum())
     return check_rate(n_silent, n, f"questions ({n_silent / n:.0%}) got no verdict", warn=0.02, fail=0.5)
 
 
-def _check_length(asked: _Asked) -> Finding:
-    longest = asked.judge.respondent.sampling.answer_tokens
-    n_cut = asked.counts["cut"] if longest > 1 else 0  # of a letter only one is read
-    return check_rate(n_cut, asked.counts["asked"], f"answers were cut at {longest} tokens", warn=0.02, fail=np.inf)
+def _check_length(trial: _Trial) -> Finding:
+    longest = trial.judge.respondent.sampling.answer_tokens
+    n_cut = trial.counts["cut"] if longest > 1 else 0  # of a letter only one is read
+    return check_rate(n_cut, trial.counts["asked"], f"answers were cut at {longest} tokens", warn=0.02, fail=np.inf)
 
 
-def _check_position(asked: _Asked) -> Finding | None:
+def _check_position(trial: _Trial) -> Finding | None:
     """As of pairwise models, where both orders have a verdict."""
-    if asked.judge.takes != "pair":
+    if trial.judge.takes != "pair":
         return None
-    items = np.array([question.item for question in asked.questions])
-    is_first = np.array([question.order[0] == 0 for question in asked.questions])
-    orders = [pd.Series(asked.values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
+    items = np.array([question.item for question in trial.questions])
+    is_first = np.array([question.order[0] == 0 for question in trial.questions])
+    orders = [pd.Series(trial.values[side]).groupby(items[side]).mean() for side in (is_first, ~is_first)]
     votes = pd.concat(orders, axis=1).dropna().to_numpy()
     return check_position(*votes.T) if len(votes) else None
 
 
-def _describe_cost(asked: _Asked) -> Finding:
-    cost = estimate(asked.judge, asked.responses).iloc[0]
-    n_written = asked.counts["answer_tokens"] * cost["to_ask"] / asked.counts["asked"]
-    written = f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
+def _describe_cost(trial: _Trial) -> Finding:
+    cost = estimate(trial.judge, trial.responses).iloc[0]
+    n_written = trial.counts["answer_tokens"] * cost["to_ask"] / trial.counts["asked"]
+    to_write = f"{n_written:,.0f}" if n_written else f"at most {cost['answer_tokens']:,}"
     numbers = f"{cost['to_ask']:,} questions in all, about {cost['prompt_tokens']:,} tokens to read"
-    return Finding("pass", f"{numbers} and {written} to write")
+    return Finding("pass", f"{numbers} and {to_write} to write")
 
 
-_CHECKS: Checks[_Asked] = {
+_CHECKS: Checks[_Trial] = {
     "answers": (_check_answers, "look at the server's log; lower concurrency= or raise timeout= where it is busy"),
     "model": (_check_model, "name the exact model and its date, or say version=, so that answers are told apart"),
     "verdict": (_check_verdict, "raise answer_tokens=, or give a template= that this model follows"),
