@@ -190,6 +190,7 @@ BAD_ROWS = [
     (PAIR_ROW | {"subset": ["x"]}, r"row 0: 'subset' .*\['x'\]"),
     (PAIR_ROW | {"domain": ["x"]}, r"row 0: 'domain' .*\['x'\]"),
     (PAIR_ROW | {"id": True}, "row 0.*'id' .*True"),
+    (PAIR_ROW | {"prompt": "cut \ud83d"}, "row 0"),
     ({"prompt": "1?", "responses": ["a", "b"], "labels": [1, 2]}, "row 0: 'labels' .*2 responses"),
     ({"prompt": "1?", "responses": ["a", "b"], "labels": [1]}, "row 0: 'labels' .*2 responses"),
 ]
@@ -198,7 +199,7 @@ BAD_ROWS = [
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
 def test_bad_rows_are_refused(row, message):
     with pytest.raises(DataError, match=f"frame.*{message}"):
-        load_pairs(pd.DataFrame([row]))
+        load_pairs(pd.DataFrame([row], dtype=object))
 
 
 MISTAKES = [
@@ -230,6 +231,8 @@ def test_scores_without_texts(tmp_path):
 def test_bad_arguments(tmp_path):
     frame = pd.DataFrame({"id": [1, 1], "prompt": ["1?", "2?"], "chosen": ["a", "b"], "rejected": ["c", "d"]})
     assert load_pairs(frame, columns={"id": None})["id"].tolist() == ["0", "0", "1", "1"]
+    parts = load_pairs(frame.assign(domain=None, subset="s"), columns={"id": None})
+    assert set(parts["domain"]) == {"s"}
     (tmp_path / "cut.csv").write_text('prompt,chosen,rejected\n1?,a,"b')
     for source, options, message in (
         (frame, {}, r"frame: 'id' '1' .*columns=\{'id': None\}"),
