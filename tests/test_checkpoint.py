@@ -10,16 +10,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from fakes import toy_responses
 from safetensors.torch import load_file
 from served_models import oracle
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, processors
 
 from rmlab import toy
-from rmlab.checks import doctor
 from rmlab.inference.template import encode
 from rmlab.scorers.checkpoints.checkpoint import find
-from rmlab.scorers.checkpoints.tokenizer_file import PROBES, class_tokenizer, count_deviations, load_tokenizer
+from rmlab.scorers.checkpoints.tokenizer_file import class_tokenizer, count_deviations, load_tokenizer
 from rmlab.scorers.classifier import classifier
 from rmlab.tables import DataError
 
@@ -38,7 +36,7 @@ def flip(path, place):
     path.write_bytes(content)
 
 
-def snapshot(folder, cache, blob_name=None):
+def snapshot(folder, cache):
     """The files of a folder as the hub's client keeps them: links to blobs, large ones named by their SHA-256."""
     home = cache / "models--owner--model"
     place = home / "snapshots" / ("0123456789" * 4)
@@ -46,26 +44,20 @@ def snapshot(folder, cache, blob_name=None):
     (home / "blobs").mkdir()
     for path in folder.iterdir():
         kind = hashlib.sha256 if path.suffix == ".safetensors" else hashlib.sha1
-        blob = (path.suffix == ".safetensors" and blob_name) or kind(path.read_bytes()).hexdigest()
+        blob = kind(path.read_bytes()).hexdigest()
         shutil.copy(path, home / "blobs" / blob)
         (place / path.name).symlink_to(f"../../blobs/{blob}")
     return place
 
 
-@pytest.mark.parametrize("pickled", [False, True])
-def test_one_byte_in_the_middle_of_a_large_matrix_counts(tmp_path, pickled):
+def test_one_byte_in_the_middle_of_a_large_matrix_counts(tmp_path):
     folder = toy.save_model(tmp_path / "m", vocab_size=40_000)
     path = folder / "model.safetensors"
-    weights = load_file(path)
-    rows = max(weights.values(), key=torch.numel)
+    rows = max(load_file(path).values(), key=torch.numel)
     assert rows.nbytes > 4 << 20
-    if pickled:
-        path.unlink()
-        path = folder / "pytorch_model.bin"
-        torch.save(weights, path)
-    content = find(folder, allow_pickle=pickled).content
+    content = find(folder).content
     flip(path, path.read_bytes().index(rows[20_000].numpy().tobytes()) + 99_999)
-    assert find(folder, allow_pickle=pickled).content != content
+    assert find(folder).content != content
 
 
 def test_a_copy_another_name_and_another_time_do_not_count(folder, tmp_path):
@@ -98,36 +90,13 @@ def test_every_file_that_may_be_loaded_counts(folder):
     assert len(set(contents)) == len(contents)
 
 
-@pytest.mark.parametrize("in_store", [False, True], ids=["blobs", "a store whose names are another hash"])
-def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, monkeypatch, in_store):
-    """Large files are not read, also where several models share the store in which their blobs lie."""
+def test_a_snapshot_of_the_hub_is_what_its_copy_is(folder, tmp_path, monkeypatch):
+    """Large files are not read: the names of their blobs are their hashes."""
     place, files_read, digest = snapshot(folder, tmp_path / "hub"), [], hashlib.file_digest
-    if in_store:
-        blob, store = (place / "model.safetensors").resolve(), tmp_path / "hub" / "blobs" / "00"
-        store.mkdir(parents=True)
-        shutil.move(blob, store / ("0" * 64))
-        blob.symlink_to(f"../../blobs/00/{'0' * 64}")
     monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: files_read.append(file.name) or digest(file, kind))
     content = find(place).content
     assert [Path(name).resolve() for name in files_read] == [(place / "config.json").resolve()], "git's is no SHA-256"
-    (tmp_path / "short").symlink_to(place)
-    for copy in (folder, tmp_path / "short", shutil.copytree(place, tmp_path / "copy")):
-        assert find(copy).content == content
-
-
-def test_a_blob_s_name_is_believed_in_the_hub_s_cache_only(folder, tmp_path):
-    content = find(folder).content
-    assert find(snapshot(folder, tmp_path / "hub", "0" * 64)).content != content
-    for name in ("0" * 40, "0" * 64 + ".part"):
-        assert find(snapshot(folder, tmp_path / name, name)).content == content
-    # A folder called blobs elsewhere, and a link from elsewhere into a cache.
-    for blobs in (tmp_path / "blobs", tmp_path / "hub/models--owner--model/blobs"):
-        blobs.mkdir(exist_ok=True)
-        shutil.copy(folder / "model.safetensors", blobs / ("1" * 64))
-        linked = shutil.copytree(folder, tmp_path / f"linked {blobs.parent.name}")
-        (linked / "model.safetensors").unlink()
-        (linked / "model.safetensors").symlink_to(blobs / ("1" * 64))
-        assert find(linked).content == content
+    assert find(folder).content == content
 
 
 def test_trusted_code_counts_and_other_code_does_not(folder, tmp_path):
@@ -147,50 +116,6 @@ PROMPTS = ["What is the capital of France?"] * 3
 RESPONSES = ["It is  Paris, 12345 km away.", "def add(a, b):\n    return  a + b", "Naïve café, Привет."]
 
 
-def sentence_piece():
-    """As Llama 2 has it: spaces become a mark, unknown characters bytes."""
-    core = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
-    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    return core, trainers.BpeTrainer(vocab_size=700, show_progress=False, special_tokens=special)
-
-
-def unigram():
-    """As DeBERTa-v3 has it."""
-    core = Tokenizer(models.Unigram())
-    core.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()])
-    core.pre_tokenizer, core.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
-    options = {"vocab_size": 700, "show_progress": False, "unk_token": "[UNK]"}
-    return core, trainers.UnigramTrainer(special_tokens=special, **options)
-
-
-# As published: the architecture, the tokenizer class that tokenizer_config.json names, the file, special tokens.
-PUBLISHED = {
-    "Llama 2": ("llama", "LlamaTokenizer", sentence_piece, {"bos_token": "<s>", "eos_token": "</s>"}),
-    "DeBERTa v3": ("deberta-v2", "DebertaV2Tokenizer", unigram, {"cls_token": "[CLS]", "sep_token": "[SEP]"}),
-}
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_layouts_load_with_the_tokens_of_their_file(tmp_path, name):
-    architecture, class_name, make, special = PUBLISHED[name]
-    core, trainer = make()
-    core.train_from_iterator([*toy.models.TEXTS, *PROBES], trainer)
-    folder = toy.save_model(tmp_path / "m", architecture, vocab_size=max(core.get_vocab_size(), 520))
-    core.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": class_name, "chat_template": toy.models.CHAT_TEMPLATES["chatml"], **special}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    for file in ("chat_template.jinja", "special_tokens_map.json"):
-        (folder / file).unlink(missing_ok=True)
-    words = load_tokenizer(find(folder))
-    for text in PROBES:
-        assert words(text, add_special_tokens=False)["input_ids"] == core.encode(text, add_special_tokens=False).ids
-    assert words.eos_token == special.get("eos_token", words.eos_token)
-    assert np.isfinite(classifier(folder)(PROMPTS, RESPONSES)).all()
-
-
 @pytest.mark.parametrize(
     ("architecture", "class_name"),
     [("qwen2", "TokenizersBackend"), ("gemma2", "GemmaTokenizer"), ("llama", "CohereTokenizer")],
@@ -207,13 +132,6 @@ def test_a_foreign_tokenizer_is_read_as_its_file_says(tmp_path, architecture, cl
     assert [ids.tolist() for ids in scorer.prepare(PROMPTS, RESPONSES).ids] == expected_ids
     logits = [*map(oracle(folder), expected_ids)]
     np.testing.assert_allclose(scorer(PROMPTS, RESPONSES), np.ravel(logits), atol=2e-5)
-
-
-def test_the_doctor_names_the_class_that_does_not_follow_the_file(zoo):
-    frame = toy_responses(prompts=3, slots=1)
-    rows = [doctor(zoo(name), frame).set_index("check").loc["tokenizer"] for name in ("qwen2", "llama")]
-    assert [row["status"] for row in rows] == ["warn", "pass"]
-    assert "Qwen2Tokenizer" in rows[0]["found"]
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no fast tokenizer")])

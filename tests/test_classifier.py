@@ -15,11 +15,8 @@ from safetensors.torch import load_file, save_file
 import rmlab
 from rmlab import toy
 from rmlab.inference.passes import packing_support
-from rmlab.scorers.checkpoints import checkpoint
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import backbone
-from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
 PROMPTS = ["What is the capital of France?"] * 3 + ["Add two numbers."] * 2
@@ -148,27 +145,13 @@ def test_the_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else
     assert classifier(llama, dtype=torch.bfloat16).fingerprint in changed
 
 
-def test_a_folder_is_called_by_its_own_name_from_inside_too(tmp_path, monkeypatch):
-    folder = toy.save_model(tmp_path / "mine", task="causal")
-    toy.save_model(folder / "reward")
-    (tmp_path / "link").symlink_to(folder)
-    monkeypatch.chdir(folder / "reward")
-    names = [classifier(".").name, classifier(folder / "reward/").name, pairwise("..").name]
-    names += [pairwise(tmp_path / "link").name, *(model.name for model in implicit_reward("..", "../").models)]
-    assert names == ["reward", "reward", "mine", "link", "mine", "mine"]
-
-
 def test_provenance_is_plain_and_complete(llama):
     scorer = classifier(llama, max_length=24, truncate="left")
-    assert scorer.provenance()["packs"] is None, "nothing was forwarded yet"
-    assert "parts" not in scorer.__dict__, "nothing is loaded before the first score"
     scorer(*TEXTS)
     provenance = json.loads(json.dumps(scorer.provenance()))
     assert [provenance[name] for name in ("dtype", "head", "attention")] == ["float32", "labels", "sdpa"]
     assert provenance["truncated"] > 0
-    assert provenance["versions"]["transformers"]
-    assert {"revision", "template", "template_hash", "device"} <= set(provenance)
-    assert "shared beginnings" in provenance["packs"]
+    assert {"revision", "template", "template_hash", "device", "versions", "packs"} <= set(provenance)
 
 
 def test_nan_names_the_texts_or_counts_as_missing(copy):
@@ -184,24 +167,11 @@ def remove(*names):
     return lambda folder: [(folder / name).unlink() for name in names]
 
 
-def leave_only_an_adapter(folder):
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/base"}))
-    assert classifier(folder).name == "copy", "whole weights beside it"
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-
-
-def promise_a_shard(folder):
-    index = {"metadata": {}, "weight_map": {"score.weight": "model-00002.safetensors", "x": "y"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 DAMAGES = {
     "folder": (shutil.rmtree, "copy"),
     "configuration": (remove("config.json"), r"config\.json"),
     "tokenizer": (remove("tokenizer.json", "tokenizer_config.json"), "tokenizer"),
     "weights": (remove("model.safetensors"), "weights"),
-    "base": (leave_only_an_adapter, "'owner/base'"),
-    "shard": (promise_a_shard, r"index\.json.*'y'"),
     "matrix": (lambda folder: change_weights(folder, **{"model.layers.1.mlp.up_proj.weight": None}), "mlp.up_proj"),
     "head": (lambda folder: change_weights(folder, **{"score.weight": None}), r"score\.weight"),
     "second label": (lambda folder: configure(folder, id2label={"0": "a", "1": "b"}), "weights|cannot load it"),
@@ -228,15 +198,9 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
     assert (scorer.name, scorer.provenance()["revision"]) == ("owner/name", "llama")
     assert not {"*.bin", "*.py"} & set(download.call_args.kwargs["allow_patterns"])
     response = httpx.Response(403, request=httpx.Request("GET", "https://huggingface.co"))
-    for error, named in [
-        (errors.GatedRepoError("x", response=response), "https://huggingface.co/a/b"),
-        (errors.RepositoryNotFoundError("x", response=response), "a/b"),
-        (errors.RevisionNotFoundError("x", response=response), "'v9'"),
-        (errors.LocalEntryNotFoundError("x"), "a/b"),
-    ]:
-        download.side_effect = error
-        with pytest.raises(DataError, match=named):
-            classifier("a/b", revision="v9")
+    download.side_effect = errors.GatedRepoError("x", response=response)
+    with pytest.raises(DataError, match=r"huggingface\.co/a/b"):
+        classifier("a/b")
 
 
 def test_devices_and_types(llama):
@@ -245,19 +209,6 @@ def test_devices_and_types(llama):
     for option, value in [("device", "gpu"), ("dtype", "fp16"), *absent]:
         with pytest.raises(DataError, match=f"{option}='{value}'"):
             classifier(llama, **{option: value})
-
-
-def test_a_model_larger_than_the_gpu_is_spread_by_accelerate(llama, monkeypatch):
-    model, target = checkpoint.find(llama), torch.device("cuda")
-    for memory, dtype, fits in [(8, torch.float32, True), (4, torch.float32, False), (4, torch.bfloat16, True)]:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, n=memory * model.n_weights: (n, n))
-        assert backbone.fits(model, target, dtype) == fits
-    from_pretrained = Mock(side_effect=OSError("stop here"))
-    monkeypatch.setattr("transformers.AutoModelForSequenceClassification.from_pretrained", from_pretrained)
-    with pytest.raises(DataError, match="stop here"):
-        backbone.load(model, "AutoModelForSequenceClassification", device=target, dtype=torch.float32)
-    options = from_pretrained.call_args.kwargs
-    assert (options["device_map"], options["use_safetensors"], options["trust_remote_code"]) == ("auto", True, False)
 
 
 def test_a_text_longer_than_the_window_or_empty_is_refused(zoo):
