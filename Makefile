@@ -18,10 +18,9 @@ test-labs: .venv/dev  ## the solved labs of the course
 	$(NBVAL) notebooks/course/solutions/*.ipynb
 
 # Private doors of torch and triton: with exactly the releases that constraints.txt and this file name.
-test-long: .venv/dev .venv/triton .venv/serving .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
+test-long: .venv/dev .venv/triton .venv/s3 .venv/vllm/ready  ## the GPU's kernels on a CPU, real servers (vLLM: 4 GB): half an hour
 	PYTHONPATH=.venv/triton TRITON_INTERPRET=1 TORCHINDUCTOR_COMPILE_THREADS=1 TORCHINDUCTOR_FX_GRAPH_CACHE=0 \
 	  $(BIN)/python -m pytest -m "" tests/test_triton.py
-	PYTHONPATH=.venv/serving $(BIN)/python -m pytest -m long tests/test_judges_local.py
 	PYTHONPATH=.venv/s3 $(BIN)/python -m pytest -m long tests/test_store.py
 	$(BIN)/python -m pytest -m "" tests/test_vllm.py
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
@@ -92,11 +91,6 @@ clean:
 	.venv/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	about=$$(.venv/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/vllm-0.32.0+cpu.dist-info; \
 	  mkdir -p "$$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$about/METADATA"
-	@touch $@
-
-# What `transformers serve` needs, apart: rmlab itself needs none of it.
-.venv/serving: .venv/bin/python Makefile
-	@$(PIP) --target $@ fastapi==0.165.0 uvicorn==0.54.0 openai==3.54.0 python-multipart==0.0.34
 	@touch $@
 
 # A server of object storage and its client, apart: rmlab takes whatever fsspec finds. Without the constraints: the

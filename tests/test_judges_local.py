@@ -1,13 +1,6 @@
-"""A judge on this machine: answers as transformers writes them, alone and behind `transformers serve` (`-m long`)."""
+"""A judge on this machine: answers as transformers writes them."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +10,6 @@ import rmlab
 from rmlab import toy
 from rmlab.judges.questions import Question, Template
 from rmlab.scorers import Text
-from rmlab.store import Store
 from rmlab.tables import DataError
 
 
@@ -99,13 +91,6 @@ def test_a_rerun_of_a_local_judge_asks_nothing(folder, tmp_path):
     assert again["margin"].tolist() == pairs["margin"].tolist()
 
 
-def test_the_day_that_a_template_writes_is_recorded(tmp_path):
-    words = toy.tokenizer(chat_template="{{ strftime_now('%Y') }}" + toy.models.CHAT_TEMPLATES["chatml"])
-    judge = local_judge(toy.save_model(tmp_path / "m", task="causal", words=words), mode="logprob")
-    assert judge.provenance()["date_string"] == "26 Jul 2024"
-    assert judge.respondent.tokenizer.decode(judge.respondent.ids(questions(1)[0])).startswith("2024")
-
-
 def test_a_question_that_does_not_fit(folder):
     long = question(" ".join(toy.models.TEXTS) * 60)
     with pytest.raises(DataError, match=r"1024.*answer_tokens="):
@@ -117,44 +102,3 @@ def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
     changes = [{}, {"folder": other}, {"answer_tokens": 9}, {"temperature": 1.0}, {"mode": "logprob"}]
     assert len({local_judge(**{"folder": folder} | change).fingerprint for change in changes}) == 5
     assert local_judge(folder).fingerprint == local_judge(folder, batch=1).fingerprint
-
-
-ABSENT = [name for name in ("fastapi", "uvicorn", "openai") if find_spec(name) is None]
-
-
-@pytest.fixture
-def address(tmp_path):
-    """The address of `transformers serve`."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).parent / "transformers"), "serve", "--port", str(port), "--device", "cpu"]
-    calm = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    server = subprocess.Popen(command, env=calm, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    last = time.monotonic() + 180
-    try:
-        while server.poll() is None and time.monotonic() < last:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.5)
-        else:
-            pytest.skip("transformers serve did not start on this machine")
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(bool(ABSENT), reason=f"transformers serve needs {', '.join(ABSENT)}: pip install them beside")
-def test_the_server_answers_every_question_as_this_process_does(address, folder, tmp_path):
-    options, texts = {"answer_tokens": 6, "name": "m"}, []
-    for judge in (local_judge(folder, **options), rmlab.judge(str(folder), address, concurrency=2, **options)):
-        store = tmp_path / str(len(texts))
-        table = rmlab.prefer(responses(2), judge, store=store, allow_missing=True, progress=False)
-        texts.append(sorted(answer["text"] for answer in Store(store).read(judge.respondent.fingerprint).values()))
-    assert texts[0] == texts[1]
-    provenance = table.attrs["provenance"]["m"]
-    assert (provenance["failed"], provenance["asked"]) == (0, 4)
-    with pytest.raises(DataError, match="log-probabilities"):
-        rmlab.prefer(responses(1), rmlab.judge(str(folder), address, mode="logprob"), progress=False)

@@ -22,25 +22,6 @@ def pairrm(tmp_path_factory):
     return save("pairrm", tmp_path_factory.mktemp("models") / "tiny-pairrm")
 
 
-def test_shards_merge_and_the_whole_forwards_nothing(main, monkeypatch, tmp_path):
-    judges = []
-    monkeypatch.setattr("rmlab.scorers.pairwise", lambda model, **options: judges.append(OneOrder(model)) or judges[-1])
-
-    def run(store, *words):
-        assert main("prefer", "mini", "owner/name", "-q", "--store", tmp_path / store, *words)[0] == 0
-
-    parts = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
-    for part in parts:
-        run(part.stem, "--shard", f"{part.stem}/2", "-o", part)
-        assert not list((tmp_path / part.stem).glob("*.csv"))  # a shard is not the benchmark's table
-    assert main("merge", tmp_path / "1", tmp_path / "2", "--into", tmp_path / "all")[0] == 0
-    run("all")
-    assert judges[-1].forwarded == []
-    order = ["id", "domain", "chosen_slot", "rejected_slot"]
-    tables = [read_pairs(source).sort_values(order, ignore_index=True) for source in (parts, tmp_path / "all")]
-    pd.testing.assert_frame_equal(*tables)
-
-
 def test_a_real_model_and_its_rerun_from_the_command_line(main, pairrm, tmp_path):
     texts = {"prompt": "What is {}?", "chosen": "It is {}.", "rejected": "No idea of {}, sorry."}
     frame = pd.DataFrame({column: [text.format(i) for i in "123"] for column, text in texts.items()})
