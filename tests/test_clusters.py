@@ -1,4 +1,4 @@
-"""Scoring on clusters: an engine in this process for every kind of scorer, Ray on loopback, Slurm's job script."""
+"""Scoring on clusters: an engine in this process for every kind of scorer, and Ray on this machine."""
 
 import json
 import os
@@ -189,22 +189,6 @@ except DataError as error:
 print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus, full]))
 """
 DRIVER = "score(frame, Logged(), cluster=two, store=store)"
-OUTSIDE = """
-import sys
-from fakes import Streaming, responses
-from rmlab.scoring import Ray, score
-frame = responses(160)
-scores = score(frame, Streaming(), cluster=Ray(sys.argv[2], workers=2, gpus=0), store=sys.argv[1])
-assert scores.equals(score(frame, Streaming()))
-"""
-CLIENT = f"""
-import socket, subprocess
-from ray.util.client.server import server
-with socket.create_server(("127.0.0.1", 0)) as free:
-    port = free.getsockname()[1]
-serving = server.serve("127.0.0.1", port)
-subprocess.run([sys.executable, "-c", {OUTSIDE!r}, store, f"ray://127.0.0.1:{{port}}"], check=True)
-"""
 needs_ray = pytest.mark.skipif(find_spec("ray") is None or os.name == "nt", reason="needs ray, the extra of this name")
 
 
@@ -276,52 +260,4 @@ def test_a_driver_that_is_killed_leaves_what_its_actors_scored(tmp_path):
     assert 0 < len(rest) <= 960 - len(scored) + 2 * 7, "the batch of either actor is scored again"
 
 
-@needs_ray
-@pytest.mark.long
-@pytest.mark.skipif(find_spec("grpc") is None, reason="needs ray[client]")
-def test_a_driver_outside_the_cluster(tmp_path):
-    finish(start(CLIENT, tmp_path / "scores"))
-    assert finish_here(tmp_path / "scores") == []
-
-
 # What stands for the command on a node: a model without weights, which logs what it forwards and may be killed.
-COMMAND = f"""#!{sys.executable}
-import os, sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
-from fakes import Streaming
-from rmlab import cli, scorers
-
-def before(keys):
-    if os.environ.get("DIES_AT") == str(len(scorer.forwarded) // 7):
-        os.kill(os.getpid(), 9)
-    with open(os.environ["LOG"], "a") as log:
-        log.writelines(key + "\\n" for key in keys)
-
-scorer = Streaming(before=before)
-scorers.classifier = lambda model, **options: scorer
-cli.main()
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs bash")
-def test_a_slurm_array_with_a_task_that_dies(tmp_path):
-    """The job script of the docs: an array of parts, one killed and started again, and the table at the end."""
-    log, store = tmp_path / "log", (tmp_path / "scores").as_uri()
-    common = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL": "owner/name", "BENCHMARK": "mini", "PARTS": "3"}
-    common |= {"STORE": store, "LOG": str(log)}
-    (tmp_path / "rmlab").write_text(COMMAND)
-    (tmp_path / "rmlab").chmod(0o755)
-
-    def run(number, **variables):
-        env = os.environ | common | {"SLURM_ARRAY_TASK_ID": str(number)} | variables
-        return subprocess.run(
-            ["bash", HERE.parent / "docs" / "how_to" / "slurm.sh"], env=env, capture_output=True, check=False
-        ).returncode
-
-    assert [run(1), run(2, DIES_AT="4") == 0, run(3), run(2)] == [0, False, 0, 0]
-    mini, forwarded, scorer = rmlab.load("mini"), log.read_text().split(), Streaming()
-    assert len(set(forwarded)) == len(mini), "the mini benchmark has no text twice"
-    assert len(forwarded) - len(mini) <= 4 * 7, "the dead task's last part"
-    scores = score(mini, scorer, store=store)
-    assert scorer.forwarded == []
-    assert scores["score"].tolist() == score(mini, Streaming())["score"].tolist()

@@ -1,6 +1,5 @@
 """Judges behind servers: requests and replies, conventions, stores, budgets, batch files, and `rmlab judge`."""
 
-import io
 import json
 import os
 import re
@@ -47,12 +46,9 @@ def test_a_file_of_ones_own(tmp_path):
     file.write_text("[system]\nBe strict.\n[user]\nQ {prompt} A {answer_a} B {answer_b}\n")
     messages = load_template(file, "pair").messages("q", ["a", "b"])
     assert messages == [{"role": "system", "content": "Be strict."}, {"role": "user", "content": "Q q A a B b"}]
-    file.write_text("{prompt}: {answer_a} {answer_b} {answer_c} {answer_d}")
-    assert load_template(file, "list").messages("q", list("wxyz")) == [{"role": "user", "content": "q: w x y z"}]
-    for text in ("{prompt} {answer_a}", "[user]\n{prompt}\n[user]\n", "x\n[user]\n"):
-        file.write_text(text)
-        with pytest.raises(DataError, match=r"mine\.txt"):
-            load_template(file, "pair")
+    file.write_text("{prompt} {answer_a}")
+    with pytest.raises(DataError, match=r"mine\.txt"):
+        load_template(file, "pair")
 
 
 def ask(answer, path="", table=None, **options):
@@ -132,25 +128,6 @@ def test_the_fingerprint_knows_model_address_and_sampling():
     changes += [{"temperature": 0.1}, {"extra": {"top_p": 1}}, {"mode": "rating"}, {"template": "three"}, {"seed": 1}]
     changes += [{"convention": "reward-bench"}]
     assert len({print_of(), *(print_of(**change) for change in changes)}) == 1 + len(changes)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"mode": "pairs"}, "mode='pairs'"),
-        ({"template": "fiv"}, "'five'"),
-        ({"template": "rating"}, "answer_a"),
-        ({"convention": "reward-bench", "mode": "rating"}, "mode='pairwise'"),
-        ({"convention": "reward-bench", "samples": 3}, "samples=3"),
-        ({"mode": "logprob", "samples": 2}, "samples=2"),
-        ({"temperature": -1}, "temperature=-1"),
-        ({"answer_tokens": 0}, "answer_tokens=0"),
-        ({"url": None}, "model='m'"),
-    ],
-)
-def test_what_is_refused(options, named):
-    with pytest.raises(DataError, match=named):
-        judge("m", **{"url": URL} | options)
 
 
 PUBLISHED_RATING = re.compile(r"\b([1-9]|10)\b\s*$")
@@ -329,72 +306,31 @@ def test_a_key_is_nowhere(tmp_path, monkeypatch, capsys, caplog):
     assert not [text for text in [*texts, written.decode()] if KEY in text]
 
 
-COUNTS = ["read", "known", "failed", "strange", "missing"]
-REFUSED = {"message": "max_tokens is too large", "type": "invalid_request_error", "param": "max_tokens", "code": None}
-FAILURES = [
-    {"body": {"error": REFUSED}},  # OpenAI refused it
-    {"error": {"code": "batch_expired", "message": "not executed in time"}},
-    {"error": {"error": {"message": "maximum context length", "code": 400}}},  # vLLM refused it
-]
-batch_judge = partial(judge, "m", URL, name="batch", retries=0)
-
-
-def result(line, body=None, error=None):
-    """What a batch endpoint writes for a line of requests, with an id of its own; the longer answer is better."""
-    body = respond("", line["body"], {}) if body is None and error is None else body
-    response = body and {"status_code": 400 if error else 200, "request_id": "r", "body": body}
-    return {"id": "b", "custom_id": line["custom_id"], "response": response, "error": error}
-
-
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_batch_files_there_and_back(tmp_path):
-    """One line a question, results joined by custom_id in any order, and nothing asked afterwards."""
-    table, batch, store, out = responses(6), batch_judge(), tmp_path / "store", tmp_path / "out.jsonl"
-
-    def read(results):
-        out.write_text("".join(json.dumps(line) + "\n" for line in results))
-        return read_results(batch, table, out, store=store).iloc[0][COUNTS].tolist()
-
+    """One line a question; results are joined by custom_id, and what failed is asked again."""
+    table, store, out = responses(4), tmp_path / "store", tmp_path / "out.jsonl"
+    batch = judge("m", URL, name="batch", retries=0)
     files = write_requests(batch, table, tmp_path / "r.jsonl", most=5)
-    assert [file.name for file in files] == ["r.jsonl", "r-2.jsonl", "r-3.jsonl"]
-    assert [len(read_lines(file)) for file in files] == [5, 5, 2]
     lines = [line for file in files for line in read_lines(file)]
-    assert len({line["custom_id"] for line in lines}) == len(lines) == 12
-    assert {(line["method"], line["url"]) for line in lines} == {("POST", "/v1/chat/completions")}
-    results = [result(line) for line in lines][::-1]
-    assert read([*results[1:], results[1] | {"custom_id": "another run"}]) == [11, 0, 0, 1, 1]
+    assert ([file.name for file in files], len(lines)) == (["r.jsonl", "r-2.jsonl"], 8)
+
+    def read_batch(lines, failure=None):
+        """Results in another order than the requests."""
+        bodies = [(line["custom_id"], failure or respond("", line["body"], {})) for line in lines[::-1]]
+        results = [{"custom_id": name, "response": {"status_code": 200, "body": body}} for name, body in bodies]
+        out.write_text("".join(json.dumps(result) + "\n" for result in results))
+        return read_results(batch, table, out, store=store).iloc[0][["read", "failed", "missing"]].tolist()
+
+    assert read_batch(lines[:6]) == [6, 0, 2]
+    assert read_batch(lines[6:], {"error": {"message": "max_tokens is too large"}}) == [0, 2, 2]
     (file,) = write_requests(batch, table, tmp_path / "rest.jsonl", store=store)
-    assert [line["custom_id"] for line in read_lines(file)] == [results[0]["custom_id"]]
-    assert read(results) == [1, 11, 0, 0, 0]
+    assert read_lines(file) == lines[6:]
+    assert read_batch(lines[6:]) == [2, 0, 0]
     assert set(prefer(table, batch, store=store)["verdict"]) == {"win"}, "there is no server, so nothing was asked"
-    with pytest.raises(DataError, match="every question"):
-        write_requests(batch, table, tmp_path / "none.jsonl", store=store)
-    ties = responses(2, answers=2).assign(subset="Ties")
-    (file,) = write_requests(batch_judge(mode="ranking"), ties, tmp_path / "ties.jsonl")
-    assert len(read_lines(file)) == 8, "Ties are rated, one answer a line"
-
-
-def test_lines_that_failed_are_asked_again_and_are_no_verdict(tmp_path):
-    table, batch, out, store = responses(2), batch_judge(), tmp_path / "out.jsonl", tmp_path / "store"
-    lines = read_lines(write_requests(batch, table, tmp_path / "requests.jsonl")[0])
-    # A line separator in an answer ends no line of the file. vLLM writes empty fields as null.
-    answer = completion("Well\u2028\x85\x0c\n[[A>B]]", reasoning=None, refusal=None) | {"system_fingerprint": None}
-    results = [result(line, **outcome) for line, outcome in zip(lines, [{"body": answer}, *FAILURES], strict=True)]
-    out.write_bytes("".join(json.dumps(line, ensure_ascii=False) + "\r\n" for line in results).encode())
-    assert read_results(batch, table, out, store=store).iloc[0][COUNTS].tolist() == [1, 0, 3, 0, 3]
-    unanswered = read_lines(write_requests(batch, table, tmp_path / "rest.jsonl", store=store)[0])
-    assert [line["custom_id"] for line in unanswered] == [line["custom_id"] for line in lines[1:]]
-    assert prefer(table, batch, store=store)["verdict"].tolist() == ["failed"] * 2
-
-
-@pytest.mark.parametrize("line", ["not json", "[" * 9000, '{"custom_id": []}', "[]", "7"])
-def test_lines_that_are_no_results_are_named(tmp_path, line):
-    (tmp_path / "out.jsonl").write_text(line + "\n")
-    with pytest.raises(DataError, match="line 1 "):
-        read_results(batch_judge(), responses(2), tmp_path / "out.jsonl", store=tmp_path / "store")
 
 
 @pytest.fixture
@@ -406,25 +342,13 @@ def command(main, tmp_path):
     return lambda server, *words: main("judge", tmp_path / "mine.jsonl", "m", "--url", server.url, *words)
 
 
-def table_of(text):
-    return pd.read_csv(io.StringIO(text))
-
-
-def test_the_command_estimates_compares_rates_checks_and_reports(command, tmp_path):
+def test_the_command_estimates_compares_checks_and_reports(command, tmp_path):
     with FaultyServer(respond) as server:
-        for words, n in ((("--answer-tokens", 10), 12), (("--convention", "reward-bench"), 6)):
-            assert table_of(command(server, "--estimate", *words)[1])["questions"].tolist() == [n]
-        for words in (("--report", "--mode", "ranking"), ("--device", "cpu")):
-            code, _, err = command(server, *words)
-            assert code == 2
-            assert words[0] in err
+        assert "questions" in command(server, "--estimate", "--convention", "reward-bench")[1]
         assert server.log == []
-        code, out, _ = command(server, "-q", "--store", tmp_path / "s")
-        assert (code, table_of(out)["verdict"].tolist()) == (0, ["win"] * 6)
-        command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
-        assert (len(server.log), pd.read_csv(tmp_path / "p.csv")["outcome"].tolist()) == (12, ["win"] * 6)
-        out = command(server, "-q", "--mode", "rating", "--name", "r")[1]
-        assert sorted(set(table_of(out)["score"])) == [3.0, 9.0]
+        for _ in range(2):
+            command(server, "-q", "--store", tmp_path / "s", "-o", tmp_path / "p.csv")
+            assert (len(server.log), pd.read_csv(tmp_path / "p.csv")["outcome"].tolist()) == (12, ["win"] * 6)
         findings = command(server, "--check")[1]
         assert "pass  verdict" in findings
         assert "warn  model" in findings, "the fake says that it is called 'served'"
