@@ -7,18 +7,16 @@ import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
-from judge_fakes import Respondent, longer, pair_judge
+from judge_fakes import longer, pair_judge
 from judge_fakes import responses as judge_responses
-from pairwise_models import MARKS, save
+from pairwise_models import save
 from safetensors.torch import load_file, save_file
 from test_template import encoder_words
 
 from rmlab import toy
 from rmlab.checks import STATUS, doctor, findings
-from rmlab.judges.modes import AnswerJudge
-from rmlab.judges.questions import Answer, load_template
+from rmlab.judges.questions import Answer
 from rmlab.scorers.classifier import classifier
-from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.pairwise import pairwise
 from rmlab.tables import DataError
 
@@ -48,7 +46,6 @@ def test_a_healthy_model_passes_everything_and_no_file_is_read_to_be_hashed(heal
     detail = report.set_index("check")["found"]
     for check, word in [("head", "score.weight"), ("read", "<|eot_id|>"), ("dtype", "float32")]:
         assert word in detail[check]
-    pd.testing.assert_frame_equal(report, doctor(str(healthy), RESPONSES))
     pd.testing.assert_frame_equal(report, doctor(classifier(healthy), RESPONSES))
     code, out, _ = main("doctor", healthy)
     assert (code, [line.split()[:2] for line in out.splitlines()]) == (0, [["pass", check] for check in CHECKS])
@@ -61,11 +58,8 @@ SHORT = {"max_position_embeddings": 60}
 FAULTS = {
     "no head": ({"task": "causal"}, {}, "head", "fail", "score.weight", "trained reward model", True),
     "no template": ({"template": None}, {}, "template", "fail", "", "'zephyr'", True),
-    "a template": ({"template": None}, {"template": "zephyr"}, "template", "pass", "'zephyr', as you", "", False),
     "no end": ({"template": OPEN_END}, {}, "read", "warn", "different tokens", "eos=True", False),
-    "an end": ({"template": OPEN_END}, {"eos": True}, "read", "pass", "", "", False),
     "two ends": ({"template": TWO_ENDS}, {}, "read", "fail", "2 times", "eos=True", False),
-    "one of two ends": ({"template": TWO_ENDS}, {"eos": True}, "read", "pass", "", "", False),
     "pad is end": ({"pad": "<|eot_id|>"}, {}, "pad", "warn", "24 of 24 texts", "pad token", False),
     "too long": (SHORT, {}, "truncated", "fail", "60 tokens", "truncate='left'", False),
     "cut": (SHORT, {"max_length": 60, "truncate": "left"}, "truncated", "warn", "cut at the left", "", False),
@@ -101,18 +95,7 @@ def test_each_fault_is_named_with_what_to_do(tmp_path, main, fault):
     if not ends:
         assert report.loc["alone", "status"] == "pass", "the texts that fit are examined all the same"
     if fault == "no head":
-        code, out, _ = main("doctor", folder, "mini")
-        assert (code, out.startswith("fail  head"), "-> " in out) == (1, True, True)
-
-
-@pytest.mark.parametrize("written", ["", "{{ cls_token }}"])
-def test_an_encoder_s_first_token_is_checked_whether_or_not_its_template_writes_it(tmp_path, written):
-    words = encoder_words(chat_template=written + toy.models.CHAT_TEMPLATES["chatml"])
-    row = examine(toy.save_model(tmp_path / "m", "bert", words=words), RESPONSES).loc["bos"]
-    assert row["status"] == "pass"
-    assert row["found"].startswith(f"'[CLS]' ({words.cls_token_id}) at the beginning: once in")
-    for ids in ([50, 60], [words.cls_token_id] * 2):
-        assert findings.check_bos(words, [np.array(ids, np.int32)]).status == "fail"
+        assert main("doctor", folder, "mini")[0] == 1
 
 
 def sample(*scores):
@@ -124,17 +107,12 @@ def sample(*scores):
 
 def test_flips_ties_and_distances():
     same, tied, constant = sample(4, 3, 2, 1, 8, 7, 6, 5), sample(1, 1, 1, 2, 3, 4, 5, 6), sample(*[1] * 8)
-    assert same.flips(same.alone, same.alone)[:2] == (0, 8)
-    assert same.flips(same.alone, -same.alone)[:2] == (8, 8)
     one_flip = same.alone + np.array([0, -1.5, 0, 0, 0, 0, 0, 0])
     for finding, status in [
-        (findings.check_company(same, 1e-4), "pass"),
         (findings.check_company(same._replace(together=same.alone + 0.001), 1e-4), "warn"),
         (findings.check_company(same._replace(together=-same.alone), 1e-4), "fail"),
-        (findings.check_precision(same, same.alone, "bfloat16"), "pass"),
         (findings.check_precision(same, one_flip, "bfloat16"), "warn"),
         (findings.check_precision(same, -same.alone, "bfloat16"), "fail"),
-        (findings.check_saturation(same, list("abcdefgh")), "pass"),
         (findings.check_saturation(tied, list("abcdefgh")), "warn"),
         (findings.check_saturation(constant, list("abcdefgh")), "fail"),
         (findings.check_saturation(constant, ["one"] * 8), "pass"),
@@ -142,15 +120,6 @@ def test_flips_ties_and_distances():
         assert finding.status == status
     assert "1 of 8" in findings.check_precision(same, one_flip, "bfloat16").detail
     assert "2 tied comparisons" in findings.check_saturation(tied, list("abcdefgh")).detail
-
-
-def test_implicit_rewards(zoo):
-    policy, reference = (zoo(task="causal", seed=seed) for seed in range(2))
-    report = examine(implicit_reward(policy, reference), RESPONSES)
-    assert report["status"].max() == "pass", report[report["status"] > "pass"].to_dict("records")
-    assert "policy and reference" in report.loc["head", "found"]
-    half = examine(implicit_reward(policy, dtype="bfloat16"), RESPONSES)
-    assert half.loc["dtype", "found"].startswith("bfloat16")
 
 
 def test_what_cannot_be_examined(tmp_path, healthy):
@@ -217,25 +186,6 @@ def test_margins_that_cannot_be_right_fail(pairwise_models, change, check, detai
     assert detail in row["found"]
 
 
-def test_comparisons_that_are_too_long(pairwise_models):
-    long = PAIRS["response"].where(PAIRS["id"] != "5", "Paris is a city. " * 1500 + PAIRS["response"])
-    for kind, options, status, detail in [
-        ("pairrm", {}, "fail", "4 of 24 comparisons (16.7%)"),
-        ("pairrm", {"truncate": "right"}, "warn", "4 of 24"),
-        ("steamshp", {}, "fail", "(512 tokens)"),
-    ]:
-        report = examine(pairwise(pairwise_models[kind], **options), PAIRS.assign(response=long))
-        assert report.loc["truncated", "status"] == status
-        assert detail in report.loc["truncated", "found"]
-        assert "on 20 comparisons" in report.loc["alone", "found"], "the texts that fit are examined all the same"
-
-
-def test_markers_inside_an_answer_are_a_warning(pairwise_models):
-    row = examine(pairwise(pairwise_models["pairrm"]), PAIRS.assign(response=f"Yes {MARKS[1]} again")).loc["markers"]
-    assert row["status"] == "warn"
-    assert "48 of 48" in row["found"]
-
-
 # Judges.
 
 
@@ -250,11 +200,9 @@ def some(share, bad):
         (longer, "cost", "pass"),
         (some(0.2, None), "answers", "warn"),
         (some(0.95, None), "answers", "fail"),
-        (some(0.2, "hm"), "verdict", "warn"),
         (some(0.95, "hm"), "verdict", "fail"),
         (lambda *_: "[[A]]", "position", "fail"),
         (some(0.4, Answer("[[A>B]]", "length")), "length", "warn"),
-        (lambda *_: Answer("[[A=B]]", model="another"), "model", "warn"),
         (some(0.5, Answer("[[A=B]]", model="another")), "model", "warn"),
     ],
 )
@@ -271,11 +219,3 @@ def test_each_fault_of_a_judge_is_named(choose, check, status):
         assert set(report["status"]) == {"pass"}
         assert "40 questions in all" in report.loc["cost", "found"]
         assert len(questions) == len(set(questions)) == 20, "ten of twenty prompts, both orders, each once"
-
-
-def test_only_what_a_judge_answers_is_examined():
-    silent = examine(pair_judge(lambda *_: None), judge_responses(20), sample=20)
-    assert silent.index.tolist() == ["answers"]
-    judge = AnswerJudge("rater", Respondent(lambda _: "[[8]]"), load_template("rating", "answer"))
-    rating = examine(judge, judge_responses(20), sample=20)
-    assert rating.index.tolist() == ["answers", "model", "verdict", "length", "cost"]

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
-from faulty_server import FaultyServer
-from served_models import Vllm, oracle, sigmoid
+from served_models import oracle, sigmoid
 
 import rmlab
 from rmlab import toy
@@ -125,25 +124,6 @@ def test_half_precision_that_was_computed_in_is_named(world, dtype, part):
     else:
         assert (dtype, part) == (torch.float16, "head")
         assert cause.startswith("none")
-
-
-def test_an_end_token_taken_for_padding_is_named(tmp_path):
-    words = toy.tokenizer()
-    words.pad_token = words.eos_token
-    world = World(toy.save_model(tmp_path / "model", words=words, initializer_range=0.4))
-    # transformers reads the last token that is not padding: the one before the end token.
-    assert world.cause(world.misread(lambda ids: ids)) == "eos"
-
-
-def test_a_served_model_and_a_local_one_are_compared(world):
-    with FaultyServer(Vllm(world.score_ids, world.words)) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=world.folder)
-        rows = rmlab.parity(world.model, remote, TEXTS)
-        assert rows["check"].tolist() == ["texts", "error", "line", "flips", "near_ties", "cause"]
-        assert set(rows["status"]) <= {"pass", "warn"}
-        server.respond.bos, server.respond.counts = True, False
-        changed = rmlab.parity(world.model, remote, TEXTS)
-    assert [table["found"].iloc[-1].partition(":")[0] for table in (rows, changed)] == ["none", "double bos"]
 
 
 def test_errors_flips_and_near_ties_are_counted(world):

@@ -3,14 +3,11 @@
 import csv
 import io
 import json
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Difference, Here, OneOrder, Streaming, responses, truth
-from faulty_server import FaultyServer
+from fakes import Here, OneOrder, Streaming, responses, truth
 from tokenizers import Tokenizer, normalizers
 
 import rmlab
@@ -21,8 +18,6 @@ from rmlab.scorers import Scorer
 from rmlab.scoring import prefer, score
 from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
-
-HOW_TO = Path(__file__).parents[1] / "docs" / "http_scorer.py"
 
 
 def characters(prompts, answers):
@@ -53,15 +48,6 @@ class StreamedCharacters(Scorer):
             yield part, np.array([float(len(texts[i].answers[0])) for i in part])
 
 
-class Shorter:
-    """Margins, by a name and `prefer`."""
-
-    name = "object"
-
-    def prefer(self, prompts, first, second):
-        return [len(b) - len(a) for a, b in zip(first, second, strict=True)]
-
-
 @pytest.mark.parametrize(
     ("model", "stored"), [(Characters(), True), (StreamedCharacters(), True), (characters, False), ("longest", False)]
 )
@@ -75,40 +61,18 @@ def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(tmp_pat
         pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
 
 
-def test_an_object_with_prefer_compares():
-    frame = responses(4, slots=1)
-    longer = frame["response"].str.len().groupby(frame["id"]).diff().dropna()
-    assert prefer(frame, Shorter())["margin"].tolist() == longer.tolist()
-
-
 def test_what_is_no_scorer_is_named(tmp_path):
     for run, model, options, error, named in [
         (score, 3, {}, TypeError, "int 3"),
-        (score, [], {}, DataError, "model"),
         (score, OneOrder(), {}, TypeError, r"rmlab\.prefer"),
         (score, [Streaming("a"), Streaming("a")], {}, DataError, "'a'"),
         (score, characters, {"dtype": "bfloat16"}, DataError, "dtype"),
         (score, characters, {"store": tmp_path}, DataError, "store"),
-        (score, "longest", {"store": " "}, DataError, "store: ' '"),
         (prefer, "longest", {}, DataError, "longest"),
         (prefer, characters, {}, TypeError, "characters"),
     ]:
         with pytest.raises(error, match=named):
             run(responses(1), model, **options)
-
-
-@pytest.mark.skipif(not HOW_TO.is_file(), reason="the how-to is not part of this copy")
-def test_the_http_scorer_of_the_how_to_tries_again(tmp_path):
-    how_to, statuses, frame = runpy.run_path(str(HOW_TO)), [503, 200, 429], responses(5)
-
-    def respond(path, body, headers):
-        return statuses.pop(0) if statuses else 200, {}, {"scores": characters([], body["responses"])}
-
-    with FaultyServer(respond) as server:
-        for _ in range(2):  # the second time all of it is in the store
-            scorer = how_to["HttpScorer"](f"{server.url}/score", name="served", version="1", pause=0.001)
-            assert score(frame, scorer, store=tmp_path)["score"].tolist() == frame["response"].str.len().tolist()
-            assert len(server.log) == 4
 
 
 # What the table holds.
@@ -156,8 +120,7 @@ def test_several_scorers_are_concatenated_with_their_provenance(tmp_path):
     assert scores["model"].unique().tolist() == ["longest", "shortest", "fake"]
     assert scores["score"].iloc[:18].tolist() == frame["response"].str.len().tolist()
     assert len(list(tmp_path.glob("*/*.records"))) == 1, "baselines are not stored"
-    provenance = scores.attrs["provenance"]
-    assert (provenance["fake"]["model_id"], provenance["fake"]["texts"]) == ("fake/fake", 18)
+    assert scores.attrs["provenance"]["fake"]["texts"] == 18
     with pytest.warns(UserWarning, match="'first' and 'second'") as caught:
         score(frame, [Streaming("first"), Streaming("second")], store=tmp_path)
     assert [warning.filename for warning in caught] == [__file__], "the line of the caller is shown"
@@ -179,28 +142,15 @@ def test_shards_are_whole_prompts_and_make_up_everything(n):
             score(frame, characters, shard=shard)
 
 
-def test_prompts_stay_together_however_the_rows_stand(tmp_path):
-    frame, scorer, runs = responses(400).sort_values(["label", "slot"]), Streaming(), []
-    scorer.stream = lambda texts: runs.append(texts) or Streaming.stream(scorer, texts)
-    assert score(frame, scorer, store=tmp_path)["score"].tolist() == expected(frame)
-    (texts,) = runs
-    prompts = np.array([text.prompt for text in texts])
-    assert (prompts[1:] != prompts[:-1]).sum() == 399, "the texts of a prompt are neighbours"
-
-
 @pytest.mark.parametrize(
     ("result", "message"),
     [
         (lambda n: [[1.0]] * n, r"shape \(12, 1\)"),
         (lambda n: [1.0] * (n - 1), r"shape \(11,\)"),
-        (lambda n: 1.0, r"shape \(\)"),
-        (lambda n: ["good"] * n, "good"),
         (lambda n: [None] + [1.0] * (n - 1), "None"),
         (lambda n: [1.0] * (n - 1) + [np.nan], "1 of 12 .* nan .*id 1.*rejected.*slot 2"),
-        (lambda n: [np.inf] * n, "12 of 12 .* inf"),
         (lambda n: iter([(range(n - 1), np.zeros(n - 1))]), "1 of 12 .*'rejected 2 to 1'"),
         (lambda n: iter([(range(n), np.zeros(n)), ([0], np.zeros(1))]), "twice"),
-        (lambda n: iter([([0, 0], np.zeros(2))]), "twice"),
         (lambda n: iter([(range(n), np.zeros(3))]), r"shape \(3,\) for 12"),
     ],
 )
@@ -310,7 +260,7 @@ def test_two_checkpoints_of_one_name_do_not_replace_one_another(zoo, tmp_path):
     assert set(rmlab.read_scores(tmp_path)["model"]) == {"final", "second"}
 
 
-@pytest.mark.parametrize("kind", ["classifier", "implicit_reward", "pairwise"])
+@pytest.mark.parametrize("kind", ["classifier", "pairwise"])
 def test_a_rerun_that_forwards_nothing_tokenises_no_text(zoo, tmp_path, monkeypatch, kind):
     """Up to 0.1.0 a rerun tokenised every text to find its score."""
     from transformers import PreTrainedTokenizerBase
@@ -371,19 +321,6 @@ class Checked(Streaming):
         return np.array([self.score_text(text) + self.off for text in texts])
 
 
-class CheckedDifference(Difference):
-    """Policy minus reference, off by so much where a text is alone."""
-
-    off = 0.0
-
-    def stream(self, texts):
-        assert len(texts) == 6, "the self-check: in a run its terms are streamed, one after the other"
-        yield range(6), self.score_alone(texts) - self.off
-
-    def score_alone(self, texts):
-        return np.array([self.score_text(text) + self.off for text in texts])
-
-
 def test_a_long_run_begins_with_a_check_that_provenance_keeps(tmp_path):
     scorer, unchecked = Checked(off=1e-6), Checked(off=9.0)
     check = score(LONG_RUN, scorer, store=tmp_path).attrs["provenance"]["fake"]["self_check"]
@@ -397,16 +334,9 @@ def test_a_long_run_begins_with_a_check_that_provenance_keeps(tmp_path):
 
 def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     quarter = LONG_RUN["response"].iloc[len(LONG_RUN) // 4 :].head(3).tolist()
-    half_blind, difference = Checked(nan=quarter), CheckedDifference()
+    half_blind = Checked(nan=quarter)
     half_blind.score_alone = lambda texts: np.zeros(len(texts))
-    assert score(LONG_RUN, difference).attrs["provenance"]["fake"]["self_check"]["apart"] < 1e-9
-    difference.off = 0.1
-    for scorer, named in [
-        (Checked(off=0.1), "'fake'"),
-        (Checked(off=np.nan), "nan"),
-        (half_blind, "nan"),
-        (difference, "'fake'"),
-    ]:
+    for scorer, named in [(Checked(off=0.1), "'fake'"), (Checked(off=np.nan), "nan"), (half_blind, "nan")]:
         with pytest.raises(DataError, match=named):
             score(LONG_RUN, scorer, store=tmp_path, allow_missing=True)
     assert not list(tmp_path.glob("*/*.records"))
@@ -416,12 +346,10 @@ def test_a_difference_stops_the_run_before_a_score_is_kept(tmp_path):
     assert scores["score"].isna().sum() == 3
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main, architecture):
+def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, main):
     """Before the weights are there."""
-    implicit = architecture == "qwen3"
-    folder = toy.save_model(tmp_path / "m", architecture, task="causal" if implicit else "classifier")
-    scorer = (rmlab.implicit_reward if implicit else rmlab.classifier)(folder, device="cpu")
+    folder = toy.save_model(tmp_path / "m")
+    scorer = rmlab.classifier(folder, device="cpu")
     texts, n_tokens = rmlab.load("mini"), []
     packing_support(scorer.backbone)  # what is tried before the first pass counts for no run
     count = lambda _, args, named: n_tokens.append(named["input_ids"].numel())  # noqa: E731
@@ -429,7 +357,7 @@ def test_the_plan_prints_the_tokens_forwarded_and_the_weights_loaded(tmp_path, m
         scorer(texts["prompt"].tolist(), texts["response"].tolist())
     n_weights = sum(weight.numel() for weight in scorer.backbone.parameters())
     (folder / "model.safetensors").unlink()
-    code, out, err = main("plan", folder, "mini", *(["--implicit"] if implicit else []))
+    code, out, err = main("plan", folder, "mini")
     assert code == 0, err
     row = {name: int(value) for name, value in next(csv.DictReader(io.StringIO(out))).items() if name != "model"}
     assert row["minimum"] <= row["tokens"] == sum(n_tokens)
