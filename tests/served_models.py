@@ -55,7 +55,6 @@ class Vllm(Served):
     bos: bool = False
     counts: bool = True
     softmax: bool = False
-    padded: bool = False
     window: int = 2048
 
     def __call__(self, path, body, headers):
@@ -65,8 +64,6 @@ class Vllm(Served):
         texts = [self._ids(text, body) for text in body["input"]]
         if max(map(len, texts)) > self.window:
             return 400, {}, {"error": {"message": f"maximum context length is {self.window} tokens", "code": 400}}
-        if self.padded:
-            texts = [ids + [0] * (max(map(len, texts)) - len(ids)) for ids in texts]
         values = [self._activated(rows(self.score, ids), body) for ids in texts]
         named = [{"label": f"LABEL_{np.argmax(row)}", "probs": row, "num_classes": len(row)} for row in values]
         pooled = [{"object": "pooling", "data": row} for row in values]
