@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit, ndtr
+from scipy.special import expit
 from style_worlds import world
 
 from rmlab import metrics
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change
-from rmlab.bias.effects import exchange_rate, fieller, style_effects
+from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.tables import DataError, check_pairs
 
@@ -76,10 +76,6 @@ def test_families_of_prompts_widen_the_interval():
         assert together["se"].item() > 1.3 * apart["se"].item()
         with pytest.raises(DataError, match="families"):
             function(scores, cluster="families")
-    twins = pd.concat([scores.assign(id=scores["id"] + end, family=scores["id"]) for end in ("", " again")])
-    apart, together = (style_controlled(twins, controls="style", cluster=c).iloc[0] for c in (None, "family"))
-    assert apart["controlled"] == together["controlled"]
-    assert together["se"] == pytest.approx(apart["se"] * np.sqrt(2), rel=0.02)
 
 
 def test_few_prompts_and_ties_have_a_reason():
@@ -90,9 +86,6 @@ def test_few_prompts_and_ties_have_a_reason():
     assert (table["preference"] == 0.5).all()
     assert (table["high"] > table["low"]).all()
     assert table["reason"].str.contains("do not vary").all()
-    alone = style_gap(world(30)[0].assign(score=lambda frame: frame["slot"].astype(float))).iloc[0]
-    assert (alone["gap"], alone["se"], alone["high"]) == (1, 0, 1)
-    assert alone["low"] < 0.95
 
 
 def test_effects_equal_a_regression_with_one_dummy_per_prompt():
@@ -131,25 +124,6 @@ def test_intervals_cover():
     assert 0.025 <= (null.loc[null["term"] == "step", "p"] < 0.05).mean() <= 0.08
 
 
-def test_fieller_is_where_the_test_of_the_ratio_accepts():
-    rng = np.random.default_rng(0)
-    grid = np.linspace(-40, 40, 80_001)
-    kinds = set()
-    for _ in range(200):
-        root = rng.normal(size=(2, 2))
-        covariance, estimates, quantile = root @ root.T, rng.normal(0, 3, 2), 2.0
-        variance = covariance[1, 1] - 2 * grid * covariance[0, 1] + grid**2 * covariance[0, 0]
-        accepted = (estimates[1] - grid * estimates[0]) ** 2 <= quantile**2 * variance
-        low, high, reason = fieller(estimates, covariance, quantile)
-        kinds.add(("excluded" in reason) if reason else "bounded")
-        if reason:
-            assert (low, high) == (-np.inf, np.inf)
-            assert accepted[0] or accepted[-1]
-        else:
-            assert (accepted == ((grid >= low) & (grid <= high))).mean() > 0.9999
-    assert kinds == {"bounded", True, False}
-
-
 def test_no_estimate_comes_with_its_reason():
     scores, features = world(30, seed=7)
     flat = style_effects(scores.assign(score=scores["id"].astype(float) / 3), features)
@@ -158,18 +132,11 @@ def test_no_estimate_comes_with_its_reason():
     still = style_effects(scores, features.assign(markdown=4)).set_index("term")
     assert "markdown does not vary" in still.loc["markdown", "reason"]
     assert still.drop("markdown")["effect"].notna().all()
-    doubled = style_effects(scores, features.assign(words=features["characters"] * 2), terms=["characters", "words"])
-    assert [bool(reason) for reason in doubled["reason"]] == [False, True]
     is_missing = (scores["id"] == "3") | ((scores["id"] == "5") & (scores["slot"] > 0))
     gaps = style_effects(scores.assign(score=scores["score"].where(~is_missing)))
     assert (gaps[["missing", "n_prompts", "n"]] == [10, 29, 170]).all(axis=None)
-    few = style_effects(world(4)[0])
-    assert few["effect"].notna().all()
-    assert few[["se", "low", "high", "p"]].isna().all(axis=None)
-    assert few["reason"].str.contains("fewer than 5 prompts").all()
     ignorant = exchange_rate(world(50, skill=0.0, style=1.0, seed=2)[0], terms=["correct", "step"]).iloc[0]
     assert (ignorant["low"], ignorant["high"]) == (-np.inf, np.inf)
-    assert set(style_effects(scores.drop(columns="style"))["term"]) == {"correct"}
 
 
 def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
@@ -181,16 +148,6 @@ def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     assert with_length.loc["correct", "effect"] == pytest.approx(0, abs=0.06)
     assert without.loc["correct", "effect"] < -0.3
     assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [False, [True, False, False]]
-
-
-def test_planted_length_effect_is_taken_off():
-    slopes = []
-    for seed in range(10):
-        scores, features = world(300, style=0.0, length=0.5, seed=seed)
-        frame = debias(scores, features).assign(x=np.log2(features["characters"].to_numpy()))
-        inside = frame[["removed", "x"]] - frame.groupby("id")[["removed", "x"]].transform("mean")
-        slopes.append((inside["removed"] * inside["x"]).sum() / (inside["x"] ** 2).sum())
-    assert np.mean(slopes) == pytest.approx(0.5, rel=0.05)
 
 
 def test_style_steps_can_be_taken_off_without_features():
@@ -303,55 +260,30 @@ def test_equals_statsmodels_logit():
     assert (row["n_pairs"], row["n_prompts"]) == (240, 80)
 
 
-def test_a_liking_of_any_shape_is_followed_and_the_tanh_is_caught_where_it_cannot():
-    """Right answers are a third longer; a middle length is liked best."""
-    rng, n = np.random.default_rng(3), 600
-    lengths = np.round(2 ** (rng.normal(9.5, 0.8, n) + rng.normal(0, 0.7, (2, n)) + np.array([[0.4], [0.0]])))
-    truth = ndtr(0.8)
-    middle = 0.4 * np.subtract(*(np.log2(lengths) - 9.5) ** 2)
-    pairs, features = pairs_and_features((0.8 + middle + rng.normal(0, 1, n))[:, None], lengths[..., None])
-    row = length_controlled(pairs, features).iloc[0]
-    assert row["low"] <= truth <= row["high"]
-    with pytest.warns(UserWarning, match="form"):
-        assert length_controlled(pairs, features, form="tanh")["caveat"].item() != ""
-
-
 def test_style_control_takes_the_style_out():
-    scores, features = world(400, style=2.0, skill=1.0, seed=5)
+    scores = world(400, style=2.0, skill=1.0, seed=5)[0]
     pairs = metrics.pairs(scores)
     tilted = pairs[pairs["level"] != "hard"]  # fancier answers are mostly right here
     raw, level = style_controlled(tilted, controls=["style"]).iloc[0], style_controlled(pairs, controls="style").iloc[0]
     normal = metrics.accuracy(pairs[pairs["level"] == "normal"])["accuracy"].item()
     assert raw["accuracy"] > normal + 0.08
     assert [raw["controlled"], level["controlled"]] == pytest.approx([normal, normal], abs=0.03)
-    doubled = style_controlled(pairs, features.assign(words=features["characters"]), controls=["characters", "words"])
-    assert np.isnan(doubled["effect_words"].item())
-    assert "words" in doubled["reason"].item()
 
 
 def test_what_cannot_be_fitted_has_its_reason():
     scores, features = world(30, seed=4)
-    right = scores.assign(score=(scores["label"] == "chosen").astype(float))
-    longest, shortest = (scores.assign(score=sign * features["characters"]) for sign in (1, -1))
-    for table, lengths, ties, reason in (
-        (longest, features, "loss", "separation"),
-        (shortest, features, "loss", "separation"),
-        (scores.assign(score=1.0), features, "loss", "lost or tied"),
-        (scores.assign(score=1.0), features, "half", "a tie"),
-        (scores.assign(score=1.0), features, "drop", "no outcome"),
-        (right, features, "loss", "won"),
-        (scores, features.assign(characters=100), "loss", "characters does not vary"),
-        (world(4, noise=3.0, seed=1)[0], features, "loss", "fewer than 5 prompts"),
-        (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "loss", "characters differs"),
+    longest = scores.assign(score=features["characters"])
+    for table, lengths, reason in (
+        (longest, features, "separation"),
+        (scores.assign(score=1.0), features, "lost or tied"),
+        (scores, features.assign(characters=100), "characters does not vary"),
+        (*planted(200, 0.7, 1.0, seed=4, shift=6000.0), "characters differs"),
     ):
-        rows = [length_controlled(table, lengths, ties=ties, form=form).iloc[0] for form in ("spline", "tanh")]
+        rows = [length_controlled(table, lengths, form=form).iloc[0] for form in ("spline", "tanh")]
         for row in rows:
             assert reason in row["reason"]
             assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
             assert np.isnan(row["controlled"]) or reason != "separation"
-    pd.testing.assert_frame_equal(
-        length_controlled(metrics.pairs(scores), features), length_controlled(scores, features)
-    )
 
 
 SCORES, FEATURES = world(20, seed=10)
@@ -359,26 +291,18 @@ FEW, NO_STYLE, GAPS = world(4), SCORES.drop(columns="style"), FEATURES[FEATURES[
 PLAIN = metrics.pairs(SCORES).drop(columns=["chosen_style", "rejected_style"])
 BAD = [
     (style_gap, (NO_STYLE,), {}, DataError, "style"),
-    (style_preference, (NO_STYLE,), {}, DataError, "style"),
     (style_effects, (SCORES, GAPS), {}, DataError, "6 of 120"),
     (style_effects, (SCORES, FEATURES), {"terms": ["correct", "charcters"]}, DataError, "'charcters'"),
-    (style_effects, (SCORES, FEATURES.assign(characters=np.nan)), {}, DataError, "'characters'"),
     (style_effects, (SCORES, pd.concat([FEATURES, FEATURES])), {}, DataError, "repeat a key"),
-    (style_effects, (SCORES, FEATURES.drop(columns="slot")), {}, DataError, "'slot'"),
     (exchange_rate, (SCORES,), {"terms": ["step"]}, ValueError, "terms"),
     (debias, FEW, {}, DataError, "4 prompts"),
-    (debias, (SCORES, FEATURES), {"folds": 30}, DataError, "20 prompts"),
     (debias, (SCORES, FEATURES), {"folds": 1}, ValueError, "folds: 1"),
-    (debias, (SCORES, FEATURES.assign(characters=10)), {}, DataError, "'characters'"),
-    (debias, (SCORES, GAPS), {}, DataError, "6 of 120"),
     (debias, (SCORES, None), {}, DataError, "features: None"),
     (debias, (NO_STYLE,), {"on": "step"}, DataError, "'step'"),
-    (debias, (SCORES.iloc[:0], FEATURES), {}, DataError, "0 prompts"),
     (debias_change, (pd.concat([SCORES, SCORES.assign(model="x")]), FEATURES), {"by": "domain"}, DataError, "'model'"),
     (length_controlled, (PLAIN, FEATURES), {"measure": "character"}, DataError, "'character'"),
     (length_controlled, (PLAIN, FEATURES), {"confidence": 95}, ValueError, "confidence: 95"),
     (style_controlled, (PLAIN, FEATURES), {"controls": ["style"]}, DataError, "'style'"),
-    (style_controlled, (PLAIN, FEATURES), {"controls": ["characters", "characters"]}, ValueError, "controls"),
 ]
 
 
