@@ -145,15 +145,6 @@ def test_the_fingerprint_changes_with_what_decides_a_score_and_with_nothing_else
     assert classifier(llama, dtype=torch.bfloat16).fingerprint in changed
 
 
-def test_provenance_is_plain_and_complete(llama):
-    scorer = classifier(llama, max_length=24, truncate="left")
-    scorer(*TEXTS)
-    provenance = json.loads(json.dumps(scorer.provenance()))
-    assert [provenance[name] for name in ("dtype", "head", "attention")] == ["float32", "labels", "sdpa"]
-    assert provenance["truncated"] > 0
-    assert {"revision", "template", "template_hash", "device", "versions", "packs"} <= set(provenance)
-
-
 def test_nan_names_the_texts_or_counts_as_missing(copy):
     change_weights(copy, **{"score.weight": torch.full((1, 32), torch.nan)})
     with pytest.raises(DataError, match=r"5 of 5 scores .*text 0: 'Paris, a city"):

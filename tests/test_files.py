@@ -1,7 +1,6 @@
 """Files: written whole or not at all and never through a link; damaged ones are refused or read as they stand."""
 
 import errno
-import json
 import os
 import re
 import warnings
@@ -94,15 +93,7 @@ def whole_files(tmp_path_factory):
     for suffix in ("csv", "jsonl", "parquet"):
         files.append((rmlab.read_scores, rmlab.write_scores(scores, folder / f"scores.{suffix}")))
         files.append((rmlab.read_pairs, rmlab.write_pairs(rmlab.pairs(scores), folder / f"pairs.{suffix}")))
-    numbers, ids = [[i / 7, -i / 3, i / 9] for i in range(12)], [*map(str, range(12))]
-    sides = [{"domain": "chat", "score_chosen": n, "score_rejected": n[::-1]} for n in numbers]
-    rows = {"random.json": [{"id": i} | side for i, side in enumerate(sides)]}
-    rows["v2.json"] = {"id": ids, "subset": ["Math"] * 12, "model": "m", "scores": numbers, "num_correct": [1] * 12}
-    for name, content in rows.items():
-        (folder / name).write_text(json.dumps(content))
-        files.append((rmlab.read_scores, folder / name))
-    pd.DataFrame({"prompt": list("abcd"), "chosen": "yes", "rejected": "no"}).to_csv(folder / "own.csv", index=False)
-    return [*files, (rmlab.load_pairs, folder / "own.csv")]
+    return files
 
 
 def damage(data, rng):

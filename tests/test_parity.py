@@ -1,7 +1,6 @@
 """Two runs of one reward model: every cause that is injected is named, and none where there is none."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from fakes import toy_responses
@@ -11,7 +10,6 @@ import rmlab
 from rmlab import toy
 from rmlab.checks import parity_items
 from rmlab.checks.parity import EXACT, HALF
-from rmlab.tables import DataError
 
 TEXTS = toy_responses(prompts=12, slots=2)
 
@@ -143,17 +141,6 @@ def test_errors_flips_and_near_ties_are_counted(world):
     assert ties.loc["near_ties", "value"] > 0
     texts = rmlab.parity(world.right, world.right.iloc[:-3]).iloc[0]
     assert (texts["check"], texts["status"], texts["value"]) == ("texts", "warn", len(right) - 3)
-
-
-def test_tables_that_cannot_be_compared_are_refused(world):
-    two_models = pd.concat([world.right, world.right.assign(model="other")])
-    for a, b, named in [
-        (two_models, world.right, "a: has the models"),
-        (world.right, world.right.assign(benchmark="other"), "0 texts in common"),
-        (world.model, world.right, "responses: a scorer needs texts"),
-    ]:
-        with pytest.raises(DataError, match=named):
-            rmlab.parity(a, b)
 
 
 @pytest.mark.parametrize("score", [1.0, 0.1])  # the mean of many 0.1 is not 0.1 to the last digit

@@ -8,14 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 import rmlab
 
 ROOT = Path(__file__).parents[1]
 LAZY = ("torch", "transformers", "statsmodels", "seaborn", "ipywidgets", "matplotlib", "markdown_it", "huggingface_hub")
 EXTRAS = ("score", "judge", "triton", "ray", "lab")
-CONDA_NAMES = {"pytorch": "torch", "playwright-python": "playwright"}
 BRING = {"IPython": "ipywidgets", "traitlets": "ipywidgets", "tokenizers": "transformers", "tornado": "jupyterlab"}
 BRING |= {"yaml": "huggingface_hub"}  # packages that come with a declared one
 TOOLS = {"jupyterlab", "nbval", "accelerate"}  # programs, and what transformers loads large models with
@@ -38,14 +36,6 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names.add(node.module.split(".")[0])
     return names - set(sys.stdlib_module_names) - {"rmlab", "_typeshed"}
-
-
-def test_conda_and_pip_ask_for_the_same_packages():
-    entries = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    pip = {line for part in entries if isinstance(part, dict) for line in part["pip"] if not line.startswith("--")}
-    conda = {line for line in entries if isinstance(line, str)} - {"pip"} | pip
-    renamed = {re.sub(r"^[\w-]+", lambda match: CONDA_NAMES.get(match[0], match[0]), line) for line in conda}
-    assert renamed == requirements(*EXTRAS, "dev") | {f"python{PROJECT['requires-python']}"}
 
 
 def test_every_import_is_declared_and_every_declared_package_is_imported():

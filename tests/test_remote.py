@@ -160,8 +160,6 @@ def test_options_that_cannot_be_right_are_named(folder):
         ("", {"kind": "infinity"}, "kind='infinity'"),
         ("", {"kind": "openrlhf"}, "max_length"),
         ("", {"tokenizer": "/nowhere"}, "nowhere"),
-        ("", {"send": "words"}, "send='words'"),
-        ("", {"batch": 0}, "batch=0"),
         ("", {}, "the connection failed"),
     ]:
         with pytest.raises(DataError, match=named):

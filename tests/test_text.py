@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import string
 import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from benchmark_worlds import reward_bench_2_scores
 from hypothesis import example, given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 import rmlab
 from rmlab import report, tables, text
@@ -93,40 +91,7 @@ def test_html_is_one_text(value):
     assert (quoted.tags, quoted.attributes) == (["p"], [("title", text.visible(value))])
 
 
-@given(TEXTS)
-@example("a|b")
-@example("a\\|b")
-@example("www.evil.example and http://evil.example or me@evil.example")
-@example("[x](javascript:1) ![y](z) <http://evil.example>")
-def test_markdown_is_one_cell_of_text(value):
-    escaped = text.escape_markdown(value)
-    assert sends_nothing(escaped)
-    assert "\n" not in escaped
-    assert not re.search(r"(?<!\\)@|(?<!\\):(?=//)|www(?<!\\)\.", escaped, re.IGNORECASE)
-    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    page = parser.render(f"| a | b |\n| --- | --- |\n| {escaped} | x |\n")
-    assert {*Parsed(page).tags} <= {"table", "thead", "tbody", "tr", "th", "td"}
-    cells = re.findall(r"<td>(.*?)</td>", page)
-    assert [Parsed(cell).text for cell in cells] == [text.line(value).strip(" "), "x"]
-
-
 # What each character becomes that means something to LaTeX.
-LATEX = {text.escape_latex(c): c for c in string.punctuation if text.escape_latex(c) != c}
-
-
-@given(TEXTS)
-@example("\\input{/etc/passwd}")
-@example("--- ^^5c \x1b")
-def test_latex_is_one_text(value):
-    escaped = text.escape_latex(value)
-    assert sends_nothing(escaped)
-    assert "\n" not in escaped
-    tokens = "|".join(re.escape(token) for token in sorted([*LATEX, "-{}"], key=len, reverse=True))
-    rest = re.sub(tokens, "", escaped)
-    assert not set(rest) & set('\\{}$&#%_^~"|[]<>`'), "nothing special is left outside of what stands for a character"
-    assert "--" not in escaped
-    plain = re.sub(tokens, lambda found: LATEX.get(found[0], "-"), escaped)
-    assert plain == text.line(value).replace("\ufffd", "?")
 
 
 PAYLOAD = (
