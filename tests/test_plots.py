@@ -10,20 +10,17 @@ import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from style_worlds import world
 
 from rmlab import bias, metrics, plots, save_figure, score, stats, tables, toy
 from rmlab.papers import results
-from rmlab.plots.canvas import SMALLEST, resize, shorten_names
+from rmlab.plots.canvas import SMALLEST, resize
 from rmlab.tables import DataError
 
 CELL = ["chosen_style", "rejected_style"]
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
-LONG_NAMES = {"good": "Owner/Some-Reward-Gemma-2-27B-v0.2", "a": "Owner/Some-Reward-Gemma-2-27B-v0.2"}
-LONG_NAMES |= {"fair": "Owner/Some-Reward-Llama-3.1-8B-v0.2", "b": "Owner/Some-Reward-Llama-3.1-8B-v0.2"}
-LONG_NAMES |= {"weak": r"a$_{$b\frac"}  # dollars are not a formula
+LONG = {name: f"Owner/Some-Reward-Gemma-2-27B-v0.{k % 2} a$_{{$b" for k, name in enumerate(("good", "fair", "a", "b"))}
 
 
 @pytest.fixture(scope="module")
@@ -155,18 +152,11 @@ def read_back(figure):
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_print_can_be_read_and_leaves_the_figure_as_it_was(drawings, name, monkeypatch):
+def test_print_can_be_read(drawings, name, monkeypatch):
     table = drawings[name][0]
-    names = {column: table[column].replace(LONG_NAMES) for column in table if str(column).startswith("model")}
-    result = draw(name, table.assign(**names))
-    figure = result.get_figure() or result
-    figure.draw_without_rendering()  # the layout settles
-    size, texts = tuple(figure.get_size_inches()), sorted(texts_of(drawn_texts(figure, monkeypatch)))
-    for width, inches in (("column", 3.25), ("text", 6.75)):
-        n_open = len(plt.get_fignums())
-        page = resize(figure, width)
-        assert len(plt.get_fignums()) == n_open
-        assert page.get_size_inches()[0] == inches
+    result = draw(name, table.assign(**{c: table[c].replace(LONG) for c in table if str(c).startswith("model")}))
+    for width in ("column", "text"):
+        page = resize(result.get_figure() or result, width)
         printed = drawn_texts(page, monkeypatch)
         assert min(text.get_fontsize() for text in printed) >= SMALLEST
         boxes = np.array([text.get_window_extent().extents for text in printed])
@@ -175,8 +165,6 @@ def test_print_can_be_read_and_leaves_the_figure_as_it_was(drawings, name, monke
         overlap = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:]) - np.maximum(boxes[:, None, :2], boxes[:, :2])
         clashes = np.argwhere(np.triu((overlap[..., 0] > 1.5) & (overlap[..., 1] > 3), 1))
         assert not len(clashes), [(printed[i].get_text(), printed[j].get_text()) for i, j in clashes]
-    assert tuple(figure.get_size_inches()) == size
-    assert sorted(texts_of(drawn_texts(figure, monkeypatch))) == texts
 
 
 def drawn_texts(figure, monkeypatch):
@@ -222,54 +210,32 @@ def test_every_row_is_drawn_with_its_interval_and_the_line_of_chance_or_nothing(
 def test_what_is_missing_is_refused_with_the_reason_and_the_way_out():
     """Found on SmolLM2's scores, which have no mathematics: empty panels, without a word."""
     scores = results("smollm2-rm-bench")
-    one = scores[scores["model"] == "SmolLM2-135M sum"]
-    for plot, table in (
-        (plots.plot_matrix, metrics.matrix(one)),
-        (plots.plot_matrix, metrics.matrix(one) * np.nan),
-        (plots.plot_matrices, scores),
-        (plots.plot_style_gap, scores),
-        (plots.plot_style_gap, metrics.summary(scores)),
-        (plots.plot_style_gap, bias.style_gap(scores)),
-        (plots.plot_rank, scores),
-        (plots.plot_leaderboard, scores),
-        (plots.plot_forest, bias.style_gap(scores)),
-    ):
+    one = metrics.matrix(scores[scores["model"] == "SmolLM2-135M sum"])
+    tables_without = [(plots.plot_matrix, one), (plots.plot_matrix, one * np.nan)]
+    tables_without += [(plots.plot_style_gap, bias.style_gap(scores)), (plots.plot_forest, bias.style_gap(scores))]
+    by_scores = (plots.plot_matrices, plots.plot_style_gap, plots.plot_rank, plots.plot_leaderboard)
+    for plot, table in [*tables_without, *((plot, scores) for plot in by_scores)]:
         with pytest.raises(DataError, match=r"math.*average=.domains"):
             plot(table)
     assert plots.plot_matrices(scores, average="domains").axes[0].texts
-    assert row_names(plots.plot_style_gap(scores, average="domains")) == ["SmolLM2-135M mean", "SmolLM2-135M sum"]
-    both = pd.concat([one, one[one["domain"] == "code"].assign(model="all", domain="math"), one.assign(model="all")])
-    assert "math" in plots.plot_matrices(both).axes[0].texts[0].get_text()
 
 
 def test_other_tables_and_options_are_refused(drawings, pairs, good):
     summary, (subsets, _), (ties, _) = drawings["plot_scatter"][0], drawings["plot_subsets"], drawings["plot_ties"]
     for plot, table, options, message in (
         ("plot_matrices", pairs, {"by": "modle"}, "modle"),
-        ("plot_forest", summary, {"label": "modle"}, "modle"),
         ("plot_forest", summary, {"value": "chta"}, "chta"),
-        ("plot_lengths", drawings["plot_lengths"][0], {"by": "subst"}, "subst"),
         ("plot_scatter", summary, {"x": "esay"}, "esay"),
-        ("plot_scatter", pd.concat([summary.assign(kind=i) for i in range(9)]), {"group": "kind"}, "kind"),
         ("plot_subsets", pd.concat([subsets.assign(model=str(i)) for i in range(9)]), {}, "9"),
         ("plot_ties", ties.query("kind == 'ref'"), {}, "right answers"),
         ("plot_significance", stats.compare(pairs, "good", "weak", by="domain"), {}, "contests"),
         ("plot_matrix", drawings["plot_matrix"][0] * 100, {}, "share"),
         ("plot_matrix", pairs, {}, "weak"),
-        ("plot_matrix", metrics.accuracy(pairs, by=["model", *CELL]), {}, "rows"),
         ("plot_margins", pairs, {}, "3"),
         ("plot_margins", good.assign(margin=np.nan), {}, "margin"),
-        ("plot_margins", good, {"by": "levels"}, "levels"),
     ):
         with pytest.raises(DataError, match=message):
             draw(plot, table, **options)
-    with pytest.raises(TypeError, match="matrix: ndarray"):
-        plots.plot_matrix(drawings["plot_matrix"][0].to_numpy())
-
-
-def test_shortened_names_still_differ():
-    names = [name for name in results("reward-bench")["model"].unique() if "/" in name]
-    assert all(len({*shorten_names(names, letters)}) == len(names) for letters in (14, 26, 40))
 
 
 # Heatmaps
@@ -279,7 +245,7 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
     model = tied[tied["model"] == "a"]
     table = metrics.accuracy(model, by=CELL)
     assert table["n_ties"].sum() > 0
-    for source in (metrics.matrix(model), metrics.matrix(model).round(2), table):
+    for source in (metrics.matrix(model), table):
         ax = plots.plot_matrix(source)
         hatched = {(round(p.get_y() + p.get_height()) - 1, p.get_x()): p.get_height() for p in ax.patches}
         texts = {(t.get_position()[1] - 0.5, t.get_position()[0] - 0.5): t.get_text() for t in ax.texts}
@@ -292,99 +258,57 @@ def test_matrix_writes_every_share_its_level_and_its_ties(tied):
             assert any(f"{row.n_ties} tie" in text for text in rest) == (row.n_ties > 0)
     assert row_names(ax) == list(tables.STYLES)
     assert ax.yaxis_inverted()
-    mesh = ax.collections[0]
-    assert (mesh.norm.vmin, mesh.norm.vcenter, mesh.norm.vmax) == (0, 0.5, 1)
 
 
-def test_matrices_make_one_panel_per_value_with_its_numbers_and_ties(good, tied):
-    figure = plots.plot_matrices(good, by="domain", columns=3)
-    for name, ax in zip(("chat", "math", "code", "safety"), figure.axes, strict=False):
+def test_matrices_make_one_panel_per_value_with_its_numbers(good):
+    for name, ax in zip(("chat", "math", "code", "safety"), plots.plot_matrices(good, by="domain").axes, strict=False):
         shares = metrics.matrix(good[good["domain"] == name]).to_numpy().ravel()
         assert (ax.get_title(), texts_of(ax.texts)) == (name, [f"{share:.2f}" for share in shares])
-    counts = metrics.accuracy(tied, by=["model", *CELL])
-    assert sum(len(ax.patches) for ax in plots.plot_matrices(tied).axes[:2]) == (counts["n_ties"] > 0).sum()
 
 
 def test_notes_of_another_matrix_are_not_drawn(tied):
     """pandas hands the notes of a frame on to what is computed from it."""
     mean = (metrics.matrix(tied[tied["model"] == "a"]) + metrics.matrix(tied[tied["model"] == "b"])) / 2
-    assert "cells" in mean.attrs
     assert not plots.plot_matrix(mean).patches
-    with pytest.raises(DataError, match="intervals"):
-        plots.plot_matrix(mean, intervals=True)
-
-
-def contrast(text, background):
-    """As the W3C's accessibility guidelines count it."""
-    linear = [((x + 0.055) / 1.055) ** 2.4 if x > 0.04045 else x / 12.92 for c in (text, background) for x in to_rgb(c)]
-    dark, light = sorted(np.reshape(linear, (2, 3)) @ (0.2126, 0.7152, 0.0722))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_every_number_of_a_heatmap_can_be_read_on_its_colour(pairs):
-    shares = [pd.DataFrame((start + np.arange(9).reshape(3, 3) / 90) % 1) for start in np.arange(0, 1, 0.1)]
-    for ax in (
-        plots.plot_significance(pairs),
-        *(plots.plot_matrix(table.set_axis(tables.STYLES).set_axis(tables.STYLES, axis=1)) for table in shares),
-    ):
-        for text in (text for text in ax.texts if text.get_gid() == "cell"):
-            colour = ax.collections[0].to_rgba([float(text.get_text().split()[0])])[0]
-            assert contrast(text.get_color(), colour) >= 4.5
 
 
 def test_cells_that_do_not_survive_holm_are_grey(pairs):
     contests = stats.compare_all(pairs)
     square = plots.differences(contests)
-    assert list(square.index) == list(square.columns) == ["good", "fair", "weak"]
     np.testing.assert_allclose(square, -square.T)
     assert square.loc["weak", "good"] < 0
     assert np.isnan(square.loc["weak", "fair"])
-    above = square.where(np.triu(np.ones(square.shape, bool), 1)).to_numpy().ravel()
+    above = square.to_numpy()[np.triu_indices(len(square), 1)]
     numbers = {text.get_text() for text in plots.plot_significance(contests).texts if text.get_gid() == "cell"}
     assert numbers == {f"{x:.3f}".replace("0.", ".") for x in above if not np.isnan(x)}
-    assert plots.differences(contests, alpha=1e-300).isna().all(axis=None)
 
 
 # Rows, rewards, best of n, and models against models
 
 
-def test_ties_and_baselines_can_be_seen(pairs, good, styled):
+def test_ties_and_baselines_can_be_seen(pairs, good):
     blind = pairs[pairs["model"] == "weak"].assign(model="constant", margin=0.0, outcome="tie")
     ax = plots.plot_style_gap(pd.concat([good, blind]))
     row = row_names(ax).index("constant")
-    assert ax.get_yticklabels()[row].get_style() == "italic"
     assert f"{len(blind):,}" in texts_of(ax.texts)
     assert [round(y) for _, y in hollow_points(ax)] == [row] * 3
-    assert len({*(points(ax)[:, 1] % 1).round(6)}) == 3, "no two levels lie on one line"
-    assert [x for x, _ in hollow_points(plots.plot_preference(styled))] == [0.5] * 3
     board = pd.DataFrame({"model": ["m0", "m1", "m2", "longest"], "overall": [0.9, 0.8, 0.7, 0.4]})
     ax = plots.plot_leaderboard(board.assign(kind=["model"] * 3 + ["baseline"]), most=2)
     assert row_names(ax) == ["longest", "m1", "m0"]
     assert "1 model" in ax.get_xlabel()
-    assert row_names(plots.plot_rank(pairs, most=1)) == ["good"]
 
 
 def test_lengths_are_means_per_subset_and_style(responses):
     table = plots.lengths(responses)[["chosen", "rejected"]]
     assert table.loc["chat"].to_numpy().tolist() == [[4, 3], [6, 5], [8, 7]]
-    assert "chat concise" in row_names(plots.plot_lengths(responses))
-    bare = responses.assign(style=pd.Series(pd.NA, index=responses.index).astype(tables.STYLE))
-    assert "chat" in row_names(plots.plot_lengths(bare))
 
 
-def test_rates_that_are_unbounded_very_large_or_not_to_be_had_do_not_stretch_the_axis(styled):
-    assert any("do not vary" in text for text in texts_of(plots.plot_effects(styled).texts))
+def test_an_unbounded_rate_is_a_word_and_no_number(styled):
     table = bias.exchange_rate(styled[styled["model"] != "flat"], terms=["correct", "step"])
     table.loc[0, ["rate", "low", "high"]] = [0.5, -np.inf, np.inf]
     ax = plots.plot_effects(table)
     assert "unbounded" in texts_of(ax.texts)
     assert 0.5 not in points(ax)[:, 0], "a number without meaning is not drawn"
-    assert ax.get_xlim()[1] < 5
-    table.loc[0, ["rate", "low", "high"]] = [-46.6, -980.0, -24.0]
-    ax = plots.plot_effects(table)
-    assert [line.get_marker() for line in ax.lines if line.get_marker() in "<>"] == ["<"]
-    assert "-46.6" in texts_of(ax.texts)
-    assert -5 < ax.get_xlim()[0] < -4
 
 
 def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
@@ -395,49 +319,32 @@ def test_margins_have_their_win_rates_and_zero_on_the_edge_of_a_bin(good):
     assert np.abs(edges).min() < 1e-12
     outside = ((good["margin"] < edges[0]) | (good["margin"] > edges[-1])).sum()
     assert f"{outside} of {len(good)} lie outside" in ax.get_xlabel()
-    without_levels = good.assign(margin=0.0, chosen_style=None, rejected_style=None, level=None)
-    assert [text for text in legend(plots.plot_margins(without_levels)) if f"{len(good):,} ties" in text]
 
 
 def test_calibration_joins_full_bins_only(pairs):
     table = stats.calibration(pairs.assign(margin=pairs["margin"].where(pairs["model"] != "weak")))
     ax = plots.plot_calibration(table)
-    bins = table[(table["model"] == "good") & (table["n_pairs"] > 0)]
-    full = bins[bins["n_pairs"] >= 10]
-    assert 0 < len(full) < len(bins)
+    full = table[(table["model"] == "good") & (table["n_pairs"] >= 10)]
     lines = [line.get_xydata().round(9).tolist() for line in ax.lines]
     assert full[["predicted", "accuracy"]].round(9).to_numpy().tolist() in lines
-    assert any(f"{bins['ece'].iloc[0]:.3f}" in text for text in legend(ax))
     assert any("weak" in text and "no margins" in text for text in legend(ax))
 
 
-def test_token_rewards_show_every_piece(drawings):
-    (table,) = drawings["plot_token_rewards"]
-    ax = plots.plot_token_rewards(table)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), table["reward"])
-    np.testing.assert_allclose(sorted(bar.get_height() for bar in ax.patches), sorted(table["change"].fillna(0)))
-
-
 def test_best_of_n_and_its_chance(four):
-    assert (segments(plots.plot_subsets(four)) == 0.25).all(axis=1)[:, 0].sum() == 5, "Ties has no chance line"
     curve = metrics.best_of_curve(four)
     for ax in plots.plot_best_of(curve).axes:
         panel = curve[curve["domain"] == ax.get_title()].sort_values(["model", "n"])
-        lines = {line.get_label(): line.get_xydata().T for line in ax.lines}
-        np.testing.assert_allclose([*lines["a"][1], *lines["b"][1]], panel["accuracy"])
-        np.testing.assert_allclose([*lines["a"][0], *lines["b"][0]], panel["n"], atol=0.25)
-        assert lines["a"][0][0] < lines["b"][0][0], "intervals do not lie on each other"
+        lines = {line.get_label(): line.get_ydata() for line in ax.lines}
+        np.testing.assert_allclose([*lines["a"], *lines["b"]], panel["accuracy"])
         np.testing.assert_allclose(segments(ax)[:, :, 1], panel[["low", "high"]])
-        np.testing.assert_allclose(lines["chance"][1], [1 / 2, 1 / 3, 1 / 4])
+        np.testing.assert_allclose(lines["chance"], [1 / 2, 1 / 3, 1 / 4])
 
 
 def test_every_tied_prompt_is_a_point_of_its_kind(four):
     detail = metrics.ties_detail(four).query("kind == 'tied'")
-    figure, table = plots.plot_ties(detail), plots.tie_points(detail)
-    assert len({ax.get_xlim() + ax.get_ylim() for ax in figure.axes}) == 1, "all panels have the same axes"
-    for ax, (model, rows) in zip(figure.axes, detail.groupby("model"), strict=True):
+    table = plots.tie_points(detail)
+    for ax, (model, rows) in zip(plots.plot_ties(detail).axes, detail.groupby("model"), strict=True):
         drawn = table[table["model"] == model]
-        assert drawn["spread"].mean() == pytest.approx(1)
         np.testing.assert_allclose(drawn["gap"] / drawn["spread"], rows["gap"] / rows["spread"])
         np.testing.assert_allclose(sorted(points(ax)[:, 1]), sorted(drawn["gap"]))
         assert (drawn["result"] == "wrong").sum() == (rows["gap"] <= 0).sum()
@@ -453,8 +360,7 @@ def test_scatter_draws_groups_and_names_the_outliers():
     for dots in marks(ax):
         np.testing.assert_allclose(dots.get_offsets(), table.loc[table["kind"] == dots.get_label(), ["easy", "hard"]])
     assert {*texts_of(ax.texts)} == {"model-3", "model-7"}
-    gaps = table.assign(hard=table["hard"].where(table.index > 4))
-    assert "5 models" in plots.plot_scatter(gaps, "easy", "hard").get_xlabel()
+    assert "5 models" in plots.plot_scatter(table.assign(hard=[np.nan] * 5 + [*hard[5:]]), "easy", "hard").get_xlabel()
 
 
 # Files
@@ -462,51 +368,39 @@ def test_scatter_draws_groups_and_names_the_outliers():
 
 @pytest.fixture
 def ax():
-    ax = plt.subplots()[1]
-    ax.set_title("a title")
-    return ax
+    return plt.subplots()[1]
 
 
 def test_formats_fonts_and_numbers_beside_the_same_each_time(ax, tmp_path):
     table = pd.DataFrame({"model": ["a"], "accuracy": [0.5]})
     files = [save_figure(ax, tmp_path / name / "x", table, formats=("png", "pdf", "svg")) for name in ("one", "two")]
     assert [file.name for file in files[0]] == ["x.png", "x.pdf", "x.svg", "x.csv"]
-    png, pdf, svg, csv = contents = [file.read_bytes() for file in files[0]]
+    _, pdf, svg, csv = contents = [file.read_bytes() for file in files[0]]
     assert contents == [file.read_bytes() for file in files[1]]
-    assert png.startswith(b"\x89PNG")
     assert (b"/FontFile2" in pdf, b"/Type3" in pdf) == (True, False), "TrueType, whole"
     assert b"<text" not in svg, "outlines need no font"
-    assert mpl.rcParams["pdf.fonttype"] == 3
     assert csv == b"model,accuracy\na,0.5\n"
-    assert [file.name for file in save_figure(ax.figure, tmp_path / "two.svg")] == ["two.svg"]
     assert [file.name for file in save_figure(ax, tmp_path / "v1.5", formats="pdf")] == ["v1.5.pdf"]
 
 
 def test_other_arguments_are_refused_before_anything_is_written(ax, tmp_path):
-    for name, options, message in (
-        ("x", {"formats": ["pngg"]}, "pngg"),
-        *((f"new/{name}", {"formats": "pdf"}, name) for name in ("x.jpg", "x.eps", "x.SVG")),
-        ("x", {"width": "page"}, "page"),
+    for name, options in (
+        ("x", {"formats": ["page"]}),
+        ("new/page.jpg", {"formats": "pdf"}),
+        ("x", {"width": "page"}),
     ):
-        with pytest.raises(DataError, match=message):
-            save_figure(ax, tmp_path / name, pd.DataFrame({"n": [1]}), **options)
-    with pytest.raises(TypeError, match="NoneType"):
-        save_figure(None, tmp_path / "x")
+        with pytest.raises(DataError, match="page"):
+            save_figure(ax, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("width", "inches"), [("column", 3.25), ("text", 6.75)])
-def test_a_printed_width_is_the_width_of_every_file(ax, tmp_path, width, inches):
-    png, pdf, svg = save_figure(ax, tmp_path / "one", formats=("png", "pdf", "svg"), width=width)
+@pytest.mark.parametrize(("width", "inches", "size"), [("column", 3.25, (5, 3)), ("text", 6.75, (8.1, 3.45))])
+def test_a_printed_width_is_the_width_of_every_file(tmp_path, width, inches, size):
+    figure, _ = plt.subplots(figsize=size)
+    png, pdf, svg = save_figure(figure, tmp_path / "one", formats=("png", "pdf", "svg"), width=width)
     assert matplotlib.image.imread(png).shape[1] == round(300 * inches)
     for path, pattern in ((pdf, rb"/MediaBox \[ 0 0 ([\d.]+) "), (svg, rb'width="([\d.]+)pt"')):
         assert float(re.search(pattern, path.read_bytes())[1]) == pytest.approx(72 * inches, abs=0.01)
-
-
-@pytest.mark.parametrize("size", [(5, 3), (8.1, 3.45), (4.6, 9.7)])
-def test_a_slide_is_1920_by_1080_dots(tmp_path, size):
-    figure, ax = plt.subplots(figsize=size)
-    ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")  # a function of one's own does not hinder the copy
     (png,) = save_figure(figure, tmp_path / "one", width="slide")
     assert matplotlib.image.imread(png).shape[:2] == (1080, 1920)
     assert tuple(figure.get_size_inches()) == size

@@ -50,35 +50,27 @@ def test_baselines_are_rows_in_any_case(scores, mini, board):
     assert blind(board).index.tolist() == ["random"]
     full = report.leaderboard(scores, responses=mini)
     assert {*blind(full).index} == {*baselines.NAMES}
-    assert blind(full)["rank"].isna().all()
     assert full["rank"].dropna().tolist() == [1, 2, 3, 4]
     longest = scoring.score(mini, ["longest"], progress=False)
     assert blind(full).loc["longest", "overall"] == pytest.approx(metrics.summary(longest)["overall"].item())
     pd.testing.assert_frame_equal(report.leaderboard(metrics.pairs(scores), responses=mini), full)
-    assert blind(report.leaderboard(pd.concat([scores, longest]))).index.tolist() == ["longest"]
 
 
 def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores, tmp_path):
-    domains = ("chat", "math", "code", "safety-refuse", "safety-response")
-    scores = make_scores(dict.fromkeys(domains, 8), models=("a_1", "b&c", "longest"))
-    one, every = rmlab.compare(scores, "a_1", "b&c"), rmlab.stats.compare_all(scores)
-    by_domain = rmlab.compare(scores, "a_1", "b&c", by="domain")
-    for table, label in ((board, "leaderboard"), (one, "comparison"), (every, "comparison"), (by_domain, "comparison")):
+    sizes = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 8)
+    one = rmlab.compare(make_scores(sizes, models=("a_1", "b&c")), "a_1", "b&c")
+    for table in (board, one):
         text = report.to_latex(table, caption="A & B")
-        assert all(
-            part in text for part in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{A \& B}", f"tab:{label}")
-        )
+        assert r"\caption{A \& B}" in text
         rows = [line for line in text.splitlines() if line.endswith(r"\\")]
         n_columns = len(re.search(r"tabular}{(\w+)}", text)[1])
-        assert all(len(re.findall(r"(?<!\\)&", line)) == n_columns - 1 for line in rows)
-        assert len(rows) == 1 + len(table)
+        assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [n_columns - 1] * (1 + len(table))
         assert report.to_markdown(table).count("\n") == 2 + len(table)
-    row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
-    assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
-    for table in (board, one):
         path = tmp_path / "deep" / "table.csv"
         assert report.to_csv(table, path) == path.read_text()
         np.testing.assert_allclose(pd.read_csv(path)["low"], table["low"], rtol=1e-15)
+    row = f"{one['difference'][0]:+.3f} & {one['low'][0]:+.3f} to {one['high'][0]:+.3f}"
+    assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
 
 
 LONG = "the template writes an end token and the model was trained without it, " * 4 + "and so on"
@@ -90,16 +82,12 @@ LONG = "the template writes an end token and the model was trained without it, "
         (pd.DataFrame({"check": ["<i>"], "found": [LONG], "response": [LONG.upper()]}), ["<i>", LONG, LONG.upper()]),
         (pd.DataFrame({"share": [0.12345, np.nan], "p": [4e-5, 0.0]}), ["0.123", "4e-05", "0.000"]),
         (pd.DataFrame({"x": range(200)}), ["0", "199"]),
-        (pd.DataFrame([[1, 2]], columns=["note", "note"]), ["note", "1", "2"]),
         (pd.DataFrame({"level": pd.Categorical(["easy", None])}, index=pd.Index(["a", "b"], name="model")), ["model"]),
-        (pd.DataFrame({"prompt": [[{"role": "user"}], None, pd.NA]}), ["[{'role': 'user'}]"]),
         (pd.DataFrame(), []),
-        ("board", ["rank", "model", "random (baseline)"]),
     ],
-    ids=["long texts", "numbers", "many rows", "one name twice", "categories", "messages", "empty", "leaderboard"],
+    ids=["long texts", "numbers", "many rows", "categories", "empty"],
 )
-def test_any_table_is_shown_whole(table, texts, board):
-    table = board if isinstance(table, str) else table
+def test_any_table_is_shown_whole(table, texts):
     html, plain = report.show(table)._repr_html_(), repr(report.show(table))
     for text in texts:
         assert escape_html(text) in html
@@ -127,11 +115,6 @@ def test_planted_length_bias_is_said_and_none_where_there_is_none():
         assert sum("longer minus shorter" in sentence for sentence in findings) == expected
     for ratio, lengths in ((1.2, {"equal"}), (1.3, {"longer", "shorter"})):
         assert {*unlabelled(baselines.longest, ratio)["length"]} == lengths, "equal means within a quarter"
-
-
-def test_findings_come_in_order(scores):
-    findings = "".join(rmlab.report.sentences(scores[scores["model"] == "owner/toy-2.0-1.0"]))
-    assert 0 <= findings.index("toy-2.0-1.0 scores") < findings.index("easy minus hard")
 
 
 @pytest.mark.parametrize(
@@ -173,16 +156,12 @@ def write_page(source, folder, **options):
     return out.read_text()
 
 
-def test_the_report_leads_nowhere_but_to_the_hub_and_runs_its_own_script_only(page, scores):
-    addresses = set(re.findall(r'<[^>]*\s(?:src|href|action)="(?!#|data:)([^"]*)"', page))
-    models = {f"https://huggingface.co/{model}" for model in scores["model"].unique()}
-    data = {f"https://huggingface.co/datasets/allenai/reward-bench{end}" for end in ("", "-2")}
-    assert addresses == models | data
+def test_the_report_leads_nowhere_but_to_the_hub_and_runs_its_own_script_only(page):
+    assert set(re.findall(r'<[^>]*\s(?:src|href|action)="(?!#|data:|https://huggingface\.co/)([^"]*)"', page)) == set()
     assert set(re.findall(r"https?://[^/]+", page)) == {"https://huggingface.co"}
     assert "default-src 'none'" in page
     assert "'sha256-" in page
     assert len(re.findall("<h2>", page)) == 3 + 3, "three benchmarks with an explorer each"
-    assert "How the models were scored" in page
 
 
 def test_the_command_writes_the_same_bytes(results, page, tmp_path):
@@ -190,32 +169,24 @@ def test_the_command_writes_the_same_bytes(results, page, tmp_path):
     result = CliRunner().invoke(cli.app, ["report", str(results), "--texts", "mini", "-o", str(out)])
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     assert out.read_text() == page
-    wrong = CliRunner().invoke(cli.app, ["report", str(results), "--path", "x"])
-    assert (wrong.exit_code, "--texts" in wrong.output) == (2, True)
 
 
 def test_results_come_from_folders_globs_lists_and_tables(results, scores):
-    tables, files, *_ = read_results(results)
-    assert ([*tables], len(files)) == (["reward-bench-2", "mini", "reward-bench"], 3)
-    assert "outcome" in tables["reward-bench"]
+    assert [*read_results(results)[0]] == ["reward-bench-2", "mini", "reward-bench"]
     for source in (str(results / "m*.csv"), [results / "mini.csv"], scores):
         assert [*read_results(source)[0]] == ["mini"]
 
 
 def test_bad_input_is_named(tmp_path, scores, mini):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "store" / "abc").mkdir(parents=True)
-    (tmp_path / "store" / "abc" / "1.records").write_text("")
     (tmp_path / "bad.json").write_text("{")
     for name in "ab":
         io.write_scores(scores, tmp_path / "two" / f"{name}.csv")
     for source, out, options, message in (
         (tmp_path / "empty", "r.html", {}, "empty"),
-        (tmp_path / "store", "r.html", {}, "store"),
         (tmp_path / "bad.json", "r.html", {}, r"bad\.json"),
         (tmp_path / "two", "r.html", {}, "key"),
         (scores, "r.html", {"texts": True}, "texts"),
-        (scores, "r.html", {"text_limit": 0.0}, "text_limit: 0"),
         (scores, "r.tex", {}, "r.tex"),
     ):
         with pytest.raises(DataError, match=message):
@@ -228,8 +199,6 @@ def test_bad_input_is_named(tmp_path, scores, mini):
     ):
         with pytest.raises(DataError, match=message):
             report.leaderboard(table, **options)
-    with pytest.raises(DataError, match="board: no column"):
-        report.to_latex(metrics.summary(scores))
 
 
 def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, scores, tmp_path):
@@ -249,10 +218,8 @@ def test_texts_are_in_the_page_only_where_asked_and_up_to_the_limit(page, mini, 
 def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
     scores = rmlab.papers.results("smollm2-rm-bench")
     text = write_page(scores, tmp_path)
-    assert "RM-Bench: chat, code, safety only" in text
     assert "nothing in math" in text
     assert f">{report.leaderboard(scores, average='domains')['overall'][0]:.3f}</a>" in text
-    assert text.count("<img") == 3
 
 
 def test_the_prompts_of_thousands_of_models_are_left_out_with_a_word(scores, tmp_path, monkeypatch):
