@@ -1,7 +1,5 @@
 """Columns that others read and columns of one's own; a model's numbers do not depend on its company."""
 
-import types
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,26 +138,6 @@ def test_one_step_in_each_of_several_domains_counts_the_steps():
     pairs = tables.check_pairs(frame.assign(chosen_slot=0, rejected_slot=0, outcome=outcome))
     row = rmlab.compare(pairs, "a", "b", average="domains").iloc[0]
     assert row["p"] == pytest.approx(2 * t.sf(row["difference"] / row["se"], 3))
-
-
-def test_public_names_exist_and_are_at_most_120():
-    """Of the package and of the modules one dot deeper; a name that is in both counts once."""
-    public = {}
-    deeper = (metrics, stats, tables, rmlab.bias, rmlab.styles, rmlab.plots, rmlab.scorers, rmlab.papers, rmlab.widgets)
-    for module in (rmlab, *deeper, rmlab.report, rmlab.io, rmlab.toy):
-        assert len(module.__all__) == len(set(module.__all__))
-        for name in module.__all__:
-            value = getattr(module, name)
-            if not isinstance(value, types.ModuleType):
-                public[id(value) if callable(value) else f"{module.__name__}.{name}"] = name
-    assert len(public) <= 120, sorted(public.values())
-
-
-def test_rows_without_columns_are_one_group():
-    for n in (0, 1, 3):
-        codes, first_rows = tables.group_codes(pd.DataFrame(index=range(n)), [])
-        assert codes.tolist() == [0] * n
-        assert first_rows.tolist() == [0] * min(n, 1)
 
 
 def families(n=12, size=4, models=("a", "b"), seed=0):

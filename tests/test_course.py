@@ -1,7 +1,6 @@
 """The course: labs and exercises, its world, its trained models and policies, and the toys with their dials."""
 
 import importlib.util
-import re
 import shutil
 from pathlib import Path
 
@@ -58,9 +57,6 @@ def test_a_lab_is_its_solution_with_three_exercises_left_open(name):
     assert all(source.count(f'course.check("{number}"') == 1 for number in numbers)
     assert source.count("course.todo(") == len(numbers) == 3
     assert "solution:" not in source
-    slides = re.findall(r'"slides/(\w+)", width="slide"', source)
-    assert slides
-    assert all((COURSE / "solutions" / "slides" / f"{slide}.png").is_file() for slide in slides)
 
 
 # A common mistake in a function, a number and a choice; the solutions stand, marked as right, in the notebooks.
@@ -108,10 +104,6 @@ def test_a_toy_scores_the_sum_of_what_it_likes_in_any_company():
     np.testing.assert_array_equal(together, apart.sort_index())
     assert not np.allclose(together, toy.scorer(texts, seed=4)(prompts, answers))
     assert toy.scorer(texts, skill=1.0, style=1.0, noise=0.0)(["unknown"], ["text"]).tolist() == [0.0]
-    noise = toy.scorer(texts, skill=0, style=0, noise=1.0)(prompts, answers)  # standard normal
-    assert abs(noise.mean()) < 4 / np.sqrt(len(noise))
-    assert abs(noise.std() - 1) < 0.05
-    assert abs(np.corrcoef(noise[0::2], noise[1::2])[0, 1]) < 0.1
 
 
 def test_a_seed_gives_its_weights_and_leaves_the_random_state_alone(tmp_path):
