@@ -2,7 +2,6 @@
 
 import io
 import sys
-import warnings
 from functools import cache
 from unittest.mock import Mock
 
@@ -50,48 +49,28 @@ def test_scores_in_a_file_read_back_exactly(main, tmp_path):
 def test_options_reach_the_model(main, classifier):
     words = ["--device", "cpu", "--dtype", "float32", "--weight", "a=0.5", "--weight", "b=-1", "--allow-pickle"]
     assert main("score", "mini", "owner/name", "-q", *words)[0] == 0
-    weights = {"a": 0.5, "b": -1.0}
-    assert classifier.call_args.kwargs == {
-        "device": "cpu",
-        "dtype": "float32",
-        "weights": weights,
-        "allow_pickle": True,
-    }
+    options = {"device": "cpu", "dtype": "float32", "weights": {"a": 0.5, "b": -1.0}, "allow_pickle": True}
+    assert classifier.call_args.kwargs == options
 
 
 BAD_DATA = {
     "longst": "score mini longst",
     "9/4": "score mini longest --shard 9/4",
-    "x.txt": "score mini owner/name -o x.txt",
     "taken": "score mini owner/name -o taken/x.csv",
-    "nowhere.jsonl": "score nowhere.jsonl longest",
     "merge: nowhere": "merge nowhere --into all",
-    "empty: ": "explore empty",
-    "no such folder": "doctor ./nowhere",
-    "gpt-x": "judge mini gpt-x",
     "key": "judge mini m --url http://127.0.0.1:9 --key sk-1234",
     "overal": "gate longest.csv --min overal=0.5",
 }
 WRONG_USAGE = {
     "scor": "scor",
-    "--strange": "--strange",
     "models": "score mini",
-    "--into": "merge a",
     "--weight": "score mini a/b --weight x",
-    "--cluster": "score mini longest --cpus 2",
     "--column": "score x.csv longest --column chosen",
     "--name": "score mini a/b c/d --name one",
     "--kind": "score mini a/b --url http://127.0.0.1:9",
-    "--url": "score mini a/b --kind vllm",
-    "--dtype": "score mini a/b --url http://127.0.0.1:9 --kind vllm --dtype float32",
     "--head": "score mini a/b --implicit sum --head labels",
-    "--pairwise": "doctor a/b --form letters",
     "--store": "judge mini a/b --results x.jsonl",
-    "--check": "judge mini a/b --cluster ray --check",
-    "--texts": "report x --include-texts",
     "--min": "gate longest.csv --min overall",
-    "--max-drop": "gate longest.csv --max-drop 0.1",
-    "--max": "gate longest.csv",
 }
 
 
@@ -102,7 +81,6 @@ USAGES = [(1, *usage) for usage in BAD_DATA.items()] + [(2, *usage) for usage in
 def test_bad_data_is_one_line_and_wrong_usage_names_the_option(main, monkeypatch, tmp_path, code, named, words):
     """What is wrong is said before anything is scored, also of the file to write."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
     (tmp_path / "taken").write_text("a file, not a folder")
     write_baseline(tmp_path / "longest.csv")
     monkeypatch.setattr("rmlab.baselines.Baseline.__call__", lambda *_: pytest.fail("it was scored"))
@@ -111,25 +89,6 @@ def test_bad_data_is_one_line_and_wrong_usage_names_the_option(main, monkeypatch
     assert named in err
     assert "Traceback" not in err
     assert code == 2 or (err.startswith("rmlab: error: ") and err.count("\n") == 1)
-
-
-def test_damage_is_a_warning_line(main, classifier, tmp_path):
-    main("score", "mini", "owner/name", "-q", "--store", tmp_path)
-    path = next(tmp_path.glob("*/*.records"))
-    path.write_bytes(path.read_bytes()[:-3])
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        code, _, err = main("score", "mini", "owner/name", "-q", "--store", tmp_path)
-    assert code == 0
-    assert err.startswith(f"rmlab: warning: store: {path} is damaged")
-    assert err.count("\n") == 1
-
-
-def test_interrupt_says_how_to_go_on(main, monkeypatch, tmp_path):
-    monkeypatch.setattr("rmlab.baselines.Baseline.__call__", Mock(side_effect=KeyboardInterrupt))
-    code, _, err = main("score", "mini", "longest", "-q", "--store", tmp_path)
-    assert code == 130
-    assert "--store" in err
 
 
 def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
@@ -155,9 +114,6 @@ def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):
     words = ["--column", "a=left", "--column", "b=right", "--column", "prompt=q", "--winner", "who"]
     assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
     assert rmlab.read_scores(tmp_path / "scores.csv")["score"].tolist() == [1.0, 2.0, 1.0, 2.0]
-    words = [f"--column={mapping}" for mapping in ("prompt=q", "chosen=left", "rejected=right", "rejected=who")]
-    assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
-    assert len(rmlab.read_scores(tmp_path / "scores.csv")) == 6
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
@@ -169,12 +125,9 @@ def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    words = ["explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html"]
-    assert main(*words)[:2] == (0, "")
+    assert main("explore", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html")[:2] == (0, "")
     assert opened == [(tmp_path / "e.html").as_uri()]
     assert "With the texts of all 64 prompts" in (tmp_path / "e.html").read_text()
-    assert main(*words, "--no-open")[0] == 0
-    assert len(opened) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,8 +137,6 @@ def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
         ("--min overall=0.5", 0, "undecided"),
         ("--min overall=0.5 --strict", 3, "undecided"),
         ("--min overall=0.6", 3, "fail"),
-        ("--min overall=0.4 --min level:hard=0.5", 3, "fail"),
-        ("--max gap=0.7", 0, "pass"),
         ("--max gap=0.3", 3, "fail"),
     ],
 )
@@ -204,10 +155,8 @@ def test_a_missing_number_fails_the_gate(main, tmp_path):
 
 def test_a_drop_is_judged_by_the_paired_interval(main, tmp_path):
     """Two models with the same outcomes on nearly all prompts: unpaired intervals would leave the drop open."""
-    worse, words = (
-        score_mini("longest").copy(),
-        ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"],
-    )
+    worse = score_mini("longest").copy()
+    words = ["--baseline", write_baseline(tmp_path / "old.csv"), "--max-drop", "0.05"]
     worse["score"] += 1e-3 * np.random.default_rng(0).normal(size=len(worse))
     assert main("gate", rmlab.write_scores(worse, tmp_path / "new.csv"), *words)[0] == 0
     code, out, _ = main("gate", write_baseline(tmp_path / "other.csv", "shortest"), *words)

@@ -182,11 +182,7 @@ def gpu(prompts, texts):
     time.sleep(0.05)
     return [float(os.environ["CUDA_VISIBLE_DEVICES"])] * len(texts)
 gpus = sorted(set(score(frame, gpu, cluster=Ray())["score"]))  # as many workers as Ray was told of GPUs
-try:
-    score(frame, gpu, cluster=Ray(cpus=8, gpus=0))
-except DataError as error:
-    full = str(error)
-print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus, full]))
+print(json.dumps([failure, killed, (by_name - plain).abs().max() / plain.std(), gpus]))
 """
 DRIVER = "score(frame, Logged(), cluster=two, store=store)"
 needs_ray = pytest.mark.skipif(find_spec("ray") is None or os.name == "nt", reason="needs ray, the extra of this name")
@@ -231,7 +227,7 @@ def finish_here(store):
 def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     printed = finish(start(ACTOR, tmp_path / "scores"))
     # Ray prints, too.
-    failure, killed, distance, gpus, full = json.loads(next(s for s in printed.splitlines() if s.startswith('["')))
+    failure, killed, distance, gpus = json.loads(next(s for s in printed.splitlines() if s.startswith('["')))
     assert killed
     assert (tmp_path / "scores.killed").exists()
     batches = logged(tmp_path / "scores")
@@ -240,7 +236,6 @@ def test_an_actor_is_killed_and_a_model_fails(tmp_path):
     assert all(words in failure for words in ("scorer 'broken'", "ZeroDivisionError: no such layer", "in stream"))
     assert distance < 1e-5
     assert gpus == [0, 1], "a worker for each, which sees no other"
-    assert "4 CPUs and 2 GPUs" in full
 
 
 @needs_ray

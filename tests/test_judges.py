@@ -208,15 +208,6 @@ def test_best_of_four_and_ties_by_ratings():
     assert 0.18 < rmlab.metrics.best_of(scores)["credit"].mean() < 0.32, "a fixed letter earns a quarter"
 
 
-def test_votes_share_and_doubles_get_the_same():
-    answers = iter(["[[A]]", "[[A]]", "nothing"])
-    table = focus(1).assign(response=["same", "same", "other", "more"])
-    judge = lister(lambda _: next(answers), samples=3)
-    scores = score(judge, table)
-    first_answers = [shown_answers(question.messages)[0] for question in judge.respondent.asked][:2]
-    assert scores["score"].tolist() == [first_answers.count(text) / 2 for text in ("same", "same", "other", "more")]
-
-
 def test_ratings_and_their_mean():
     answers = itertools.cycle(["[[2]]", "[[4]]", "none", "[[7]]", "none", "none"])
     judge, table = rater(lambda _: next(answers), samples=2), responses(3).query("label == 'chosen'")
@@ -243,9 +234,5 @@ def test_judges_are_scorers():
     pair, single = pair_judge(longer), rater(choose)
     assert pair.prefer(["q"] * 2, ["long one", "x"], ["x", "long one"]).tolist() == [1, -1]
     assert single(["q"], ["chosen"]).tolist() == [9.0]
-    with pytest.raises(TypeError, match=r"rmlab\.prefer"):
-        rmlab.score(responses(1), pair)
-    with pytest.raises(TypeError, match=r"rmlab\.score"):
-        rmlab.prefer(responses(1), single)
     with pytest.raises(DataError, match=r"28 .*26"):
         score(lister(choose), responses(1, answers=14).assign(domain="Focus"))

@@ -11,7 +11,6 @@ import rmlab
 from rmlab.io import read_pairs
 from rmlab.scorers.pairwise import pairwise
 from rmlab.scoring import prefer, score
-from rmlab.scoring.run import LONG
 from rmlab.tables import DataError
 
 
@@ -89,21 +88,3 @@ def test_an_order_without_a_number_makes_the_margin_missing(tmp_path, blind):
     whole = prefer(frame, mended, store=tmp_path)
     assert len(mended.forwarded) == 3, "the other orders of these comparisons were stored"
     pd.testing.assert_frame_equal(whole, prefer(frame, BothOrders()))
-
-
-def test_a_long_run_begins_with_the_self_check(pairrm):
-    """Pairwise models are compared with themselves alone; a batch that mixes texts up stops the run."""
-    frame, model = responses(LONG // 2, slots=1), pairwise(pairrm)
-    check = prefer(frame, model).attrs["provenance"]["tiny-pairrm"]["self_check"]
-    assert check["texts"] == 6
-    assert check["apart"] < 1e-3
-    assert "self_check" not in prefer(frame.head(20), model).attrs["provenance"]["tiny-pairrm"]
-    honest = model.forward
-
-    def mixed_up(*columns):
-        for texts, logits in honest(*columns):
-            yield texts, logits[::-1] + np.arange(len(logits))
-
-    model.forward = mixed_up
-    with pytest.raises(DataError, match=r"'tiny-pairrm': .* differ by .*rmlab\.doctor"):
-        prefer(frame, model)
