@@ -107,15 +107,6 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monke
     assert "'.[lab]'" in err
 
 
-def test_columns_and_winners_of_a_file_of_pairs(main, tmp_path):
-    frame = pd.DataFrame({"q": ["1", "2"], "left": ["aa", "b"], "right": ["a", "bb"], "who": ["b", "left"]})
-    frame.to_csv(tmp_path / "x.csv", index=False, sep=";")
-    out = ["-q", "-o", tmp_path / "scores.csv"]
-    words = ["--column", "a=left", "--column", "b=right", "--column", "prompt=q", "--winner", "who"]
-    assert main("score", tmp_path / "x.csv", "longest", *words, *out)[0] == 0
-    assert rmlab.read_scores(tmp_path / "scores.csv")["score"].tolist() == [1.0, 2.0, 1.0, 2.0]
-
-
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
     code, out, _ = main("demo", "--out", tmp_path)
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}

@@ -290,9 +290,8 @@ def test_a_gating_head_needs_the_header_it_reads_before(tmp_path):
 @pytest.mark.parametrize("softmax", [False, True])
 def test_ldl_with_its_heads_in_files_of_their_own(tmp_path, softmax):
     objectives = 6
-    regression = nn.Sequential(
-        nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU(), nn.Linear(24, 60)
-    )
+    wide = [nn.Linear(HIDDEN, 24), nn.LeakyReLU(), nn.Linear(24, 24), nn.LeakyReLU()]
+    regression = nn.Sequential(*wide, nn.Linear(24, 60))
     layers = [(nn.Linear(width, 24), nn.LeakyReLU(), nn.Dropout(0.0)) for width in (HIDDEN, 24)]
     gate = nn.Sequential(*layers[0], *layers[1], nn.Linear(24, objectives))
     settings = {"num_objectives": 60, "softmax": softmax, "temperature": 2.0}

@@ -146,12 +146,8 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
     np.testing.assert_allclose(score(frame, reward)["score"], reward(prompts, answers), atol=1e-4)
 
 
-LOGITS = {
-    "gemma2": {"final_logit_softcapping": 3.0},
-    "gpt_neox": {},
-    "qwen3": {"tie_word_embeddings": True},
-    "gpt2": {},
-}
+LOGITS = {"gemma2": {"final_logit_softcapping": 3.0}, "qwen3": {"tie_word_embeddings": True}}
+LOGITS |= {"gpt_neox": {}, "gpt2": {}}
 
 
 @pytest.mark.parametrize("architecture", LOGITS)

@@ -6,14 +6,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from judge_fakes import Respondent, longer, pair_judge, responses, shown_answers
 
 import rmlab
 from rmlab.judges.modes import AnswerJudge, ListJudge
 from rmlab.judges.questions import Answer, load_template
-from rmlab.judges.verdicts import read_letter, read_pair, read_rating, without_reasoning
+from rmlab.judges.verdicts import read_letter, read_pair, read_rating
 from rmlab.tables import DataError
 
 VERDICTS = {
@@ -55,15 +53,6 @@ def test_reasoning_is_no_verdict(tag):
     assert read_pair(f"{tag}[[A>B]]{end} I cannot say.") is None
     assert read_pair(f"{tag} I am sure: [[A>B]]") is None, "it never ended"
     assert read_pair(f"{tag}a{end}{tag}[[A]]{end}[[B]]") == -1
-
-
-@given(st.text(max_size=300), st.sampled_from([2, 1, 0, -1, -2]))
-def test_a_verdict_at_the_end_of_any_text_is_read(text, strength):
-    read_pair(text, draw="C")
-    read_letter(text, 4)
-    assert read_rating(text) is None or 1 <= read_rating(text) <= 10
-    if without_reasoning(text + "x"):
-        assert read_pair(f"{text}\n{VERDICTS[strength][0]}") == strength
 
 
 def prefer(judge, n=20, **options):

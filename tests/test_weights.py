@@ -167,13 +167,8 @@ def header(text):
     return struct.pack("<Q", len(text)) + text.encode()
 
 
-CONFIGURATIONS = {
-    "null": b"null",
-    "list": b"[1]",
-    "not JSON": b"{",
-    "not UTF-8": b"\xff\xfe\x00",
-    "deep": b"[" * 100_000,
-}
+CONFIGURATIONS = {"null": b"null", "list": b"[1]", "not JSON": b"{", "not UTF-8": b"\xff\xfe\x00"}
+CONFIGURATIONS |= {"deep": b"[" * 100_000}
 HEADERS = {"list": "[]", "null": "null", "numbers": '{"a": 1}', "not JSON": "{", "deep": "[" * 100_000}
 HEADERS |= {"no shape": '{"a": {"data_offsets": [0, 0]}}', "words": '{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'}
 DAMAGE = {
@@ -201,21 +196,11 @@ def test_damaged_folders_are_refused_in_one_sentence(tmp_path, name):
         assert message in refused(folder)
 
 
-NONSENSE = {
-    "hidden_size": ["wide", -4],
-    "num_attention_heads": [0, 10**9, 5],
-    "vocab_size": [3, None],
-    "num_labels": [0],
-}
-NONSENSE |= {
-    "num_hidden_layers": ["two", 2.5, None],
-    "id2label": [{}],
-    "model_type": [7, "bert"],
-    "hidden_act": ["nothing"],
-}
+NONSENSE = {"hidden_size": ["wide", -4], "num_attention_heads": [0, 10**9, 5], "vocab_size": [3, None]}
+NONSENSE |= {"num_labels": [0], "num_hidden_layers": ["two", 2.5, None], "id2label": [{}], "model_type": [7, "bert"]}
 NONSENSE |= {"architectures": ["LlamaModel", [None], 3], "auto_map": [[], "x"], "num_key_value_heads": [3]}
 NONSENSE |= {"rope_parameters": [{"rope_type": "unheard"}], "intermediate_size": [7], "torch_dtype": ["float8_nothing"]}
-NONSENSE |= {"max_position_embeddings": ["long"]}
+NONSENSE |= {"max_position_embeddings": ["long"], "hidden_act": ["nothing"]}
 SETTINGS = [{key: value} for key, values in NONSENSE.items() for value in values]
 
 
