@@ -150,14 +150,6 @@ def test_correct_without_length_has_a_caveat_where_length_tells_the_label():
     assert [with_length["caveat"].any(), without["caveat"].ne("").tolist()] == [False, [True, False, False]]
 
 
-def test_style_steps_can_be_taken_off_without_features():
-    change = debias_change(world(400, style=0.7, seed=3)[0], on="step").set_index("level")
-    assert change.loc["easy", "before"] - change.loc["hard", "before"] > 0.3
-    assert abs(change.loc["easy", "after"] - change.loc["hard", "after"]) < 0.06
-    assert change.loc["normal", ["change", "flipped", "se"]].tolist() == [0, 0, 0]
-    assert change.loc["normal", "low"] < 0 < change.loc["normal", "high"]  # not known for sure
-
-
 @pytest.mark.parametrize("within", [True, False])
 def test_labels_are_never_read(within):
     scores, features = world(40, length=0.5, seed=4)
@@ -225,20 +217,12 @@ def planted(n, at_zero, effect, seed=0, per_prompt=1, shift=400.0, **names):
     return pairs_and_features(np.where(rng.random(chance.shape) < chance, 1.0, -1.0), lengths, **names)
 
 
-@pytest.mark.filterwarnings("ignore:form")
 def test_planted_accuracy_at_equal_length_comes_back():
     parts = [planted(400, 0.7, 1.5, seed=seed, model=f"m{seed}", domain=f"d{seed}") for seed in range(100)]
-    pairs, features = (pd.concat(frames) for frames in zip(*parts, strict=True))
-    for form in ("spline", "tanh"):
-        table = length_controlled(pairs, features, form=form)
-        assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
-        assert table["accuracy"].mean() > 0.75  # what length adds, as the chosen answers are longer
-        assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.92
-    # answers are 6,400 characters together: twice as long is a difference of 2,130, three standard deviations
-    assert table["effect"].mean() == pytest.approx(1.5 * np.tanh(6400 / 3 / 707), rel=0.05)
-    assert (table["effect_low"].le(1.5) & table["effect_high"].ge(1.5)).mean() >= 0.92
-    assert (table["fit_p"] < 0.05).mean() <= 0.15
-    assert (table["caveat"] == "").mean() >= 0.95
+    table = length_controlled(*(pd.concat(frames) for frames in zip(*parts, strict=True)))
+    assert table["controlled"].mean() == pytest.approx(0.7, rel=0.05)
+    assert table["accuracy"].mean() > 0.75  # what length adds, as the chosen answers are longer
+    assert ((table["low"] <= 0.7) & (table["high"] >= 0.7)).mean() >= 0.92
 
 
 def test_equals_statsmodels_logit():
