@@ -16,7 +16,7 @@ from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_cod
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean
-_NO_LENGTH = "length is not in the fit: 'correct' holds what it is worth where right and wrong answers differ in it"
+_NO_LENGTH = "length is not in the fit, so 'correct' also takes up any length difference of right and wrong answers"
 
 
 def style_effects(
