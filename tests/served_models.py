@@ -88,19 +88,17 @@ class Vllm(Served):
 
 @dataclass
 class Sglang(Served):
-    """SGLang's /classify: raw values in `embedding`, in the order of the texts; `hidden`: a hidden state instead."""
+    """SGLang's /classify: raw values in `embedding`, in the order of the texts."""
 
     score: object
-    hidden: bool = False
 
     def __call__(self, path, body, headers):
         if path == "/get_model_info":
             return {"model_path": "org/tiny"}
         assert path == "/classify"
         assert "model" not in body
-        width = 4096 if self.hidden else 1
         texts = body["input_ids"]
-        values = [rows(self.score, ids) * width for ids in texts]
+        values = [rows(self.score, ids) for ids in texts]
         tokens = [{"prompt_tokens": len(ids)} for ids in texts]
         return self.change([{"embedding": row, "meta_info": n} for row, n in zip(values, tokens, strict=True)])
 

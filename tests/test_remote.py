@@ -129,7 +129,7 @@ def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights
 def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
     right, other = oracle(folder), oracle(zoo(seed=1, initializer_range=0.5))
     local, tokenizer = {"weights": folder}, {"tokenizer": folder}
-    sglang, openrlhf = {"kind": "sglang"} | tokenizer, {"kind": "openrlhf", "max_length": 99} | tokenizer
+    openrlhf = {"kind": "openrlhf", "max_length": 99} | tokenizer
     pooling = {"kind": "vllm-pooling", "model": "m", "retries": 0} | tokenizer
     two_outputs = Vllm(lambda ids: [number(ids), number(ids[1:])], words, softmax=True)
     per_token = Vllm(number, words)  # /pooling gives values of every token for another task
@@ -147,7 +147,6 @@ def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):
             local,
             ["weights"],
         ),
-        ("a hidden state", Sglang(number, hidden=True), sglang, ["labels"]),
         ("values of every token", per_token, pooling, ["answers"]),
     ]:
         with FaultyServer(respond) as server:

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from fakes import Here, OneOrder, Streaming, responses, truth
+from fakes import Here, Streaming, responses, truth
 from tokenizers import Tokenizer, normalizers
 
 import rmlab
@@ -59,20 +59,6 @@ def test_every_kind_of_scorer_gives_its_numbers_in_the_order_of_the_rows(tmp_pat
         assert scores["score"].tolist() == frame["response"].str.len().tolist()
         assert scores[tables.KEY].astype(str).to_numpy().tolist() == frame[tables.KEY].astype(str).to_numpy().tolist()
         pd.testing.assert_frame_equal(tables.check_scores(scores), scores)
-
-
-def test_what_is_no_scorer_is_named(tmp_path):
-    for run, model, options, error, named in [
-        (score, 3, {}, TypeError, "int 3"),
-        (score, OneOrder(), {}, TypeError, r"rmlab\.prefer"),
-        (score, [Streaming("a"), Streaming("a")], {}, DataError, "'a'"),
-        (score, characters, {"dtype": "bfloat16"}, DataError, "dtype"),
-        (score, characters, {"store": tmp_path}, DataError, "store"),
-        (prefer, "longest", {}, DataError, "longest"),
-        (prefer, characters, {}, TypeError, "characters"),
-    ]:
-        with pytest.raises(error, match=named):
-            run(responses(1), model, **options)
 
 
 # What the table holds.
