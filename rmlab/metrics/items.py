@@ -23,10 +23,10 @@ CREDIT_OF_TIE = {"loss": 0.0, "half": 0.5, "drop": np.nan}
 
 NO_STYLE = 9  # style code of a comparison without styles; above it the level, where that alone is known
 N_STYLE_CODES = NO_STYLE + 1 + len(tables.LEVELS)
-_DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
+DESCRIBED = ["subset", "chosen_style", "rejected_style", "level"]
 _NAMES = ["model", *PROMPT, "subset"]
 _PAIR_TYPES: dict[str, object] = {"chosen_slot": "int64", "rejected_slot": "int64", "margin": "float64"}
-_PAIR_TYPES |= dict.fromkeys(_NAMES, "str") | {name: tables.CLOSED[name] for name in ("outcome", *_DESCRIBED[1:])}
+_PAIR_TYPES |= dict.fromkeys(_NAMES, "str") | {name: tables.CLOSED[name] for name in ("outcome", *DESCRIBED[1:])}
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def build_items(
     if frame[list(cluster)].isna().any(axis=None):
         first = frame.loc[frame[list(cluster)].isna().any(axis=1), list(key)].iloc[0].to_dict()
         raise DataError(f"cluster: {list(cluster)} is missing in some items, first {first}. Fill it in.")
-    defining = list(dict.fromkeys([*(c for c in ("domain", *_DESCRIBED) if c in frame), *by]))
+    defining = list(dict.fromkeys([*(c for c in ("domain", *DESCRIBED) if c in frame), *by]))
     cell, cell_rows = group_codes(frame, defining)
     cells = frame[defining].iloc[cell_rows].reset_index(drop=True)
     style_code: IntArray = np.full(len(cells), NO_STYLE)
@@ -269,7 +269,7 @@ def comparison_items(
     rows = as_pairs(table)
     outcome = rows["outcome"].cat.codes.to_numpy().astype(np.int8)  # 0 loss, 1 tie, 2 win, -1 missing
     earned = credit(rows, ties=ties)  # type: ignore[arg-type]
-    return build_items(rows, key=ITEM, outcome=outcome, credit=earned, columns=_DESCRIBED, by=by, cluster=cluster)
+    return build_items(rows, key=ITEM, outcome=outcome, credit=earned, columns=DESCRIBED, by=by, cluster=cluster)
 
 
 def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequence[str]) -> None:

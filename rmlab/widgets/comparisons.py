@@ -5,13 +5,12 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
-from rmlab.metrics.items import CREDIT_OF_TIE, NO_ROW, as_pairs
+from rmlab.metrics.items import CREDIT_OF_TIE, DESCRIBED, FloatArray, as_pairs, build_items
 from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, PROMPT, IntArray, group_codes
+from rmlab.tables import ITEM, KEY, LABELS, PROMPT, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
 
@@ -56,11 +55,13 @@ class Comparisons:
         self.table = tables.check_scores(table, allow_missing=True) if is_scores else tables.check_pairs(table)
         pairs = as_pairs(self.table)
         self.benchmark = benchmark_of(self.table)
-        self.models: list[str] = list(dict.fromkeys(pairs["model"]))
-        pairs["item"], item_rows = group_codes(pairs, ITEM)
-        self.items = pairs.iloc[item_rows].reset_index(drop=True)
-        self.items["number"], prompt_rows = group_codes(self.items, PROMPT)
-        self.prompts = self.items.iloc[prompt_rows][[*PROMPT, "subset"]].reset_index(drop=True)
+        outcome = np.asarray(pairs["outcome"].cat.codes, np.int8)
+        self.has_margins = bool(pairs["margin"].notna().any())
+        margin = pairs["margin"].to_numpy() if self.has_margins else np.where(outcome < 0, np.nan, outcome - 1.0)
+        items = build_items(pairs, key=ITEM, outcome=outcome, credit=margin, columns=DESCRIBED)
+        self.models, self.outcome, self.margin = items.models, items.outcome, items.credit
+        self.items = items.frame.assign(number=items.prompt)
+        self.prompts = self.items.drop_duplicates("number")[[*PROMPT, "subset"]].reset_index(drop=True)
         sides = [
             self.items.rename(columns={f"{label}_slot": "slot", f"{label}_style": "style"}).assign(label=label)
             for label in LABELS
@@ -68,26 +69,14 @@ class Comparisons:
         answers = pd.concat(sides)[[*KEY, "style", "number"]].drop_duplicates(KEY).astype({"label": tables.LABEL})
         self.answers = answers.sort_values(["number", "label", "slot"], ignore_index=True)
         self.chosen, self.rejected = (_find_rows(self.answers, side) for side in sides)
-        outcome = pairs["outcome"].cat.codes
-        self.has_margins = bool(pairs["margin"].notna().any())
-        margin = pairs["margin"] if self.has_margins else (outcome - 1.0).where(outcome >= 0)
-        self.outcome = self._spread(pairs, "item", outcome).fillna(NO_ROW).to_numpy(np.int8)
-        self.margin = self._spread(pairs, "item", margin).to_numpy()
         self.score, self.responses = None, responses
         if is_scores:
             scores = self.table.assign(answer=_find_rows(self.answers, self.table))
-            scores = scores[scores["answer"] >= 0]
-            self.score = self._spread(scores, "answer", scores["score"]).to_numpy()
+            self.score = scores.pivot(index="model", columns="answer", values="score").loc[self.models].to_numpy()
         if responses is not None:
             tables.check_match(self.answers, tables.check_responses(responses))
             self.responses = responses.iloc[_find_rows(responses, self.answers)].reset_index(drop=True)
-            first_answers = ~self.answers["number"].duplicated()
-            self.prompts["prompt"] = self.responses.loc[first_answers, "prompt"].reset_index(drop=True)
-
-    def _spread(self, table: pd.DataFrame, column: str, values: pd.Series) -> pd.DataFrame:
-        """Values of a long table as models by `column`."""
-        wide = table.assign(value=values).pivot(index="model", columns=column, values="value")
-        return wide.reindex(self.models).sort_index(axis=1)
+            self.prompts["prompt"] = self.responses["prompt"].groupby(self.answers["number"]).first()
 
     @cached_property
     def searchable(self) -> list[str]:
@@ -98,10 +87,10 @@ class Comparisons:
         parts = zip(self.prompts["id"], self.prompts["prompt"], answers, strict=True)
         return [f"{name}\n{markup.prompt_text(prompt)}\n{text}".lower() for name, prompt, text in parts]
 
-    def find(self, text: str) -> NDArray[np.bool_]:
-        """Whether each prompt's id, its text or one of its answers holds `text`, whatever the case."""
+    def find(self, text: str) -> list[int]:
+        """The prompts whose id, text or one of whose answers holds `text`, whatever the case."""
         words = text.strip().lower()
-        return np.array([words in searched for searched in self.searchable])
+        return [number for number, searched in enumerate(self.searchable) if words in searched]
 
     def texts(self, number: int) -> dict[str, object]:
         """What is shown of one prompt: texts as they are and as HTML, notes, and counts of style features."""
@@ -109,32 +98,23 @@ class Comparisons:
             return {}
         rows = self.responses[self.answers["number"] == number].reset_index(drop=True)
         counts = styles.features(rows)[list(styles.FEATURES)].to_numpy().tolist()
-        prompt = markup.prompt_text(rows["prompt"].iloc[0])
+        notes = rows.reindex(columns=[*_NOTES]).melt().dropna().drop_duplicates()
         answers = zip(rows["response"], rows["style"], counts, strict=True)
         return {
-            "prompt": _with_html(prompt, markup.plain_html(prompt)),
+            "prompt": _with_html(markup.prompt_text(rows["prompt"].iloc[0]), "plain"),
             "notes": [
-                [title, visible(note)[: markup.LIMIT]]
-                for column, title in _NOTES.items()
-                for note in (rows[column].dropna().unique() if column in rows else ())
-                if str(note).strip()
+                [_NOTES[name], visible(note)[: markup.LIMIT]] for name, note in notes.to_numpy() if str(note).strip()
             ],
-            "answers": [
-                _with_html(text, markup.answer_html(text, None if pd.isna(style) else style)) | {"counts": features}
-                for text, style, features in answers
-            ],
+            "answers": [_with_html(text, style) | {"counts": features} for text, style, features in answers],
         }
 
     def payload(self, *, average: Average = "benchmark", as_text: bool = False) -> dict[str, object]:
         """What explorer.js starts with: names, and columns as bytes, or with `as_text` as base 64 in less precision."""
         shares, reasons = self._matrices(average)
-        columns: dict[str, object] = {
-            "shares": shares,
-            "margin": self.margin if self.has_margins and self.score is None else None,
-            **{name: getattr(self, name) for name in ("chosen", "rejected", "outcome", "score")},
-            **{name: self.items[name] for name in ("number", "chosen_style", "rejected_style")},
-            **{f"answer_{name}": self.answers[name] for name in ("number", "label", "slot", "style")},
-        }
+        columns: dict[str, object] = {"shares": shares, "margin": self.margin if self.score is None else None}
+        columns |= {name: getattr(self, name) for name in ("chosen", "rejected", "outcome", "score")}
+        columns |= {name: self.items[name] for name in ("number", "chosen_style", "rejected_style")}
+        columns |= {f"answer_{name}": self.answers[name] for name in ("number", "label", "slot", "style")}
         prompts = self.prompts.get("prompt", [""] * len(self.prompts))
         tie_credit = CREDIT_OF_TIE.get(self.benchmark.ties[0], 0.0)
         return {
@@ -150,7 +130,7 @@ class Comparisons:
             "columns": {name: _column(values, as_text) for name, values in columns.items() if values is not None},
         }
 
-    def _matrices(self, average: Average) -> tuple[NDArray[np.float64] | None, list[str]]:
+    def _matrices(self, average: Average) -> tuple[FloatArray | None, list[str]]:
         """Every model's `rmlab.matrix`, row by row, and why it is missing; None where answers have no styles."""
         if self.items["level"].isna().any():
             return None, []
@@ -166,9 +146,9 @@ def _find_rows(table: pd.DataFrame, frame: pd.DataFrame) -> IntArray:
     return keys[0].get_indexer(keys[1])
 
 
-def _with_html(text: str, html: str) -> dict[str, object]:
+def _with_html(text: str, style: str | float) -> dict[str, object]:
     cut = {"length": len(text)} if len(text) > markup.LIMIT else {}
-    return {"raw": visible(text[: markup.LIMIT]), "html": html, **cut}
+    return {"raw": visible(text[: markup.LIMIT]), "html": markup.text_html(text, style), **cut}
 
 
 def _column(values: object, as_text: bool) -> dict[str, object]:

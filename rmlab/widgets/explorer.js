@@ -83,8 +83,7 @@ class Data {
     const [items, answers] = [model * this.nItems, model * this.nAnswers];
     for (let i = 0; i < this.nItems; i++) {
       if (this.score) values[i] = this.score[answers + this.chosen[i]] - this.score[answers + this.rejected[i]];
-      else if (this.margin) values[i] = this.margin[items + i];
-      else values[i] = this.outcome[items + i] < 0 ? NaN : this.outcome[items + i] - 1;
+      else values[i] = this.margin[items + i];
     }
     this.margins.set(model, values);
     return values;
@@ -783,10 +782,10 @@ class Explorer {
 // -------------------------------------------------------------------------------------------------- The door of Jupyter
 function kernelSource(model) {
   const waiting = new Map();
-  const ask = (kind, content) => new Promise((resolve, reject) => {
+  const ask = (kind, about) => new Promise((resolve, reject) => {
     const id = Math.random().toString(36).slice(2);
     waiting.set(id, {resolve, reject});
-    model.send({kind, id, ...content});
+    model.send({kind, id, about});
   });
   const hear = message => {
     const question = waiting.get(message.id);
@@ -801,9 +800,9 @@ function kernelSource(model) {
     annotations: model.get("annotations"),
     linkName: "code for this view",
     link: selection => `rmlab.explore(scores, responses).select(${pythonArguments(selection)})`,
-    texts: prompt => ask("texts", {prompt}),
-    search: text => ask("search", {text}),
-    tokens: answer => ask("tokens", {answer}),
+    texts: prompt => ask("texts", prompt),
+    search: text => ask("search", text),
+    tokens: answer => ask("tokens", answer),
     save: selection => { source.last = JSON.stringify(selection); set("selection", {...selection}); },
     saveAnnotations: annotations => set("annotations", annotations),
     close: () => model.off("msg:custom", hear),

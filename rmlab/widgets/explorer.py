@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,10 @@ from rmlab.widgets.tokens import token_rewards
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
-    from ipywidgets import HTML
 
 OUTCOMES = {"loss": LOSS, "tie": TIE, "win": WIN, "missing": MISSING}
 ORDERS = ("worst", "best", "data")
+FOLDER = files("rmlab.widgets")
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,8 @@ class View:
     @property
     def matrix(self) -> pd.DataFrame:
         """The 3x3 shown: `rmlab.matrix` of the first model in the domain and subset of the selection."""
-        table, selection = self.data.table, self._selection
-        is_model = (table["model"] == selection.models[0]).to_numpy()
-        return metrics.matrix(table[is_model & in_part(self.data, table, selection)])
+        table = self.data.table[self.data.table["model"] == self._selection.models[0]]
+        return metrics.matrix(table[in_part(self.data, table, self._selection)])
 
     @property
     def annotations(self) -> pd.DataFrame:
@@ -196,9 +195,17 @@ class View:
     @cached_property
     def widget(self) -> "AnyWidget":
         """The widget on the page; made when it is first shown."""
-        widget = _widget_class()(
-            data=self.data.payload() | {"hasTokens": self._scorer is not None}, selection=asdict(self._selection)
-        )
+        from anywidget import AnyWidget
+        from traitlets import Dict
+
+        class Explorer(AnyWidget):
+            """The data once, and the selection and the annotations of page and kernel alike."""
+
+            _esm, _css = ((FOLDER / f"explorer.{kind}").read_text("utf-8") for kind in ("js", "css"))
+            data, selection, annotations = (Dict().tag(sync=True) for _ in range(3))
+
+        data = self.data.payload() | {"hasTokens": self._scorer is not None}
+        widget = Explorer(data=data, selection=asdict(self._selection))
         widget.on_msg(self.answer_page)
         widget.observe(self._selected_on_page, "selection")
         return widget
@@ -206,24 +213,24 @@ class View:
     def _selected_on_page(self, change: dict[str, dict[str, object]]) -> None:
         self._selection = check_selection(self.data, Selection(**change["new"]))  # type: ignore[arg-type]
 
-    def answer_page(self, widget: "AnyWidget", message: dict[str, object], buffers: list[bytes]) -> None:
+    def answer_page(self, widget: "AnyWidget", message: dict[str, Any], buffers: list[bytes]) -> None:
         """Answer a question of the page; an error is shown there, since nobody reads a callback's traceback."""
-        answers: dict[str, Callable[[], object]] = {
-            "texts": lambda: self.data.texts(int(str(message["prompt"]))),
-            "search": lambda: self.data.find(str(message["text"])).nonzero()[0].tolist(),
-            "tokens": lambda: self._token_rewards(int(str(message["answer"]))),
+        answers: dict[str, Callable[[Any], object]] = {
+            "texts": self.data.texts,
+            "search": self.data.find,
+            "tokens": self._token_rewards,
         }
         try:
-            widget.send({"id": message["id"], "answer": answers[str(message["kind"])]()})
+            widget.send({"id": message["id"], "answer": answers[message["kind"]](message["about"])})
         except Exception as error:
             widget.send({"id": message["id"], "error": f"{type(error).__name__}: {error}"})
 
-    def _token_rewards(self, answer: int) -> dict[str, list[object]]:
+    def _token_rewards(self, answer: int) -> object:
         if self._scorer is None or self.data.responses is None:
-            return {}
+            return None
         row = self.data.responses.iloc[answer]
         table = token_rewards(self._scorer, row["prompt"], row["response"]).astype(object)
-        return {str(name): values for name, values in table.where(table.notna(), None).to_dict("list").items()}
+        return table.where(table.notna(), None).to_dict("list")
 
     def __repr__(self) -> str:
         return f"explore: {len(self.frame)} of {len(self.data.prompts)} prompts, {self.selection!r}"
@@ -236,32 +243,6 @@ def with_plain_text(widget: Any, text: str, options: dict[str, object]) -> dict[
     """What Jupyter shows of a widget, with a text that stays the same for pages without widgets."""
     bundle = widget._repr_mimebundle_(**options)
     return {**(bundle[0] if isinstance(bundle, tuple) else bundle), "text/plain": text}
-
-
-def stylesheet() -> "HTML":
-    """The style sheet of the page, as a widget that shows nothing."""
-    from ipywidgets import HTML
-
-    return HTML(f"<style>{files('rmlab.widgets').joinpath('explorer.css').read_text('utf-8')}</style>")
-
-
-@cache
-def _widget_class() -> "type[AnyWidget]":
-    import anywidget
-    import traitlets
-
-    folder = files("rmlab.widgets")
-
-    class Explorer(anywidget.AnyWidget):
-        """The data once, and the selection and the annotations of page and kernel alike."""
-
-        _esm = folder.joinpath("explorer.js").read_text("utf-8")
-        _css = folder.joinpath("explorer.css").read_text("utf-8")
-        data = traitlets.Dict().tag(sync=True)
-        selection = traitlets.Dict().tag(sync=True)
-        annotations = traitlets.Dict().tag(sync=True)
-
-    return Explorer
 
 
 def check_selection(data: Comparisons, selection: Selection) -> Selection:
@@ -291,23 +272,24 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
 
 def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     """The prompts with a comparison that fits, in the selection's order: the table of `View.frame`."""
-    first, second = (data.models.index(model) for model in (selection.models[0], selection.models[-1]))
-    outcome, margin = data.outcome[[first, second]], data.margin[first]
-    rows = pd.DataFrame({"n_pairs": 1, "lost": outcome[0] == LOSS, "margin": margin, "other": data.margin[second]})
+    models = [data.models.index(model) for model in (selection.models[0], selection.models[-1])]
+    outcome, (margin, other) = data.outcome[models], data.margin[models]
+    rows = data.items.assign(n_pairs=1, outcome=outcome[0], lost=outcome[0] == LOSS, margin=margin, other=other)
     rows["flips"] = (outcome >= LOSS).all(axis=0) & (outcome[0] != outcome[1])
-    items = data.items
-    fits = (outcome[0] > NO_ROW) & in_part(data, items, selection)
-    cell = dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
-    for column, value in {"level": selection.level, **cell}.items():
-        fits &= True if value is None else (items[column] == value).to_numpy()
+    rows = rows[(rows["outcome"] > NO_ROW) & in_part(data, rows, selection)]
+    wanted: dict[str, object] = dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
+    wanted |= {"level": selection.level} if selection.level else {}
     if selection.outcome is not None:
-        fits &= rows["flips"] if selection.outcome == "flip" else outcome[0] == OUTCOMES[selection.outcome]
+        wanted |= {"flips": True} if selection.outcome == "flip" else {"outcome": OUTCOMES[selection.outcome]}
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
     low, high = selection.margin
-    fits &= (True if low is None else margin >= low) & (True if high is None else margin <= high)
+    rows = rows if low is None else rows[rows["margin"] >= low]
+    rows = rows if high is None else rows[rows["margin"] <= high]
     if selection.text.strip():
-        fits &= data.find(selection.text)[items["number"]]
-    how = {"n_pairs": "sum", "lost": "sum", "margin": "mean", "other": "mean", "flips": "sum"}
-    means = rows[fits].groupby(items["number"][fits]).agg(how)
+        rows = rows[rows["number"].isin(data.find(selection.text))]
+    means = rows.groupby("number")[["margin", "other"]].mean()
+    means = means.join(rows.groupby("number")[["n_pairs", "lost", "flips"]].sum())
     is_compared = len(selection.models) > 1
     if selection.order != "data":
         order = ["flips", "apart"] if is_compared else ["margin"]  # the least margin, or the most disagreement first

@@ -45,9 +45,10 @@ _RENAMED = {"aligned": "align*", "dcases": "cases", **dict.fromkeys(("gather", "
 _ENVIRONMENT = re.compile(rf"\\(begin|end)\{{({'|'.join(_RENAMED)})\*?\}}")
 
 
-def answer_html(text: str, style: str | None) -> str:
-    """An answer: Markdown in the style markdown, as it was written in the others, both where there is no style."""
-    return markdown_html(text, breaks=style is None) if style in (None, "markdown") else plain_html(text)
+def text_html(text: str, style: str | float) -> str:
+    """A text: Markdown in the style markdown, as it was written in the others, both where the style is missing."""
+    is_missing = isinstance(style, float)
+    return markdown_html(text, breaks=is_missing) if is_missing or style == "markdown" else plain_html(text)
 
 
 def markdown_html(text: str, *, breaks: bool = False) -> str:
@@ -149,13 +150,10 @@ def _formula_html(match: re.Match[str]) -> str:
 
 def _highlight(code: str, language: str, attributes: str = "") -> str:
     """Code in `pre`, coloured where Pygments knows the language."""
-    from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
+    from pygments import formatters, highlight, lexers, util
 
     try:
-        lexer = get_lexer_by_name(language.strip().lower()[:30], stripnl=False, ensurenl=False)
-    except ClassNotFound:
+        lexer = lexers.get_lexer_by_name(language.strip().lower()[:30], stripnl=False, ensurenl=False)
+    except util.ClassNotFound:
         return f"<pre><code>{escape_html(code)}</code></pre>"
-    return f"<pre><code>{highlight(code, lexer, HtmlFormatter(nowrap=True))}</code></pre>"
+    return f"<pre><code>{highlight(code, lexer, formatters.HtmlFormatter(nowrap=True))}</code></pre>"

@@ -12,7 +12,7 @@ from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import PROMPT
 from rmlab.text import escape_html
-from rmlab.widgets.explorer import stylesheet, with_plain_text
+from rmlab.widgets.explorer import FOLDER, with_plain_text
 from rmlab.widgets.markup import markdown_html
 
 if TYPE_CHECKING:
@@ -68,29 +68,25 @@ class Playground:
         )
         self.which = w.Dropdown(description="Restyle", options=[(name, k) for k, name in enumerate(self._names)])
         self.sliders = {
-            name: w.IntSlider(0, 0, change.steps, description=_in_words(name), continuous_update=False)
+            name: w.IntSlider(
+                0, 0, change.steps, description=name.replace("_", " ").capitalize(), continuous_update=False
+            )
             for name, change in _CHANGES.items()
         }
         self.sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
         self.try_button = w.Button(description="Try on more prompts")
-        self.scores, self.preview, self.chart, self.trial, self.problem = (w.HTML() for _ in range(5))
+        self.result, self.trial, self.problem = (w.HTML() for _ in range(3))
         side = w.VBox([self.which, *self.sliders.values()]).add_class("rmlab-side")
-        main = w.VBox([self.scores, self.preview, self.chart, w.HBox([self.sample_size, self.try_button]), self.trial])
-        columns = w.Box([side, main.add_class("rmlab-main")]).add_class("rmlab-columns")
+        main = w.VBox([self.result, w.HBox([self.sample_size, self.try_button]), self.trial]).add_class("rmlab-main")
+        columns = w.Box([side, main]).add_class("rmlab-columns")
         answer_boxes = w.Box(self.boxes).add_class("rmlab-answers")
-        self.widget = w.VBox([self.prompt_box, answer_boxes, self.problem, columns, stylesheet()])
+        css = w.HTML(f"<style>{(FOLDER / 'explorer.css').read_text('utf-8')}</style>")
+        self.widget = w.VBox([self.prompt_box, answer_boxes, self.problem, columns, css])
         self.widget.add_class("rmlab").add_class("rmlab-play")
-        for name, slider in self.sliders.items():
-            slider.observe(lambda _, name=name: self._update(name), "value")
-        for box in (self.prompt_box, *self.boxes, self.which):
-            box.observe(lambda _: self._update(), "value")
+        for control in (self.prompt_box, *self.boxes, self.which, *self.sliders.values()):
+            control.observe(self._update, "value")
         self.try_button.on_click(lambda _: self._attempt(lambda: self.try_on(self.sample_size.value)))
-        self._update()
-
-    @property
-    def answers(self) -> list[str]:
-        """The texts in the answer boxes."""
-        return [str(box.value) for box in self.boxes]
+        self._update({"owner": None})
 
     @property
     def steps(self) -> dict[str, int]:
@@ -100,19 +96,19 @@ class Playground:
     @property
     def restyled(self) -> str:
         """The answer that is restyled, after the changes."""
-        return _restyle(self.answers[self.which.value], self.steps)
+        return _restyle(self.boxes[self.which.value].value, self.steps)
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per answer, and one for the restyled answer: name, score (missing for an empty box), answer."""
         names = [*self._names, f"{self._names[self.which.value]} restyled"]
-        texts = [*self.answers, self.restyled]
+        texts = [*(box.value for box in self.boxes), self.restyled]
         return pd.DataFrame({"name": names, "score": self._score(texts), "answer": texts})
 
     @property
     def line(self) -> pd.DataFrame:
         """Score by step of the change that was moved last, the others as they stand: change, step, score."""
-        answer, name = self.answers[self.which.value], self._last_change
+        answer, name = self.boxes[self.which.value].value, self._last_change
         steps = range(_CHANGES[name].steps + 1)
         texts = [_restyle(answer, self.steps | {name: step}) for step in steps]
         return pd.DataFrame({"change": name, "step": steps, "score": self._score(texts)})
@@ -137,16 +133,15 @@ class Playground:
         Playground
             The playground itself.
         """
-        n_boxes = len(self.boxes)
-        limits = {"answers": n_boxes, "restyle": n_boxes - 1} | {name: part.max for name, part in self.sliders.items()}
+        limits = {"answers": len(self.boxes), "restyle": len(self.boxes) - 1}
+        limits |= {name: slider.max for name, slider in self.sliders.items()}
         for name, value in {"answers": len(answers), "restyle": restyle or 0, **steps}.items():
             if value not in range(limits.get(name, -1) + 1):
-                allowed = ", ".join(f"{key} 0 to {limit}" for key, limit in limits.items())
-                raise ValueError(f"{name}={value!r}; allowed: {allowed}")
-        sliders = [(self.sliders[name], step) for name, step in steps.items()]
-        boxes = zip(self.boxes, answers, strict=False)
-        for box, content in [(self.prompt_box, prompt), *boxes, (self.which, restyle), *sliders]:
-            box.value = box.value if content is None else content
+                raise ValueError(f"{name}={value!r}; give each at most its number: {limits}")
+        controls = [self.prompt_box, self.which, *self.boxes[: len(answers)], *(self.sliders[name] for name in steps)]
+        for control, content in zip(controls, [prompt, restyle, *answers, *steps.values()], strict=True):
+            if content is not None:
+                control.value = content
         return self
 
     def try_on(self, n: int = 50) -> pd.DataFrame:
@@ -185,10 +180,10 @@ class Playground:
         scores = self._scorer([self.prompt_box.value] * len(filled), [*filled.values()]) if filled else []
         return pd.Series(dict(zip(filled, scores, strict=True)), range(len(texts)), dtype=float)
 
-    def _update(self, change: str = "") -> None:
-        self._last_change = change or self._last_change
-        for part in (self.scores, self.preview, self.chart, self.trial):
-            part.value = ""  # an old number must not stand beside a new text
+    def _update(self, event: dict[str, object]) -> None:
+        moved = [name for name, slider in self.sliders.items() if slider is event["owner"]]
+        self._last_change = moved[0] if moved else self._last_change
+        self.result.value = self.trial.value = ""  # an old number must not stand beside a new text
         self._attempt(self._draw)
 
     def _attempt(self, action: Callable[[], object]) -> None:
@@ -201,13 +196,13 @@ class Playground:
             self.problem.value = f'<div class="rmlab-problem" role="alert">{message}</div>'
 
     def _draw(self) -> None:
-        frame, line = self.frame, self.line
-        self.scores.value = f'<div role="status">{_style_table(frame[["name", "score"]]).to_html()}</div>'
+        html, line = f'<div role="status">{_style_table(self.frame[["name", "score"]]).to_html()}</div>', self.line
         if self.steps:
-            self.preview.value = f'<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
+            html += f'<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
         if line["score"].notna().all():
             bars = _style_table(line[["step", "score"]]).bar(["score"], align="left", width=80, color=_BAR)
-            self.chart.value = f"<h4>Reward against {_in_words(self._last_change).lower()}</h4>{bars.to_html()}"
+            html += f"<h4>Reward against {self._last_change.replace('_', ' ')}</h4>{bars.to_html()}"
+        self.result.value = html
 
 
 class _Memory:
@@ -234,9 +229,5 @@ def _style_table(table: pd.DataFrame) -> "Styler":
 def _restyle(text: str, steps: dict[str, int]) -> str:
     """All changes in their fixed order: first Markdown off, then the marks, then the words."""
     for name, transform in _CHANGES.items():
-        text = transform(text, steps[name]) if steps.get(name) else text
+        text = transform(text, steps.get(name, 0))
     return text
-
-
-def _in_words(name: str) -> str:
-    return name.replace("_", " ").capitalize()

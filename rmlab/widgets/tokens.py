@@ -10,7 +10,8 @@ from rmlab.scorers.base import PlainScorer, Prompt
 from rmlab.scorers.classifier import Classifier
 from rmlab.scorers.implicit import ImplicitReward
 
-_SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]*_]*(?=\s)|\n+|$)\s*", re.DOTALL)
+# Up to the end of a sentence or a line, with the white space around it.
+_SENTENCE = re.compile(r"\s*(?=\S).*?(?:[.!?…]+[\"'”’)\]*_]*(?=\s)|\n+|\Z)\s*", re.DOTALL)
 
 
 def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
@@ -62,13 +63,7 @@ def sentences(text: str) -> list[str]:
     >>> sentences("One. Two!\\n- three")
     ['One. ', 'Two!\\n', '- three']
     """
-    pieces: list[str] = []
-    for piece in _SENTENCE.findall(text):
-        if pieces and not (piece.strip() and pieces[-1].strip()):
-            pieces[-1] += piece
-        else:
-            pieces.append(piece)
-    return [piece for piece in pieces if piece]
+    return _SENTENCE.findall(text) or [text]
 
 
 def _occlusion(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
