@@ -514,7 +514,7 @@ def best_of_n(scorer: Scorer, *, seed: int = 0) -> pd.DataFrame:
     -------
     DataFrame
         One row per n: size (n), proxy (mean reward of the best answers, in standard deviations of all), true (share of
-        right claims), kl (nats from the writer, at most).
+        right claims), checks (mean number), kl (nats from the writer, at most).
 
     Raises
     ------
@@ -533,8 +533,9 @@ def best_of_n(scorer: Scorer, *, seed: int = 0) -> pd.DataFrame:
         right = (rng.random(action.shape) < _P_RIGHT[action]).astype(int)
         reward = rewards[np.arange(_N_QUESTIONS)[:, None, None], action, right]
         best = reward.argmax(-1)[..., None]
-        proxy, true = (float(np.take_along_axis(values, best, -1).mean()) for values in (reward, right))
-        records.append({"size": size, "proxy": proxy, "true": true, "kl": float(np.log(size) - (size - 1) / size)})
+        values = {"proxy": reward, "true": right, "checks": _CHECKS[action]}
+        means = {name: float(np.take_along_axis(array, best, -1).mean()) for name, array in values.items()}
+        records.append({"size": size, **means, "kl": float(np.log(size) - (size - 1) / size)})
     return pd.DataFrame(records)
 
 
