@@ -328,13 +328,7 @@ def is_broken(value: object) -> bool:
 
 def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     """Raise DataError where rows repeat a key."""
-    _refuse_equal(frame, _combine_codes(frame, key), key, table)
-
-
-def _refuse_equal(frame: pd.DataFrame, codes: IntArray, key: list[str], table: str) -> None:
-    """Raise DataError where two codes are equal, naming the first key that repeats."""
-    in_order = np.sort(codes, kind="stable")
-    if (in_order[1:] == in_order[:-1]).any():
+    if len(group_codes(frame, key)[1]) < len(frame):
         repeated = frame.duplicated(key).to_numpy()
         first = _values(frame, key, int(repeated.argmax()))
         raise DataError(f"{table}: {repeated.sum()} rows repeat a key, first {first}. Number the slots or drop copies.")
@@ -373,7 +367,9 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
     frame = frame.assign(**typed)
     prompt = _combine_codes(frame, key[:-2])
-    _refuse_equal(frame, _combine_codes(frame, key[-2:], prompt), key, table)
+    in_order = np.sort(_combine_codes(frame, key[-2:], prompt), kind="stable")
+    if (in_order[1:] == in_order[:-1]).any():
+        refuse_repeats(frame, key, table)
     return frame, prompt
 
 
