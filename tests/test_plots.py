@@ -404,3 +404,17 @@ def test_a_printed_width_is_the_width_of_every_file(tmp_path, width, inches, siz
     (png,) = save_figure(figure, tmp_path / "one", width="slide")
     assert matplotlib.image.imread(png).shape[:2] == (1080, 1920)
     assert tuple(figure.get_size_inches()) == size
+
+
+def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
+    """Two panels of 4 in stood side by side at 1.2 in, with their legends and titles over one another."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+    for ax in axes:
+        ax.scatter([0, 1], [0, 1], s=26, label="a group with a long name")
+        ax.legend()
+    page = resize(figure, "column")
+    above, below = (ax.get_tightbbox() for ax in page.axes)
+    assert above.y0 > below.y1, "one below the other"
+    for before, after in zip(axes, page.axes, strict=True):
+        ratio = after.title.get_fontsize() / before.title.get_fontsize()
+        assert after.collections[0].get_sizes() == pytest.approx(before.collections[0].get_sizes() * ratio**2)

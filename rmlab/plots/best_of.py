@@ -113,7 +113,7 @@ def plot_best_of(curve: pd.DataFrame, *, columns: int = 3) -> "Figure":
             rows = panel[panel["model"] == model].sort_values("n")
             x = rows["n"] + (i - (len(models) - 1) / 2) * min(0.1, 0.5 / len(models))
             ax.vlines(x, rows["low"], rows["high"], color=COLOURS[i], lw=1)
-            ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=5, label=name)
+            ax.plot(x, rows["accuracy"], color=COLOURS[i], marker=MARKERS[i], ms=4, label=name)
         ax.plot(panel.groupby("n")["chance"].first(), color="black", ls=":", lw=1.2, label="chance")
         ax.set(xticks=sorted(curve["n"].unique()), ylim=(0, 1.05), xlabel="answers (n)", ylabel="right one on top")
         ax.set_title(canvas.plain(domain), fontsize="medium")

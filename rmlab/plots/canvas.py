@@ -243,8 +243,7 @@ def shorten_names(names: Sequence[str], letters: int) -> list[str]:
         return list(names)
     bare = [name.split("/", 1)[-1] for name in names]
     full = bare if len(set(bare)) == len(set(names)) else names
-    lengths = range(letters, max(map(len, full)) + 1)
-    cuts = ([_cut_middle(name, length) for name in full] for length in lengths)
+    cuts = ([_cut_middle(name, length) for name in full] for length in range(letters, max(map(len, full)) + 1))
     return next((texts for texts in cuts if len(set(texts)) == len(set(full))), list(full))
 
 
@@ -259,7 +258,7 @@ def _cut_middle(name: str, letters: int) -> str:
 
 
 def resize(figure: "Figure", width: Width) -> "Figure":
-    """A copy of the figure at a printed `width`: its page, its type, and the panels that fit in a row.
+    """A copy of the figure at a printed `width`: its page, its type and marks, and the panels that fit in a row.
 
     A slide is the smallest page of sixteen by nine that holds the figure, and at least 6.4 inches wide.
     """
@@ -274,7 +273,7 @@ def resize(figure: "Figure", width: Width) -> "Figure":
         inches = max(SLIDE[0], wide, high * SLIDE[0] / SLIDE[1])
         page.set_size_inches(inches, inches * SLIDE[1] / SLIDE[0])
         return page
-    _scale_type(page)
+    _scale_type_and_marks(page)
     page.set_size_inches(WIDTHS[width], _SCALE * high * _fit_panels(page, WIDTHS[width]))
     page.draw_without_rendering()
     if any(ax.get_aspect() != "auto" for ax in page.axes):  # squares leave room above or below them
@@ -283,14 +282,17 @@ def resize(figure: "Figure", width: Width) -> "Figure":
     for ax in page.axes:
         cell = ax.transData.transform((1, 0))[0] - ax.transData.transform((0, 0))[0]
         numbers = [text for text in ax.texts if text.get_gid() == "cell"]
-        fits = all(text.get_window_extent().width <= cell for text in numbers)
-        plt.setp(numbers, visible=fits)  # one that is wider than its cell would hide its neighbours
+        # One that is wider than its cell would hide its neighbours.
+        plt.setp(numbers, visible=all(text.get_window_extent().width <= cell for text in numbers))
     return page
 
 
-def _scale_type(figure: "Figure") -> None:
+def _scale_type_and_marks(figure: "Figure") -> None:
+    from matplotlib.collections import PathCollection
     from matplotlib.text import Text
 
+    for marks in figure.findobj(PathCollection):  # rows that come closer would bring them to overlap
+        marks.set(sizes=_SCALE**2 * marks.get_sizes(), linewidths=_SCALE * np.asarray(marks.get_linewidth()))
     sizes = [(text, float(text.get_fontsize())) for text in figure.findobj(Text)]
     for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
         # Another width may bring other ticks, which take their size from here.
@@ -304,7 +306,9 @@ def _fit_panels(figure: "Figure", width: float) -> float:
     """Set as many panels in a row as have room, and return how many times the rows they then are."""
     axes = {ax: spec for ax in figure.axes if (spec := ax.get_subplotspec()) is not None}
     n_rows, n_columns = (len({getattr(spec, span).start for spec in axes.values()}) for span in ("rowspan", "colspan"))
-    fitting = max(1, int((width - 0.4) // _PANEL))
+    # Beside its text, which is scaled too, a panel keeps at least half of its width.
+    panel = max(_PANEL, _SCALE / 2 * figure.get_size_inches()[0] / n_columns)
+    fitting = max(1, int((width - 0.4) // panel))
     if fitting >= n_columns:
         return 1.0
     arrange_panels([*axes], fitting)

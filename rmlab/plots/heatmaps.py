@@ -289,8 +289,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     ax.tick_params(labelsize=6 if is_large else "small")
     canvas.set_column_names(ax, [str(i + 1) for i in range(n_models)], len(str(n_models)))
     canvas.set_row_names(ax, list(square.index), [f"  {i + 1}" for i in range(n_models)])
-    worse = "hatched: the row is worse\n" if (clear < 0).any() else ""
-    note = f"{worse}grey: not clearly different\n(adjusted p at least {alpha:g})"
+    worse = "hatched: the row\nis worse\n" if (clear < 0).any() else ""
+    note = f"{worse}grey: not clearly\ndifferent (adjusted\np at least {alpha:g})"
     ax.text(0.02, 0.02, note, transform=ax.transAxes, fontsize="small", va="bottom")
     return ax
 

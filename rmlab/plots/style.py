@@ -142,10 +142,8 @@ def plot_lengths(responses: pd.DataFrame, *, by: str = "subset", ax: "Axes | Non
     ax.hlines(rows, table["chosen"], table["rejected"], color="#cccccc", lw=2, zorder=1)
     for i, (label, style) in enumerate(_LABEL_STYLES.items()):
         mean, half = table[label], 1.96 * table[f"{label}_se"].fillna(0)
-        dots = pd.DataFrame(
-            {"mean": mean, "low": mean - half, "high": mean + half, "y": rows + canvas.row_offset(i, 2)}
-        )
-        canvas.draw_dots(ax, dots, "mean", style, label)
+        dots = pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+        canvas.draw_dots(ax, dots.assign(y=rows + canvas.row_offset(i, 2)), "mean", style, label)
     for row in rows[1:][np.diff(pd.factorize(table.index.get_level_values(0))[0]) != 0]:
         ax.axhline(row - 0.5, color="#dddddd", lw=0.8, zorder=0)
     canvas.label_values(ax, "mean length (characters)")
@@ -255,7 +253,7 @@ def _name_points(ax: "Axes", named: pd.DataFrame, x: str, y: str, points: pd.Dat
     middle, bottom = points[x].median(), -np.inf
     line_height = max(float(np.ptp(points[y])), 1e-9) / _LINES
     # Lines that callers draw may run through a name, which stays readable so.
-    outline = [withStroke(linewidth=3, foreground=ax.get_facecolor())]
+    outline = [withStroke(linewidth=2, foreground=ax.get_facecolor(), alpha=0.6)]  # points shine through
     names = canvas.shorten_names([name.split("/")[-1] for name in named["model"]], _LETTERS)
     for name, (across, up) in zip(names, named[[x, y]].itertuples(index=False), strict=True):
         bottom = max(up, bottom + line_height)
