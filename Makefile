@@ -30,7 +30,7 @@ CORE := metrics estimate laws difference stats bias rm_bench reward_bench benchm
 test-oldest: pyproject.toml  ## an environment of its own in .venv/oldest
 	$(PYTHON) -m venv .venv/oldest && .venv/oldest/bin/pip install --quiet uv
 	.venv/oldest/bin/uv pip install --quiet --python .venv/oldest/bin/python --resolution lowest-direct \
-	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20' 'nh3>=0.2.18'
+	  --editable '.[judge]' 'pytest>=8.2' 'hypothesis>=6.100' 'ipython>=8.20'
 	.venv/oldest/bin/python -m pytest $(wildcard $(CORE:%=tests/test_%.py)) $(wildcard tests/test_plots*.py)
 
 mutants: .venv/mutmut  ## how many of 400 changed lines the tests notice: see benchmarks/README.md

@@ -378,9 +378,10 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         texts = values.astype("str").str.strip()  # integers beyond the floats would raise OverflowError
-        values = pd.to_numeric(texts, errors="coerce")
-        is_number = values.notna() | texts.isna() | (texts.str.lower() == "nan")
+        numbers = pd.to_numeric(texts, errors="coerce")  # not to the last digit in pandas 3.0
+        is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
         _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
+        values = texts.where(numbers.notna())
     return np.asarray(values.astype("float64"), np.float64)
 
 

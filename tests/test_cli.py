@@ -1,7 +1,6 @@
 """The commands as the shell sees them: exit codes, what is named, what is written."""
 
 import io
-import sys
 from functools import cache
 from unittest.mock import Mock
 
@@ -101,10 +100,11 @@ def test_policies_are_scored_as_implicit_rewards(main, zoo, tmp_path):
 
 
 def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "nh3", None)
-    code, _, err = main("explore", "--no-open", write_baseline(tmp_path / "scores.csv"), "-o", tmp_path / "e.html")
+    monkeypatch.setattr("rmlab.servers.client.find_spec", lambda name: None)
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "Two and two?", "chosen": "Four.", "rejected": "Five."}')
+    code, _, err = main("judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1")
     assert (code, err.count("\n")) == (1, 1)
-    assert "'.[lab]'" in err
+    assert "'.[judge]'" in err
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):

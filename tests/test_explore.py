@@ -249,7 +249,7 @@ def test_the_playground_scores_and_draws(tiny, mini):
     play = playground(tiny, prompt="Why?", answers=answers, responses=mini).set(bold=2, emoji=1)
     table = play.frame
     np.testing.assert_allclose(table["score"], tiny(["Why?"] * 3, table["answer"].tolist()), atol=1e-5)
-    assert "**" in play.restyled
+    assert "**" in table["answer"].iloc[2]
     assert play.line["score"].iloc[1] == pytest.approx(table["score"].iloc[2], abs=1e-5)
     assert play.set(answers=["", "c"]).frame["score"].isna().tolist()[0]
 
@@ -276,7 +276,7 @@ def test_a_scorer_that_raises_is_shown_and_the_page_lives_on():
 
     play = playground(moody).set(bold=1)
     for prompt in ("good", "bad", "good again"):
-        play.prompt_box.value = prompt
+        play.controls["prompt"].value = prompt
         assert ("RuntimeError: &lt;i&gt;out" in play.problem.value) == (prompt == "bad") == bool(play.problem.value)
         assert bool(play.result.value) == (prompt != "bad"), "an old number is of other texts"
 

@@ -22,7 +22,7 @@ _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate":
 # Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
 _EMBEDDED: "dict[RcKeyType, object]" = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "rmlab"}
 _DOTS, _PRINT_DOTS = 150, 300  # per inch, of PNG
-_SLIDE_DOTS = 1920  # across a slide
+_SLIDE_DOTS = 1920.000001  # across a slide; matplotlib 3.10 cuts the fraction of a dot off
 
 
 def save_figure(

@@ -98,13 +98,12 @@ class Comparisons:
             return {}
         rows = self.responses[self.answers["number"] == number].reset_index(drop=True)
         counts = styles.features(rows)[list(styles.FEATURES)].to_numpy().tolist()
-        notes = rows.reindex(columns=[*_NOTES]).melt().dropna().drop_duplicates()
+        notes = rows.reindex(columns=[*_NOTES]).rename(columns=_NOTES).melt().dropna().drop_duplicates()
+        notes = notes.map(lambda text: visible(text)[: markup.LIMIT].strip())
         answers = zip(rows["response"], rows["style"], counts, strict=True)
         return {
             "prompt": _with_html(markup.prompt_text(rows["prompt"].iloc[0]), "plain"),
-            "notes": [
-                [_NOTES[name], visible(note)[: markup.LIMIT]] for name, note in notes.to_numpy() if str(note).strip()
-            ],
+            "notes": notes[notes["value"] != ""].to_numpy().tolist(),
             "answers": [_with_html(text, style) | {"counts": features} for text, style, features in answers],
         }
 
@@ -147,13 +146,12 @@ def _find_rows(table: pd.DataFrame, frame: pd.DataFrame) -> IntArray:
 
 
 def _with_html(text: str, style: str | float) -> dict[str, object]:
-    cut = {"length": len(text)} if len(text) > markup.LIMIT else {}
-    return {"raw": visible(text[: markup.LIMIT]), "html": markup.text_html(text, style), **cut}
+    length = len(text) if len(text) > markup.LIMIT else 0
+    return {"raw": visible(text[: markup.LIMIT]), "html": markup.text_html(text, style), "length": length}
 
 
 def _column(values: object, as_text: bool) -> dict[str, object]:
-    is_category = isinstance(values, pd.Series) and isinstance(values.dtype, pd.CategoricalDtype)
-    array = np.asarray(pd.Series(values).cat.codes if is_category else values)
+    array = np.asarray(values.cat.codes if hasattr(values, "cat") else values)
     is_float = array.dtype.kind == "f"
     dtype = ("float32" if as_text else "float64") if is_float else "int8" if array.itemsize == 1 else "int32"
     data = np.ascontiguousarray(array, dtype).tobytes()

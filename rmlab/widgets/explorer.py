@@ -1,15 +1,12 @@
 """The explorer in Jupyter: one widget, whose selection can be read and set from code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
-from rmlab import metrics
 from rmlab.metrics.items import LOSS, MISSING, NO_ROW, TIE, WIN
 from rmlab.scorers.base import PlainScorer
 from rmlab.tables import LEVELS, PROMPT, STYLES, DataError, nearest
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from anywidget import AnyWidget
 
 OUTCOMES = {"loss": LOSS, "tie": TIE, "win": WIN, "missing": MISSING}
-ORDERS = ("worst", "best", "data")
 FOLDER = files("rmlab.widgets")
 
 
@@ -33,7 +29,7 @@ class Selection:
     models : tuple of str
         One or two names; the second model is compared with the first. Default: the first of the table.
     domain, subset : str, optional
-        A domain; a subset, or a section of the benchmark. None or "all": no filter.
+        A domain; a subset, or a section of the benchmark.
     cell : tuple of str, optional
         Chosen style and rejected style.
     level : {"easy", "normal", "hard"}, optional
@@ -67,9 +63,8 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("models", "cell", "margin", "prompt"):
-            value = getattr(self, name)
-            value = (value,) if isinstance(value, str) else value if value is None else tuple(value)
-            object.__setattr__(self, name, value)
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
     def __repr__(self) -> str:
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
@@ -119,7 +114,17 @@ def explore(
     return View(Comparisons(scores, responses), Selection() if selection is None else selection, scorer)
 
 
-class View:
+class OnPage:
+    """What Jupyter shows as its widget, and pages without widgets as its text."""
+
+    widget: Any
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
+        bundle = self.widget._repr_mimebundle_(**options)
+        return {**(bundle[0] if isinstance(bundle, tuple) else bundle), "text/plain": repr(self)}
+
+
+class View(OnPage):
     """The explorer that `explore` returns.
 
     Attributes
@@ -127,27 +132,23 @@ class View:
     data : Comparisons
         Everything that was compared.
     widget : AnyWidget
-        The widget on the page.
+        The widget on the page, which holds the selection and the annotations.
     """
 
     def __init__(self, data: Comparisons, selection: Selection, scorer: PlainScorer | None = None) -> None:
-        self.data = data
-        self._scorer = scorer
-        self._selection = check_selection(data, selection)
+        self.data, self._scorer = data, scorer
+        payload = data.payload() | {"hasTokens": scorer is not None}
+        self.widget = _explorer_widget(payload, asdict(check_selection(data, selection)))
+        self.widget.on_msg(self.answer_page)
 
     @property
     def selection(self) -> Selection:
-        """What is shown. Set it, or use `select`, to show something else."""
-        shown = self.frame
-        if self._selection.prompt is None and len(shown):
-            return replace(self._selection, prompt=tuple(shown[PROMPT].iloc[0]))
-        return self._selection
+        """What the page shows. Set it, or use `select`, to show something else."""
+        return Selection(**self.widget.selection)
 
     @selection.setter
     def selection(self, selection: Selection) -> None:
-        self._selection = check_selection(self.data, selection)
-        if "widget" in self.__dict__:
-            self.widget.selection = asdict(self._selection)
+        self.widget.selection = asdict(check_selection(self.data, selection))
 
     def select(self, **changes: Any) -> "View":
         """Change some fields of the selection; the first prompt of the new list is opened.
@@ -155,14 +156,14 @@ class View:
         Parameters
         ----------
         **changes
-            Fields of `Selection`. None or "all" takes a filter away.
+            Fields of `Selection`. None takes a filter away.
 
         Returns
         -------
         View
             The view itself.
         """
-        self.selection = replace(self._selection, **({"prompt": None} | changes))
+        self.selection = replace(self.selection, **({"prompt": None} | changes))
         return self
 
     @property
@@ -172,54 +173,18 @@ class View:
         n_pairs: comparisons that fit; lost: comparisons that the first model gets wrong; margin: their mean. With two
         models also other (the second one's mean margin) and flips (comparisons on which the two disagree).
         """
-        return matching_prompts(self.data, self._selection).reset_index(drop=True)
-
-    @property
-    def matrix(self) -> pd.DataFrame:
-        """The 3x3 shown: `rmlab.matrix` of the first model in the domain and subset of the selection."""
-        table = self.data.table[self.data.table["model"] == self._selection.models[0]]
-        return metrics.matrix(table[in_part(self.data, table, self._selection)])
+        return matching_prompts(self.data, self.selection).reset_index(drop=True)
 
     @property
     def annotations(self) -> pd.DataFrame:
         """Notes that were written on the page, one row each: benchmark, domain, id, annotation."""
-        notes = self.widget.annotations if "widget" in self.__dict__ else {}
-        written = pd.Series({int(number): note for number, note in notes.items() if note.strip()}, dtype="str")
-        return self.data.prompts.loc[written.index, PROMPT].assign(annotation=written).sort_index(ignore_index=True)
-
-    @property
-    def code(self) -> str:
-        """The line that shows this selection again in another cell."""
-        return f"rmlab.explore(scores, responses).select{repr(self.selection).removeprefix('Selection')}"
-
-    @cached_property
-    def widget(self) -> "AnyWidget":
-        """The widget on the page; made when it is first shown."""
-        from anywidget import AnyWidget
-        from traitlets import Dict
-
-        class Explorer(AnyWidget):
-            """The data once, and the selection and the annotations of page and kernel alike."""
-
-            _esm, _css = ((FOLDER / f"explorer.{kind}").read_text("utf-8") for kind in ("js", "css"))
-            data, selection, annotations = (Dict().tag(sync=True) for _ in range(3))
-
-        data = self.data.payload() | {"hasTokens": self._scorer is not None}
-        widget = Explorer(data=data, selection=asdict(self._selection))
-        widget.on_msg(self.answer_page)
-        widget.observe(self._selected_on_page, "selection")
-        return widget
-
-    def _selected_on_page(self, change: dict[str, dict[str, object]]) -> None:
-        self._selection = check_selection(self.data, Selection(**change["new"]))  # type: ignore[arg-type]
+        notes = {int(number): note for number, note in self.widget.annotations.items() if note.strip()}
+        column = pd.Series(notes, dtype="str", name="annotation").sort_index()
+        return self.data.prompts[PROMPT].join(column, how="right").reset_index(drop=True)
 
     def answer_page(self, widget: "AnyWidget", message: dict[str, Any], buffers: list[bytes]) -> None:
         """Answer a question of the page; an error is shown there, since nobody reads a callback's traceback."""
-        answers: dict[str, Callable[[Any], object]] = {
-            "texts": self.data.texts,
-            "search": self.data.find,
-            "tokens": self._token_rewards,
-        }
+        answers: Any = {"texts": self.data.texts, "search": self.data.find, "tokens": self._token_rewards}
         try:
             widget.send({"id": message["id"], "answer": answers[message["kind"]](message["about"])})
         except Exception as error:
@@ -235,37 +200,38 @@ class View:
     def __repr__(self) -> str:
         return f"explore: {len(self.frame)} of {len(self.data.prompts)} prompts, {self.selection!r}"
 
-    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
-        return with_plain_text(self.widget, repr(self), options)
 
+def _explorer_widget(payload: dict[str, object], selection: dict[str, object]) -> "AnyWidget":
+    """A widget with the data, which never changes, and the selection and annotations of page and kernel alike."""
+    from anywidget import AnyWidget
+    from traitlets import Dict
 
-def with_plain_text(widget: Any, text: str, options: dict[str, object]) -> dict[str, object]:
-    """What Jupyter shows of a widget, with a text that stays the same for pages without widgets."""
-    bundle = widget._repr_mimebundle_(**options)
-    return {**(bundle[0] if isinstance(bundle, tuple) else bundle), "text/plain": text}
+    class Explorer(AnyWidget):
+        _esm, _css = ((FOLDER / f"explorer.{kind}").read_text("utf-8") for kind in ("js", "css"))
+        data, selection, annotations = (Dict().tag(sync=True) for _ in range(3))
+
+    return Explorer(data=payload, selection=selection)
 
 
 def check_selection(data: Comparisons, selection: Selection) -> Selection:
     """The selection with its models filled in; DataError where it names something that the data does not have."""
     selection = replace(selection, models=selection.models or tuple(data.models[:1]))
-    has_styles = data.items["level"].notna().any()
+    has_styles, n_models = data.items["level"].notna().any(), len(selection.models)
     allowed: dict[str, Sequence[str]] = {
         "models": data.models,
         "domain": list(data.prompts["domain"].unique()),
         "subset": [*data.prompts["subset"].unique(), *data.benchmark.sections],
         "cell": STYLES if has_styles else (),
         "level": LEVELS if has_styles else (),
-        "outcome": [*OUTCOMES, *(["flip"] if len(selection.models) > 1 else [])],
-        "order": ORDERS,
+        "outcome": [*OUTCOMES, *(["flip"] if n_models > 1 else [])],
+        "order": ("worst", "best", "data"),
     }
     for name, choices in allowed.items():
-        value = getattr(selection, name)
-        if value == "all" and "all" not in choices:
-            selection, value = replace(selection, **{name: None}), None  # type: ignore[arg-type]
-        for choice in value if isinstance(value, tuple) else (value,):
-            if choice is not None and choice not in choices:
-                raise DataError(f"selection: {name}={choice!r}; {nearest(choice, choices)}")
-    if len(set(selection.models)) < len(selection.models) or len(selection.models) > 2:
+        values = getattr(selection, name)
+        for value in values if isinstance(values, tuple) else (values,):
+            if value not in (None, *choices):
+                raise DataError(f"selection: {name}={value!r}; {nearest(value, choices)}")
+    if len({*selection.models}) < n_models or n_models > 2:
         raise DataError(f"selection: models={selection.models!r}; give one model or two different ones")
     return selection
 
@@ -274,34 +240,26 @@ def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
     """The prompts with a comparison that fits, in the selection's order: the table of `View.frame`."""
     models = [data.models.index(model) for model in (selection.models[0], selection.models[-1])]
     outcome, (margin, other) = data.outcome[models], data.margin[models]
-    rows = data.items.assign(n_pairs=1, outcome=outcome[0], lost=outcome[0] == LOSS, margin=margin, other=other)
+    rows = data.items.assign(outcome=outcome[0], lost=outcome[0] == LOSS, margin=margin, other=other)
     rows["flips"] = (outcome >= LOSS).all(axis=0) & (outcome[0] != outcome[1])
-    rows = rows[(rows["outcome"] > NO_ROW) & in_part(data, rows, selection)]
-    wanted: dict[str, object] = dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
-    wanted |= {"level": selection.level} if selection.level else {}
-    if selection.outcome is not None:
-        wanted |= {"flips": True} if selection.outcome == "flip" else {"outcome": OUTCOMES[selection.outcome]}
-    for column, value in wanted.items():
-        rows = rows[rows[column] == value]
+    fits = rows["outcome"] > NO_ROW
+    if selection.subset is not None:
+        fits &= rows["subset"].isin([selection.subset, *data.benchmark.sections.get(selection.subset, ())])
+    required = {"domain": selection.domain, "level": selection.level, "outcome": OUTCOMES.get(selection.outcome or "")}
+    required |= dict(zip(("chosen_style", "rejected_style"), selection.cell or (), strict=False))
+    required |= {"flips": True} if selection.outcome == "flip" else {}
+    for column, value in required.items():
+        fits &= value is None or rows[column] == value
     low, high = selection.margin
-    rows = rows if low is None else rows[rows["margin"] >= low]
-    rows = rows if high is None else rows[rows["margin"] <= high]
+    fits &= (low is None or rows["margin"] >= low) & (high is None or rows["margin"] <= high)
     if selection.text.strip():
-        rows = rows[rows["number"].isin(data.find(selection.text))]
-    means = rows.groupby("number")[["margin", "other"]].mean()
-    means = means.join(rows.groupby("number")[["n_pairs", "lost", "flips"]].sum())
+        fits &= rows["number"].isin(data.find(selection.text))
+    by_prompt = rows[fits].groupby("number")
+    means = by_prompt[["margin", "other"]].mean().join(by_prompt[["lost", "flips"]].sum())
+    means = means.assign(n_pairs=by_prompt.size(), apart=(means["margin"] - means["other"]).abs())
     is_compared = len(selection.models) > 1
     if selection.order != "data":
         order = ["flips", "apart"] if is_compared else ["margin"]  # the least margin, or the most disagreement first
-        means["apart"] = (means["margin"] - means["other"]).abs()
         means = means.sort_values(order, ascending=(selection.order == "worst") != is_compared, kind="stable")
     columns = ["n_pairs", "lost", "margin", *(["other", "flips"] if is_compared else [])]
-    frame: pd.DataFrame = data.prompts.loc[means.index].join(means[columns])
-    return frame
-
-
-def in_part(data: Comparisons, frame: pd.DataFrame, selection: Selection) -> np.ndarray:
-    """Whether each row is of the selection's domain and of its subset, or of a subset of its section."""
-    domain, subset = selection.domain or frame["domain"], selection.subset
-    subsets = frame["subset"] if subset is None else [subset, *data.benchmark.sections.get(subset, ())]
-    return ((frame["domain"] == domain) & frame["subset"].isin(subsets)).to_numpy()
+    return data.prompts.loc[means.index].join(means[columns])

@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import tostring
 
+from rmlab.tables import STYLES
 from rmlab.text import escape_html, visible
 
 if TYPE_CHECKING:
@@ -40,15 +41,11 @@ _PLANE, _LAST = 0xF0000, "\U0001ffff"
 _HIDDEN = re.compile("(?P<code><code>.*?</code>)|[\U000f0000-\U0010ffff]+", re.DOTALL)
 # A macro may double what another one doubled: one line of them would fill the memory.
 _MACRO = re.compile(r"\\(?:[gex]?def|let|(?:re)?newcommand|providecommand|newenvironment|DeclareMathOperator)\b")
-# Environments that latex2mathml 3.81 does not lay out, by the name of one that it does.
-_RENAMED = {"aligned": "align*", "dcases": "cases", **dict.fromkeys(("gather", "gathered", "multline"), "matrix")}
-_ENVIRONMENT = re.compile(rf"\\(begin|end)\{{({'|'.join(_RENAMED)})\*?\}}")
 
 
 def text_html(text: str, style: str | float) -> str:
     """A text: Markdown in the style markdown, as it was written in the others, both where the style is missing."""
-    is_missing = isinstance(style, float)
-    return markdown_html(text, breaks=is_missing) if is_missing or style == "markdown" else plain_html(text)
+    return plain_html(text) if style in STYLES[:2] else markdown_html(text, breaks=style != "markdown")
 
 
 def markdown_html(text: str, *, breaks: bool = False) -> str:
@@ -65,8 +62,8 @@ def plain_html(text: str) -> str:
     """A text as it was written, but for its fenced code and its maths."""
     text, html, end = _prepare_text(text).strip("\n"), "", 0
     for match in _MARKUP.finditer(text):
-        shown = _highlight(match["code"], match["language"]) if match["fence"] else _formula_html(match)
-        html, end = f"{html}{escape_html(text[end : match.start()])}{shown}", match.end()
+        piece = _highlight(match["code"], match["language"]) if match["fence"] else _formula_html(match)
+        html, end = f"{html}{escape_html(text[end : match.start()])}{piece}", match.end()
     return _clean(f'<div class="rmlab-written">{html}{escape_html(text[end:])}</div>')
 
 
@@ -86,18 +83,16 @@ def _prepare_text(text: str) -> str:
 
 
 def _clean(html: str) -> str:
-    try:
-        import nh3
-    except ImportError:
-        raise ImportError("texts as pages need nh3: run pip install -e '.[lab]' in the clone") from None
+    import nh3
+
     cleaned = nh3.clean(
-        html,
-        tags=TAGS,
-        attributes={"*": ATTRIBUTES},
-        attribute_filter=lambda tag, name, value: value if name == "title" or _VALUE.fullmatch(value) else None,
-        url_schemes=set(),
+        html, tags=TAGS, attributes={"*": ATTRIBUTES}, attribute_filter=_filter_attribute, url_schemes=set()
     )
     return visible(cleaned)  # an entity may have become a control character
+
+
+def _filter_attribute(tag: str, name: str, value: str) -> str | None:
+    return value if name == "title" or _VALUE.fullmatch(value) else None
 
 
 @cache
@@ -127,16 +122,12 @@ def _formula_html(match: re.Match[str]) -> str:
     """A formula as MathML; its source where it cannot be typeset, and of code the source."""
     from latex2mathml.converter import convert_to_element
 
-    source = match[0].strip("\n")
     body = next(filter(None, match.group("inline", "display", "dollars", "environment", "dollar")), "").strip()
     if not body or _MACRO.search(body):
         return escape_html(match[0])
-    body = _ENVIRONMENT.sub(lambda name: f"\\{name[1]}{{{_RENAMED[name[2]]}}}", body)
-    if "\\\\" in body and "\\begin" not in body:  # lines that stand in no environment
-        name = "align*" if "&" in body else "matrix"
-        body = f"\\begin{{{name}}} {body} \\end{{{name}}}"
     is_display = not (match["inline"] or match["dollar"])
-    try:
+    try:  # latex2mathml 3.81 does not lay `aligned` out
+        body = body.replace("{aligned}", "{align*}")
         tree = convert_to_element(body, display="block" if is_display else "inline")
     except Exception:  # whatever is wrong with the formula: the reader sees its source
         return escape_html(match[0])
@@ -145,7 +136,7 @@ def _formula_html(match: re.Match[str]) -> str:
         return escape_html(match[0])
     mathml = re.sub(r"&amp;(#x[0-9A-F]{2,6};)", r"&\1", tostring(tree, encoding="unicode"))
     classes = "rmlab-math rmlab-display" if is_display else "rmlab-math"
-    return f'<span class="{classes}" title="{escape_html(source)}">{mathml}</span>'
+    return f'<span class="{classes}" title="{escape_html(match[0].strip())}">{mathml}</span>'
 
 
 def _highlight(code: str, language: str, attributes: str = "") -> str:

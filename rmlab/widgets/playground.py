@@ -1,7 +1,8 @@
 """The playground: type a prompt and answers, restyle one of them, and watch the reward move."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,9 @@ from rmlab.benchmarks import load
 from rmlab.bias.probe import probe
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT
+from rmlab.tables import PROMPT, nearest
 from rmlab.text import escape_html
-from rmlab.widgets.explorer import FOLDER, with_plain_text
+from rmlab.widgets.explorer import FOLDER, OnPage
 from rmlab.widgets.markup import markdown_html
 
 if TYPE_CHECKING:
@@ -52,96 +53,85 @@ def playground(
     return Playground(scorer, prompt, answers, responses)
 
 
-class Playground:
-    """The widget that `playground` returns."""
+class Playground(OnPage):
+    """The widget that `playground` returns.
 
-    def __init__(
-        self, scorer: PlainScorer, prompt: str, answers: Sequence[str], responses: pd.DataFrame | None
-    ) -> None:
+    Attributes
+    ----------
+    controls : dict of str to widget
+        The boxes "prompt", "answer 1" and so on, the menu "restyle", and a slider for each change of style.
+    widget : Box
+        Everything on the page.
+    """
+
+    def __init__(self, scorer: PlainScorer, prompt: str, answers: Sequence[str], sample: pd.DataFrame | None) -> None:
         import ipywidgets as w
 
-        self._scorer, self._responses, self._last_change = _Memory(scorer), responses, "bold"
+        self._scorer, self._sample, self._last_change = _Memory(scorer), sample, "bold"
         self._names = [f"answer {number + 1}" for number in range(len(answers))]
-        self.prompt_box, *self.boxes = (
-            w.Textarea(text, description=name.capitalize(), rows=5, continuous_update=False)
+        self.controls: dict[str, Any] = {
+            name: w.Textarea(text, rows=5, continuous_update=False)
             for name, text in zip(("prompt", *self._names), (prompt, *answers), strict=True)
-        )
-        self.which = w.Dropdown(description="Restyle", options=[(name, k) for k, name in enumerate(self._names)])
-        self.sliders = {
-            name: w.IntSlider(
-                0, 0, change.steps, description=name.replace("_", " ").capitalize(), continuous_update=False
-            )
-            for name, change in _CHANGES.items()
         }
-        self.sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
-        self.try_button = w.Button(description="Try on more prompts")
+        self.controls["restyle"] = w.Dropdown(options=self._names)
+        self.controls |= {name: w.IntSlider(0, 0, _CHANGES[name].steps, continuous_update=False) for name in _CHANGES}
+        for name, control in self.controls.items():
+            control.description = name.replace("_", " ").capitalize()
+            control.observe(partial(self._update, name), "value")
+        prompt_box, *controls = self.controls.values()
+        answer_boxes = w.Box(controls[: len(answers)]).add_class("rmlab-answers")
+        sample_size = w.BoundedIntText(20, 2, 5000, description="Prompts")
+        try_button = w.Button(description="Try on more prompts")
         self.result, self.trial, self.problem = (w.HTML() for _ in range(3))
-        side = w.VBox([self.which, *self.sliders.values()]).add_class("rmlab-side")
-        main = w.VBox([self.result, w.HBox([self.sample_size, self.try_button]), self.trial]).add_class("rmlab-main")
-        columns = w.Box([side, main]).add_class("rmlab-columns")
-        answer_boxes = w.Box(self.boxes).add_class("rmlab-answers")
+        side = w.VBox(controls[len(answers) :]).add_class("rmlab-side")
+        main = w.VBox([self.result, w.HBox([sample_size, try_button]), self.trial]).add_class("rmlab-main")
         css = w.HTML(f"<style>{(FOLDER / 'explorer.css').read_text('utf-8')}</style>")
-        self.widget = w.VBox([self.prompt_box, answer_boxes, self.problem, columns, css])
+        columns = w.Box([side, main]).add_class("rmlab-columns")
+        self.widget = w.VBox([prompt_box, answer_boxes, self.problem, columns, css])
         self.widget.add_class("rmlab").add_class("rmlab-play")
-        for control in (self.prompt_box, *self.boxes, self.which, *self.sliders.values()):
-            control.observe(self._update, "value")
-        self.try_button.on_click(lambda _: self._attempt(lambda: self.try_on(self.sample_size.value)))
-        self._update({"owner": None})
+        try_button.on_click(lambda _: self._attempt(lambda: self.try_on(sample_size.value)))
+        self._attempt(self._draw)
 
     @property
     def steps(self) -> dict[str, int]:
         """The number of steps of each change of style that is moved."""
-        return {name: slider.value for name, slider in self.sliders.items() if slider.value}
-
-    @property
-    def restyled(self) -> str:
-        """The answer that is restyled, after the changes."""
-        return _restyle(self.boxes[self.which.value].value, self.steps)
+        return {name: self.controls[name].value for name in _CHANGES if self.controls[name].value}
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per answer, and one for the restyled answer: name, score (missing for an empty box), answer."""
-        names = [*self._names, f"{self._names[self.which.value]} restyled"]
-        texts = [*(box.value for box in self.boxes), self.restyled]
+        names = [*self._names, f"{self.controls['restyle'].value} restyled"]
+        texts = [*(self.controls[name].value for name in self._names), self._restyle()]
         return pd.DataFrame({"name": names, "score": self._score(texts), "answer": texts})
 
     @property
     def line(self) -> pd.DataFrame:
         """Score by step of the change that was moved last, the others as they stand: change, step, score."""
-        answer, name = self.boxes[self.which.value].value, self._last_change
-        steps = range(_CHANGES[name].steps + 1)
-        texts = [_restyle(answer, self.steps | {name: step}) for step in steps]
-        return pd.DataFrame({"change": name, "step": steps, "score": self._score(texts)})
+        steps = range(_CHANGES[self._last_change].steps + 1)
+        texts = [self._restyle(**{self._last_change: step}) for step in steps]
+        return pd.DataFrame({"change": self._last_change, "step": steps, "score": self._score(texts)})
 
-    def set(
-        self, *, prompt: str | None = None, answers: Sequence[str] = (), restyle: int | None = None, **steps: int
-    ) -> "Playground":
-        """Set the boxes and the sliders.
+    def set(self, answers: Sequence[str] = (), **values: Any) -> "Playground":
+        """Set the boxes, the menu and the sliders.
 
         Parameters
         ----------
-        prompt : str, optional
         answers : sequence of str
             Texts of the first boxes.
-        restyle : int, optional
-            Number of the answer to restyle, from 0.
-        **steps : int
-            Steps of a change of style, such as bold=3.
+        **values
+            prompt: its text; restyle: the answer to restyle, such as "answer 2"; the steps of a change of style, such
+            as bold=3, at most as many as its slider has.
 
         Returns
         -------
         Playground
             The playground itself.
         """
-        limits = {"answers": len(self.boxes), "restyle": len(self.boxes) - 1}
-        limits |= {name: slider.max for name, slider in self.sliders.items()}
-        for name, value in {"answers": len(answers), "restyle": restyle or 0, **steps}.items():
-            if value not in range(limits.get(name, -1) + 1):
-                raise ValueError(f"{name}={value!r}; give each at most its number: {limits}")
-        controls = [self.prompt_box, self.which, *self.boxes[: len(answers)], *(self.sliders[name] for name in steps)]
-        for control, content in zip(controls, [prompt, restyle, *answers, *steps.values()], strict=True):
-            if content is not None:
-                control.value = content
+        values |= {f"answer {number + 1}": text for number, text in enumerate(answers)}
+        for name, value in values.items():
+            if name not in self.controls:
+                raise ValueError(f"{name}={value!r}; {nearest(name, list(self.controls))}")
+            self.controls[name].value = value
         return self
 
     def try_on(self, n: int = 50) -> pd.DataFrame:
@@ -157,32 +147,31 @@ class Playground:
         DataFrame
             One row, the columns of `rmlab.probe`.
         """
-        responses = load("mini") if self._responses is None else self._responses
+        responses = load("mini") if self._sample is None else self._sample
         steps = self.steps or {self._last_change: _CHANGES[self._last_change].steps}
         prompt = responses.groupby(PROMPT, sort=False).ngroup()
         numbers = np.linspace(0, prompt.max(), min(n, prompt.max() + 1)).round()
         name = " + ".join(f"{change} {step}" for change, step in steps.items())
         change = Transform(name, lambda text, _: _restyle(text, steps), steps=1)
         table = probe(responses[prompt.isin(numbers)].reset_index(drop=True), self._scorer, [change], by="transform")
-        shown = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
-        self.trial.value = _style_table(table[shown]).to_html()
+        columns = ["transform", "change", "low", "high", "n", "n_prompts", "reason"]
+        self.trial.value = _style_table(table[columns]).to_html()
         return table
 
     def __repr__(self) -> str:
         moved = ", ".join(f"{name} {step}" for name, step in self.steps.items()) or "nothing moved"
-        return f"playground: {len(self.boxes)} answers, {moved}"
+        return f"playground: {len(self._names)} answers, {moved}"
 
-    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
-        return with_plain_text(self.widget, repr(self), options)
+    def _restyle(self, **steps: int) -> str:
+        return _restyle(self.controls[self.controls["restyle"].value].value, self.steps | steps)
 
     def _score(self, texts: list[str]) -> pd.Series:
         filled = {row: text for row, text in enumerate(texts) if text.strip()}
-        scores = self._scorer([self.prompt_box.value] * len(filled), [*filled.values()]) if filled else []
+        scores = self._scorer([self.controls["prompt"].value] * len(filled), [*filled.values()]) if filled else []
         return pd.Series(dict(zip(filled, scores, strict=True)), range(len(texts)), dtype=float)
 
-    def _update(self, event: dict[str, object]) -> None:
-        moved = [name for name, slider in self.sliders.items() if slider is event["owner"]]
-        self._last_change = moved[0] if moved else self._last_change
+    def _update(self, name: str, event: dict[str, object]) -> None:
+        self._last_change = name if name in _CHANGES else self._last_change
         self.result.value = self.trial.value = ""  # an old number must not stand beside a new text
         self._attempt(self._draw)
 
@@ -196,9 +185,10 @@ class Playground:
             self.problem.value = f'<div class="rmlab-problem" role="alert">{message}</div>'
 
     def _draw(self) -> None:
-        html, line = f'<div role="status">{_style_table(self.frame[["name", "score"]]).to_html()}</div>', self.line
+        frame, line = self.frame, self.line
+        html = f'<div role="status">{_style_table(frame[["name", "score"]]).to_html()}</div>'
         if self.steps:
-            html += f'<div class="rmlab-text" dir="auto">{markdown_html(self.restyled)}</div>'
+            html += f'<div class="rmlab-text" dir="auto">{markdown_html(frame["answer"].iloc[-1])}</div>'
         if line["score"].notna().all():
             bars = _style_table(line[["step", "score"]]).bar(["score"], align="left", width=80, color=_BAR)
             html += f"<h4>Reward against {self._last_change.replace('_', ' ')}</h4>{bars.to_html()}"
@@ -222,8 +212,7 @@ class _Memory:
 
 def _style_table(table: pd.DataFrame) -> "Styler":
     """A table without row numbers; numbers with three figures, an en dash where missing."""
-    styler = table.style.hide(axis="index")
-    return styler.format("{:#.3g}", list(table.select_dtypes(float)), na_rep="–")
+    return table.style.hide(axis="index").format("{:#.3g}", list(table.select_dtypes(float)), na_rep="–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:

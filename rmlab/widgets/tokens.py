@@ -57,17 +57,8 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
     return _occlusion(scorer, prompt, response)
 
 
-def sentences(text: str) -> list[str]:
-    """Cut a text after its sentences and lines; the pieces put together are the text.
-
-    >>> sentences("One. Two!\\n- three")
-    ['One. ', 'Two!\\n', '- three']
-    """
-    return _SENTENCE.findall(text) or [text]
-
-
 def _occlusion(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
-    pieces = sentences(response)
+    pieces = _SENTENCE.findall(response) or [response]
     n = len(pieces)
     starts = ["".join(pieces[: k + 1]).rstrip() for k in range(n - 1)]
     # White space that separates nothing any more would be a change of its own.
