@@ -211,8 +211,8 @@ class _Memory:
 
 
 def _style_table(table: pd.DataFrame) -> "Styler":
-    """A table without row numbers; numbers with three figures, an en dash where missing."""
-    return table.style.hide(axis="index").format("{:#.3g}", list(table.select_dtypes(float)), na_rep="–")
+    """A table without row numbers; an en dash where a number is missing."""
+    return table.style.hide(axis="index").format(precision=3, na_rep="–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:
