@@ -1,6 +1,7 @@
 """The three tables (responses, scores, pairs): their columns, their vocabularies and the checks at the border."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -103,7 +104,7 @@ def check_scores(frame: pd.DataFrame, *, allow_missing: bool = False) -> pd.Data
 
 
 def number_prompts(frame: pd.DataFrame, *, allow_missing: bool = False) -> tuple[pd.DataFrame, IntArray]:
-    """Check a table of scores as `check_scores` does, and number each row's prompt of its model."""
+    """Check a table of scores as `check_scores` does, and number the prompts of the rows up to `rows_per_model`."""
     frame, prompt = _check_columns(frame, "scores")
     score = _numbers(frame, "score", "scores")
     _refuse(frame, np.isinf(score), "scores", "score", "a finite number")
@@ -208,8 +209,29 @@ def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, 
     >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    codes = pd.factorize(_combine_codes(frame, columns))[0]
-    return codes, np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    n_rows = rows_per_model(frame, columns)
+    codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
+    first_rows = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    if "model" not in columns:
+        return np.resize(codes, len(frame)), first_rows
+    starts = np.arange(0, len(frame), n_rows)[:, None]
+    return (starts // n_rows * len(first_rows) + codes).ravel(), (starts + first_rows).ravel()
+
+
+def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
+    """Rows of each model where all have the same values of the columns in the same order, else those of the table.
+
+    What holds for the first model's rows then holds for all, and most tables are such.
+    """
+    if "model" not in frame or frame.empty or frame["model"].iloc[0] == frame["model"].iloc[-1]:
+        return max(len(frame), 1)
+    model = frame["model"].array
+    n_rows = bisect_left(range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0]))
+    starts = np.arange(0, len(frame), n_rows)
+    arrays = [frame[column].array for column in columns if column != "model"]
+    is_repeated = [values[n_rows:].equals(values[:-n_rows]) for values in arrays]
+    is_repeated += [model.equals(model.take(np.repeat(starts, n_rows))), frame["model"].iloc[starts].is_unique]
+    return n_rows if all(is_repeated) else len(frame)
 
 
 def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None) -> IntArray:
@@ -229,12 +251,11 @@ def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt (of each model)."""
     key = [column for column in ("model", *PROMPT) if column in frame.columns]
     codes, first_rows = group_codes(frame, key)
-    numbered = frame.assign(_prompt=codes)
     names = []
     for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
         values = frame[name]
         is_nested = values.dtype == object and values.map(lambda value: isinstance(value, list | dict | set)).any()
-        if not is_nested and len(group_codes(numbered, ["_prompt", name])[1]) == len(first_rows):
+        if not is_nested and len(pd.unique(_combine_codes(frame, [name], codes))) == len(first_rows):
             names.append(name)
     return names
 
@@ -345,29 +366,30 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     frame = frame[[*columns, *(c for c in frame.columns if c not in columns)]].reset_index(drop=True)
     typed: dict[str, pd.Series] = {}
     for column in columns:
-        if (column in CLOSED or column in _STRINGS) and frame[column].dtype == object:
-            is_scalar = frame[column].map(pd.api.types.is_scalar).to_numpy(bool)
+        values = frame[column]
+        if values.dtype == object and (column in CLOSED or column in _STRINGS):
+            is_scalar = values.map(pd.api.types.is_scalar).to_numpy(bool)
             _refuse(frame, ~is_scalar, table, column, "a text or a number")
-        if column not in CLOSED and frame[column].dtype == object:  # columns of strings hold UTF-8 only
-            _refuse(frame, frame[column].map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
-        if column in CLOSED and (column == "label" or frame[column].dtype != CLOSED[column]):
+        if values.dtype == object and column not in CLOSED:  # columns of strings hold UTF-8 only
+            _refuse(frame, values.map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
+        if column in CLOSED and (column == "label" or values.dtype != CLOSED[column]):
             dtype = CLOSED[column]
-            codes = dtype.categories.get_indexer(pd.Index(frame[column]))
-            is_wrong = (codes < 0) & ((column == "label") | frame[column].notna().to_numpy())
+            codes = dtype.categories.get_indexer(pd.Index(values))
+            is_wrong = (codes < 0) & ((column == "label") | values.notna().to_numpy())
             _refuse(frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}")
             typed[column] = pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
         elif column in _STRINGS:
-            _refuse(frame, frame[column].isna().to_numpy(), table, column, "given")
-            typed[column] = frame[column].astype("str")
+            _refuse(frame, values.isna().to_numpy(), table, column, "given")
+            typed[column] = values if values.dtype == "str" else values.astype("str")
         elif column.endswith("slot"):
             slots = _numbers(frame, column, table)
-            with np.errstate(invalid="ignore"):  # infinity has no remainder
-                is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots % 1 == 0)
+            is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
             _refuse(frame, ~is_slot, table, column, "a whole number from 0")
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
     frame = frame.assign(**typed)
-    prompt = _combine_codes(frame, key[:-2])
-    in_order = np.sort(_combine_codes(frame, key[-2:], prompt), kind="stable")
+    first_model = frame[: rows_per_model(frame, [c for c in columns if c not in ("score", "margin", "outcome")])]
+    prompt = _combine_codes(first_model, key[:-2])
+    in_order = np.sort(_combine_codes(first_model, key[-2:], prompt), kind="stable")
     if (in_order[1:] == in_order[:-1]).any():
         refuse_repeats(frame, key, table)
     return frame, prompt

@@ -41,6 +41,29 @@ def test_pairs_of_ragged_prompts_are_a_full_product():
     assert not pairs.duplicated(tables.PAIR_KEY).any()
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda scores: scores,
+        lambda scores: scores[6:],
+        lambda scores: scores[:-6],
+        lambda scores: scores.sort_values(tables.KEY),
+        lambda scores: scores.assign(style=np.where(scores["model"] == "b", "plain", scores["style"])),
+        lambda scores: scores.assign(id=scores["id"] + np.where(scores["model"] == "c", "x", "")),
+    ],
+)
+def test_models_together_have_the_pairs_that_each_has_alone(make_scores, edit):
+    scores = edit(make_scores(models=("a", "b", "c")))
+    pairs, codes = metrics.pairs(scores), group_codes(scores, ["model", *tables.PROMPT])[0]
+    alone = pd.concat([metrics.pairs(rows) for _, rows in scores.groupby("model")])
+    in_order = [frame.sort_values(tables.PAIR_KEY, ignore_index=True) for frame in (pairs, alone)]
+    pd.testing.assert_frame_equal(*in_order)
+    assert (codes == scores.groupby(["model", *tables.PROMPT], sort=False).ngroup()).all()
+    again = scores[scores["model"] == "b"]
+    with pytest.raises(DataError, match="'b'"):
+        metrics.pairs(pd.concat([again.assign(model="a"), again, again]))
+
+
 def test_matrix_equals_the_nested_loops(make_scores):
     scores = make_scores(seed=3)
     pairs = metrics.pairs(scores)

@@ -224,13 +224,13 @@ def _estimate_number(items: Items, mean: WeightedMean, confidence: float) -> tup
     pool = np.repeat(mean.pool, [len(items.rows_of_cell[cell]) for cell in mean.cells])
     counts = mean.weight != 0  # a prior set may weigh nothing for a model
     observed = ~np.isnan(items.credit[:, rows]) & counts[:, pool]
-    prompt, cluster = (np.unique(codes[rows], return_inverse=True)[1] for codes in (items.prompt, items.cluster))
+    prompt, cluster = (pd.factorize(codes[rows], sort=True)[0] for codes in (items.prompt, items.cluster))
     n_prompts = np.count_nonzero(observed @ indicator(prompt, int(prompt.max(initial=-1)) + 1), axis=1)
     n_pairs, outcome = observed.sum(axis=1), items.outcome[:, rows]
     n_ties, missing = (((outcome == code) & counts[:, pool]).sum(axis=1) for code in (TIE, MISSING))
     if observed.all():
         observed = observed[:1]  # all models are alike, so one row does
-    codes, block = np.unique(cluster * len(mean.parts) + pool, return_inverse=True)
+    block, codes = pd.factorize(cluster * len(mean.parts) + pool, sort=True)
     in_block, (block_cluster, block_pool) = indicator(block, len(codes)), np.divmod(codes, len(mean.parts))
     total = np.where(observed, items.credit[:, rows], 0.0) @ in_block
     blocks = _Blocks(block_cluster, block_pool, total, observed.astype(float) @ in_block)

@@ -120,23 +120,27 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
         If a prompt of a model has answers of one label only.
     """
     scores, prompt = tables.number_prompts(scores, allow_missing=True)
-    n_rejected, is_chosen = count_labels(scores, prompt)[1], (scores["label"] == "chosen").to_numpy()
+    # Models that have the same answers in the same order have the same comparisons; else all rows are the first's.
+    n_models, answers = max(len(scores), 1) // max(len(prompt), 1), scores[: len(prompt)]
+    n_rejected, is_chosen = count_labels(answers, prompt)[1], (answers["label"] == "chosen").to_numpy()
     # Each chosen answer as often as its prompt has rejected ones, beside these, in the order of the scores.
     chosen, rejected = np.flatnonzero(is_chosen), np.flatnonzero(~is_chosen)
     rejected = rejected[np.argsort(prompt[rejected], kind="stable")]
     first_rejected, repeats = (np.cumsum(n_rejected) - n_rejected)[prompt[chosen]], n_rejected[prompt[chosen]]
     offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     chosen, rejected = np.repeat(chosen, repeats), rejected[np.repeat(first_rejected, repeats) + offset]
-    score = scores["score"].to_numpy()
-    margin = score[chosen] - score[rejected]
-    styles = [scores["style"].array[rows] for rows in (chosen, rejected)]
-    slots = [scores["slot"].to_numpy()[rows] for rows in (chosen, rejected)]
+    columns = {name: answers[name].array.take(chosen) for name in [*PROMPT, "subset"]}
+    for label, rows in zip(tables.LABELS, (chosen, rejected), strict=True):
+        columns |= {f"{label}_{name}": answers[name].array.take(rows) for name in ("slot", "style")}
+    columns["level"] = tables.level(columns["chosen_style"], columns["rejected_style"])
+    frame = pd.concat([pd.DataFrame(columns, columns=tables.PAIRS[1:-2])] * n_models, ignore_index=True)
+    score = scores["score"].to_numpy().reshape(n_models, -1)
+    margin = (score[:, chosen] - score[:, rejected]).ravel()
+    rows = (len(prompt) * np.arange(n_models)[:, None] + chosen).ravel()
     extra = tables.prompt_columns(scores, tables.SCORES) if len(scores.columns) > len(tables.SCORES) else []
-    columns: dict[str, object] = {name: scores[name].array.take(chosen) for name in [*_NAMES, *extra]}
-    columns |= {"chosen_style": styles[0], "rejected_style": styles[1], "level": tables.level(*styles)}
-    columns |= {"chosen_slot": slots[0], "rejected_slot": slots[1], "margin": margin, "outcome": tables.outcome(margin)}
-    # Built in one go: columns that are assigned one by one would be copied.
-    frame = pd.DataFrame({name: columns[name] for name in [*tables.PAIRS, *extra]}, copy=False)
+    further = {name: scores[name].array.take(rows) for name in extra}
+    frame.insert(0, "model", scores["model"].array.take(rows))
+    frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
     return tables.copy_provenance(scores, frame)
 
 
@@ -181,7 +185,7 @@ def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     elif (
         not {*tables.PAIRS} <= columns
         or any(table[name].dtype != dtype for name, dtype in _PAIR_TYPES.items())
-        or table[_NAMES].isna().any(axis=None)
+        or any(table[name].hasnans for name in _NAMES)
     ):
         table = tables.check_pairs(table)
     if table.empty:
@@ -244,6 +248,7 @@ def build_items(
     defining = list(dict.fromkeys([*(c for c in ("domain", *DESCRIBED) if c in frame), *by]))
     cell, cell_rows = group_codes(frame, defining)
     cells = frame[defining].iloc[cell_rows].reset_index(drop=True)
+    prompt = group_codes(frame, [c for c in PROMPT if c in frame])[0]
     style_code: IntArray = np.full(len(cells), NO_STYLE)
     if "chosen_style" in cells:
         styles = [pd.Categorical(cells[f"{label}_style"], dtype=tables.STYLE).codes for label in tables.LABELS]
@@ -254,8 +259,8 @@ def build_items(
         frame=frame,
         credit=credits,
         outcome=outcomes,
-        prompt=group_codes(frame, [c for c in PROMPT if c in frame])[0],
-        cluster=group_codes(frame, cluster)[0],
+        prompt=prompt,
+        cluster=prompt if list(cluster) == PROMPT else group_codes(frame, cluster)[0],
         cell=cell,
         cells=cells.assign(style_code=style_code),
         bounds=np.tile(np.array(bounds, np.float64), (len(cells), 1)),
