@@ -283,6 +283,18 @@ def test_cells_that_do_not_survive_holm_are_grey(pairs):
     assert numbers == {f"{x:.3f}".replace("0.", ".") for x in above if not np.isnan(x)}
 
 
+def test_models_without_a_score_are_counted_below_and_not_drawn_as_equal(pairs):
+    """Sixteen models of RewardBench without an overall score stood in the triangle as not clearly different."""
+    lacking = pairs[pairs["model"] == "good"].assign(model="lacking")
+    lacking.loc[lacking["domain"] == "math", ["margin", "outcome"]] = np.nan
+    table = pd.concat([pairs, lacking])
+    assert stats.rank(table).set_index("model")["rank"].isna().sum() == 1
+    for plot in (plots.plot_significance, plots.plot_rank, plots.plot_leaderboard):
+        ax = plot(table)
+        assert "1 model " in ax.get_xlabel()
+        assert not any("lacking" in name for name in row_names(ax))
+
+
 # Rows, rewards, best of n, and models against models
 
 

@@ -221,7 +221,7 @@ def refuse_blank(table: pd.DataFrame, column: str, argument: str = "table", hint
 def label_values(ax: "Axes", label: str, n_left_out: int = 0, why: str = "", noun: str = "model") -> None:
     """The label below the rows, with a line that says how many models are not drawn, if any."""
     left_out = f"\n({n_left_out} {noun}{'' if n_left_out == 1 else 's'} {why})" if n_left_out else ""
-    ax.set_xlabel(label + left_out, loc="right")
+    ax.set_xlabel((label + left_out).lstrip(), loc="right")
 
 
 def plain(name: object) -> str:

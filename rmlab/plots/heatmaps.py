@@ -245,7 +245,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     Returns
     -------
     Axes
-        Models by their mean difference from the others, best first; a column has the number of its model.
+        Models by their mean difference from the others, best first; a column has the number of its model. Models
+        without a known difference are left out, and counted below the axis.
 
     Raises
     ------
@@ -266,7 +267,7 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
     # Red to blue without the pale middle: a cell that is coloured is a clear difference, however small.
     strong = colormaps["RdBu"](np.r_[0:0.36:128j, 0.64:1:128j])
     contests = canvas.read_table(contests, stats.compare_all, ["difference"], "difference", "contests")
-    square = differences(contests, alpha=alpha)
+    square = differences(contests.dropna(subset=["difference"]), alpha=alpha)
     n_models, is_above = len(square), np.triu(np.ones(square.shape, bool), 1)
     clear = square.where(is_above).to_numpy(float)
     largest = float(np.nanmax(np.abs(clear), initial=0.0)) or 1.0
@@ -285,6 +286,8 @@ def plot_significance(contests: pd.DataFrame, *, alpha: float = 0.05, ax: "Axes 
         bar = ax.figure.colorbar(mesh, ax=ax, location="top", shrink=0.7, aspect=25)
         bar.set_label("difference in score: row minus column", loc="right")
         bar.ax.set_xlim(np.nanmin(clear, initial=0.0), np.nanmax(clear, initial=0.0))
+    n_left_out = len({*contests["model_a"], *contests["model_b"]}) - n_models
+    canvas.label_values(ax, "", n_left_out, "without a score left out")
     ax.set(xticks=np.arange(n_models) + 0.5, yticks=np.arange(n_models) + 0.5)
     ax.tick_params(labelsize=6 if is_large else "small")
     canvas.set_column_names(ax, [str(i + 1) for i in range(n_models)], len(str(n_models)))

@@ -113,7 +113,7 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, most: int = 40
     Returns
     -------
     Axes
-        A row per model, with its score at the right. Models without a rank are left out.
+        A row per model, with its score at the right. Models without a rank are left out, and counted below the axis.
 
     Raises
     ------
@@ -128,17 +128,17 @@ def plot_rank(ranks: pd.DataFrame, *, groups: bool | None = None, most: int = 40
     'rank (1 is best)'
     """
     needed = ["model", "rank", "rank_low", "rank_high", "group", "value"]
-    ranked = canvas.read_table(ranks, stats.rank, needed, "rank", argument="ranks").dropna(subset=["rank"])
-    rows = ranked.head(most).iloc[::-1].astype({"rank": float, "rank_low": float, "rank_high": float})
+    ranks = canvas.read_table(ranks, stats.rank, needed, "rank", argument="ranks")
+    rows = ranks.dropna(subset=["rank"]).head(most).iloc[::-1].astype(dict.fromkeys(needed[1:4], float))
     ax = canvas.new_rows(ax, list(rows["model"]))
     y = np.arange(len(rows))
     ax.hlines(y, rows["rank_low"], rows["rank_high"], color=POINT, lw=5, alpha=0.35, zorder=1)
     ax.scatter(rows["rank"], y, color=POINT, s=26, zorder=2, clip_on=False)
-    canvas.label_values(ax, "rank (1 is best)", len(ranked) - len(rows), "further down not drawn")
+    canvas.label_values(ax, "rank (1 is best)", len(ranks) - len(rows), "further down or without a score not drawn")
     ax.set_xlim(0.5, max(len(rows), rows["rank_high"].max()) + 0.5)
     ax.locator_params(axis="x", integer=True, min_n_ticks=2)
     canvas.margin_column(ax, "score", [f"{score:.3f}" for score in rows["value"]], 0.6)
-    if (rows["group"] != "").any() and (len(ranked) <= min(most, _LETTERED) if groups is None else groups):
+    if (rows["group"] != "").any() and (ranks["rank"].count() <= min(most, _LETTERED) if groups is None else groups):
         canvas.margin_column(ax, "group", list(rows["group"]), 4.4)
     return ax
 
@@ -192,7 +192,7 @@ def plot_leaderboard(
         canvas.mark_line(ax, chance, f"chance ({chance:g})")
     if (rows["group"] != "").any():
         canvas.margin_column(ax, "group", [text if len(text) < 9 else text[:7] + "…" for text in rows["group"]], 0.6)
-    canvas.label_values(ax, "overall score", len(scored) - len(rows), "further down not drawn")
+    canvas.label_values(ax, "overall score", len(board) - len(rows), "further down or without a score not drawn")
     return ax
 
 

@@ -75,8 +75,7 @@ def plot_margins(
     n_outside = int(((pooled < edges[0]) | (pooled > edges[-1])).sum())
     outside = f"; {n_outside:,} of {len(pooled):,} lie outside" if n_outside else ""
     ax.set(xlabel=f"margin: chosen minus rejected\n(triangle: median{outside})", ylabel="density")
-    ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(bottom=0)
+    ax.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
     canvas.add_legend(ax)
     return ax
 
@@ -151,8 +150,7 @@ def plot_calibration(table: pd.DataFrame, *, ax: "Axes | None" = None) -> "Axes"
         label = f"{canvas.plain(name)}\n{_format_error(filled)}"
         ax.scatter([], [], color=colour, marker=MARKERS[i % len(MARKERS)], s=26, label=label)
     ax.set(xlabel="predicted probability\nof the preferred answer", ylabel="share where it is right")
-    ax.set_xlim(0.49, 1.01)
-    ax.set_ylim(top=1.02)
+    ax.set(xlim=(0.49, 1.01), ylim=(None, 1.02))
     canvas.add_legend(ax)
     return ax
 
