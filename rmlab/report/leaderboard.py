@@ -58,8 +58,7 @@ def leaderboard(
     entries = with_baselines(checked, responses, seed=seed)
     prepared = prepare(entries, average, ties, common, options, cluster=cluster, min_models=1)
     frame, overall = summary_columns(prepared, confidence, contrasts=True)
-    is_blind = np.array([is_baseline(name) for name in overall.models])
-    kind = pd.Series(np.where(is_blind, "baseline", "model"), dtype="str")
+    kind = pd.Series(np.where(frame["model"].map(is_baseline), "baseline", "model"), dtype="str")
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
     frame = frame.drop(columns=[name for name in ("prior_sets",) if name in frame and frame[name].isna().all()])
     frame = frame[list(dict.fromkeys(["rank", "model", "kind", *frame.columns.difference(_LAST, sort=False), *_LAST]))]
@@ -74,30 +73,21 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     scores are drawn, unless there is a baseline already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
-    if responses is None:
-        return table if present else pd.concat([table, _random_rows(table, seed)], ignore_index=True)
     missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
-    if not missing:
+    if not missing or (present and responses is None):
         return table
-    texts = responses[_keys(responses, PROMPT).isin(_keys(table, PROMPT))]
-    rows = scoring.score(texts, missing, progress=False)
-    rows, item = (rows, KEY) if "score" in table.columns else (pairs(rows), ITEM)
-    rows = rows[_keys(rows, item).isin(_keys(table, item))]
-    without_text = table[~_keys(table, item).isin(_keys(rows, item))]
+    is_scores = "score" in table.columns
+    item = KEY if is_scores else ITEM
+    items = table.drop_duplicates(item)
+    if responses is None:
+        draw = np.random.default_rng(seed).normal(size=len(items))
+        values = {"score": draw} if is_scores else {"margin": draw, "outcome": tables.outcome(draw)}
+        return pd.concat([table, items.assign(model="random", **values)], ignore_index=True)
+    texts = responses[pd.MultiIndex.from_frame(responses[PROMPT]).isin(pd.MultiIndex.from_frame(items[PROMPT]))]
+    scores = scoring.score(texts, missing, progress=False)
+    rows = items[item].merge(scores if is_scores else pairs(scores), how="left", on=item)
+    without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
         raise DataError(f"responses: no text in responses for {len(without_text)} rows, the first {first}.")
     return pd.concat([table, rows.reindex(columns=table.columns)], ignore_index=True)
-
-
-def _random_rows(table: pd.DataFrame, seed: int) -> pd.DataFrame:
-    item = KEY if "score" in table.columns else ITEM
-    items = table.drop_duplicates(item).assign(model="random")
-    draw = np.random.default_rng(seed).normal(size=len(items))
-    if "score" in table.columns:
-        return items.assign(score=draw)
-    return items.assign(margin=draw, outcome=tables.outcome(draw))
-
-
-def _keys(frame: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(frame[columns].astype(dict.fromkeys({"label"} & {*columns}, "str")))

@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 
 from rmlab import metrics, plots
-from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.benchmarks.layouts import Columns
-from rmlab.benchmarks.registry import benchmarks_by_name, with_columns
+from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.bias import style_differences
 from rmlab.io.native import sha256
 from rmlab.metrics.ties import TIES
@@ -109,17 +108,11 @@ def write_report(
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise DataError(f"out: {str(out)!r} does not end in .html. Tables for papers: rmlab.report.to_latex(board).")
     results = read_results(source, columns)
-    if responses is None and results.texts:
-        responses = pd.concat(results.texts.values(), ignore_index=True)
-    if texts and responses is None:
+    texts_by_benchmark = results.texts if responses is None else dict([*responses.groupby("benchmark")])
+    if texts and not texts_by_benchmark:
         raise DataError("texts: there are no texts. Pass responses=rmlab.load(...), the benchmark that was scored.")
-    if not text_limit > 0:
-        raise DataError(f"text_limit: {text_limit!r}; give the MiB of text of a benchmark, more than 0")
-    sections = []
-    for name in [*results.tables]:
-        texts_of = None if responses is None else responses[responses["benchmark"] == name]
-        texts_of = texts_of if texts_of is not None and len(texts_of) else None
-        sections.append(_section(name, results, texts_of, text_limit if texts else 0.0, seed))
+    limit = text_limit if texts else 0.0
+    sections = [_section(name, results, texts_by_benchmark.get(name), limit, seed) for name in [*results.tables]]
     return write_page(out, title, sections, results.files)
 
 
@@ -127,79 +120,69 @@ def _section(
     name: str, results: Results, responses: pd.DataFrame | None, text_limit: float, seed: int
 ) -> dict[str, object]:
     # Taken out: a table of millions of rows is not held beside the one with baselines.
-    table = with_baselines(results.tables.pop(name), responses, seed=seed)
-    board, average = _rank_models(table, seed)
+    table = results.tables.pop(name)
+    provenance = table.attrs.pop("provenance")
+    table = with_baselines(table, responses, seed=seed)
     title, warnings = benchmark_title(name), []
-    if average == "domains":
-        present = ", ".join(visible(domain) for domain in dict.fromkeys(table["domain"]))
-        reason = metrics.summary(table, common=True)["reason"].iloc[0]
-        title = f"{title}: {present} only"
-        warnings.append(f"Parts are missing ({reason}): the score averages {present}.")
-    models = board["model"][board["kind"] == "model"]
+    average: Average = "benchmark"
+    board = leaderboard(table, common=True, seed=seed)
+    if board["overall"].isna().all():
+        fallback = leaderboard(table, common=True, seed=seed, average="domains")
+        if fallback["overall"].notna().any():
+            domains = ", ".join(table["domain"].unique())
+            title = f"{title}: {domains} only"
+            reason = metrics.summary(table, common=True)["reason"].iloc[0]
+            warnings.append(f"Parts are missing ({reason}): the score averages {domains}.")
+            board, average = fallback, "domains"
+    models = board[board["kind"] == "model"]
     benchmark, styles = benchmark_of(table), table["style" if "style" in table else "chosen_style"]
-    has_styles, explorer, links = bool(styles.notna().all()), None, {}
+    explorer, links = None, {}
     if len(table) > MOST_ROWS:
         warnings.append(f"The prompts of {len(models):,} models are left out of this page.")
     else:
         data = Comparisons(table, responses)
-        explorer = explorer_data(data, text_limit, average, seed)
-        links = _links(data, has_styles)
+        explorer, links = explorer_data(data, text_limit, average, seed), _links(data)
     if len(models) > MOST_MODELS:
         warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
-    is_plain = benchmark.needs == "pairs" and styles.isna().all()
-    described = style_differences(table, responses) if is_plain and responses is not None else table
-    best = models.head(MODELS)  # none where all are baselines
-    findings = [*describe_models(described, best), *may_be_first(board.loc[models.index])] if len(best) else []
-    provenance = results.provenance.get(name)
-    file = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    figures = _figures(table, described, board, average, has_styles)
+    if benchmark.needs == "pairs" and styles.isna().all() and responses is not None:
+        table = style_differences(table, responses)
+    has_styles = bool(styles.notna().all())
+    figures = _figures(table, board, average, has_styles)
     return {
         "title": title,
+        "file": re.sub(r"[^\w.-]+", "-", name).strip("-."),
         "counts": f"Models: {len(models):,}. Prompts: {board['n_prompts'].max():,}.",
-        "download": download_data(board, f"{file}-leaderboard"),
         "warning": " ".join(warnings),
-        "findings": [*map(visible, findings)],
+        "findings": [*describe_models(table, models["model"].head(MODELS)), *may_be_first(models)],
+        "numbers": board,
         "board": board_html(board, links, name),
-        "caption": tables.CAPTION,
+        "caption": tables.CAPTIONS["leaderboard"],
         "has_styles": has_styles,
         "benchmark": benchmark,
         "provenance": tables.table_html(provenance_table(provenance)) if provenance else "",
-        "figures": [figure_data(drawn, numbers, f"{file}-{kind}", text) for drawn, numbers, kind, text in figures],
+        "figures": [(encode_figure(figure), *described) for figure, *described in figures],
         "explorer": explorer,
     }
 
 
-def _rank_models(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, Average]:
-    """The leaderboard, of the domains that are there where no model has all of them."""
-    board = leaderboard(table, common=True, seed=seed)
-    if board["overall"].notna().any():
-        return board, "benchmark"
-    fallback = leaderboard(table, common=True, seed=seed, average="domains")
-    return (fallback, "domains") if fallback["overall"].notna().any() else (board, "benchmark")
-
-
-def _links(data: Comparisons, has_styles: bool) -> dict[str, dict[str, str]]:
+def _links(data: Comparisons) -> dict[str, dict[str, str]]:
     """Column of the leaderboard to what its number counts, as fields of the explorer's selection."""
-    domains, subsets = (data.prompts[name].unique() for name in ("domain", "subset"))
     columns = data.benchmark.subset_names
-    links = {columns.get(name, name): {"subset": visible(name)} for name in subsets}
-    links |= {visible(name): {"domain": visible(name)} for name in domains}
+    links = {columns.get(name, name): {"subset": name} for name in data.prompts["subset"].unique()}
+    links |= {name: {"domain": name} for name in data.prompts["domain"].unique()}
     links |= {name: {"subset": name} for name in data.benchmark.sections}
-    return {"overall": {}, **links, **({level: {"level": level} for level in LEVELS} if has_styles else {})}
+    return links | {level: {"level": level} for level in LEVELS} | {"overall": {}}
 
 
-def _figures(
-    table: pd.DataFrame, described: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool
-) -> Iterator[_Figure]:
+def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> Iterator[_Figure]:
+    """The figures of a section, each with its numbers, its name and its caption."""
     if board["overall"].isna().all():
         return
     numbers = board[["model", "kind", "overall", "low", "high", "group"]]
     yield plots.plot_leaderboard(board), numbers, "overall", "Overall score with its 95 % interval."
-    is_blind = board["model"].map(is_baseline)
-    models, blind = board["model"][~is_blind], board["model"][is_blind]
-    who = f"best models, at most {_MOST_PANELS}" + (", and a baseline" if len(blind) else "")
+    models, blind = (board["model"][board["kind"] == kind] for kind in ("model", "baseline"))
     panels = [table[table["model"] == model] for model in [*models[:_MOST_PANELS], *blind[:1]]]
-    best = pd.concat(panels, ignore_index=True)
+    best, who = pd.concat(panels, ignore_index=True), f"best models, at most {_MOST_PANELS}, and a baseline"
     if benchmark_of(table).needs == "scores":
         yield from _best_of_figures(best, who)
     elif has_styles:
@@ -209,8 +192,7 @@ def _figures(
         yield plots.plot_style_gap(levels), levels, "levels", caption
         cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
         yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {who}."
-    elif "length" in described:
-        best = described[described["model"].isin(board["model"].head(_MOST_PANELS))]
+    elif "length" in table:
         numbers = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
         if len(numbers):
             yield plots.plot_forest(numbers), numbers, "length", _LENGTH
@@ -237,14 +219,15 @@ def write_page(
 
     widgets, report = files("rmlab.widgets"), files("rmlab.report")
     script = "".join(file.read_text("utf-8") for file in (widgets / "explorer.js", report / "page.js"))
-    template = Environment(loader=PackageLoader("rmlab.report", "."), autoescape=True).get_template("page.html")
-    html = template.render(
-        title=visible(title),
+    environment = Environment(loader=PackageLoader("rmlab.report", "."), autoescape=True)
+    environment.filters |= {"csv": encode_csv, "sha256": sha256, "visible": visible}
+    html = environment.get_template("page.html").render(
+        title=title,
         sections=sections,
         style="".join(file.read_text("utf-8") for file in (report / "page.css", widgets / "explorer.css")),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        files=[{"name": visible(path.name), "digest": sha256(path)} for path in sources],
+        files=sources,
         version=__version__,
     )
     return write_file(Path(out).expanduser(), html)
@@ -286,18 +269,18 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
     hub = [f"https://huggingface.co/{quote(name)}" if _HUB_NAME.fullmatch(name) else "" for name in board["model"]]
     cells["model"] = [_link(address, text) for address, text in zip(hub, cells["model"], strict=True)]
     for name in cells.columns.intersection([*links]):
-        fixed = {"b": visible(benchmark), **links[name]}
-        addresses = [f"#{urlencode(fixed | {'models': visible(model)})}" for model in board["model"]]
+        fields = {"b": visible(benchmark), **links[name]}
+        addresses = [f"#{urlencode(fields | {'models': model})}" for model in board["model"]]
         cells[name] = [_link(address, text) for address, text in zip(addresses, cells[name], strict=True)]
-    kinds = pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])).assign(model=board["kind"] + " name")
-    chance = with_columns(board.columns).lowest_chance
-    uuid = hashlib.sha256(benchmark.encode()).hexdigest()[:8]
-    styler = cells.style.hide(axis="index").set_td_classes(kinds).set_uuid(uuid)
-    scores = pd.Index(tables.score_columns(board))
-    tint = (board[scores] - chance).map(lambda above: above / (1 - chance if above > 0 else chance)).round(3)
-    styler.apply(lambda column: "--tint: " + tint[column.name].astype(str), subset=scores)  # page.css colours it
-    titles = [escape_html(tables.heading(name)).replace("{", "{{").replace("}", "}}") for name in cells.columns]
-    html: str = styler.relabel_index(titles, axis="columns").to_html(table_attributes='class="sortable"')
+    shares = board.loc[:, "kind":"overall"].iloc[:, 1:].round(3).astype("str")
+    html: str = (
+        cells.style.hide(axis="index")
+        .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])
+        .set_td_classes(pd.DataFrame(dict.fromkeys(cells.columns, board["kind"])))
+        .apply(lambda column: "--share: " + shares[column.name], subset=shares.columns)  # page.css colours it
+        .format_index(lambda name: escape_html(tables.heading(str(name))), axis="columns")
+        .to_html(table_attributes='class="sortable"')
+    )
     return html
 
 
@@ -305,20 +288,19 @@ def _link(address: str, text: str) -> str:
     return f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>' if address and text else text
 
 
-def figure_data(figure: "Axes | Figure", table: pd.DataFrame, name: str, caption: str) -> dict[str, object]:
-    """A figure (or that of an Axes) as PNG, with caption and numbers to download; closes the figure."""
+def encode_figure(figure: "Axes | Figure") -> str:
+    """A figure (or that of an Axes) as PNG in base 64; closes the figure."""
     import matplotlib.pyplot as plt
 
     root = root_figure(figure)
-    image = base64.b64encode(draw_figure(root, "png", _DOTS)).decode()
+    image = draw_figure(root, "png", _DOTS)
     plt.close(root)
-    return {"image": image, "caption": visible(caption), "download": download_data(table, name)}
+    return base64.b64encode(image).decode()
 
 
-def download_data(table: pd.DataFrame, name: str) -> dict[str, str]:
-    """A table as CSV, to be saved from the page itself."""
-    text = format_csv(table, index=not isinstance(table.index, pd.RangeIndex))
-    return {"name": visible(name), "data": base64.b64encode(text.encode()).decode()}
+def encode_csv(table: pd.DataFrame) -> str:
+    """A table as CSV in base 64, to be saved from the page itself."""
+    return base64.b64encode(format_csv(table).encode()).decode()
 
 
 def benchmark_title(name: str) -> str:

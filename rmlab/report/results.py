@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rmlab import io, metrics
+from rmlab import io
 from rmlab.benchmarks.layouts import Columns
 from rmlab.benchmarks.own_pairs import load_pairs, load_scores
 from rmlab.io.native import SIDECAR
+from rmlab.metrics.items import as_pairs
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
-from rmlab.tables import DataError, check_pairs, check_scores, copy_provenance
+from rmlab.tables import DataError, check_pairs, check_scores
 from rmlab.text import visible
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -27,14 +28,14 @@ _LONGEST = 200  # letters of a value in the table of provenance
 
 
 class Results(NamedTuple):
-    """Scores (pairs, where a file has no scores) by benchmark, files read, and provenance by benchmark and model.
+    """Scores (pairs, where a file has no scores) by benchmark, and the files read.
 
-    `texts`: responses by benchmark, where a file of pairs of one's own holds them beside its scores.
+    A table's attrs hold the provenance of its models. `texts`: responses by benchmark, where a file of pairs of one's
+    own holds them beside its scores.
     """
 
     tables: dict[str, pd.DataFrame]
     files: list[Path]
-    provenance: dict[str, dict[str, Provenance]]
     texts: dict[str, pd.DataFrame]
 
 
@@ -44,36 +45,30 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
     `columns`: our names to those of files of pairs, as in `rmlab.load_pairs`.
     """
     if isinstance(source, pd.DataFrame):
-        paths, frames = [], [_check_table(source)]
+        is_scores = "score" in source.columns
+        paths, frames = [], [check_scores(source, allow_missing=True) if is_scores else check_pairs(source)]
     else:
         paths = _result_files(source)
         frames = [_read_table(path, columns) for path in paths]
     parts: dict[str, list[pd.DataFrame]] = {}
-    provenance: dict[str, dict[str, Provenance]] = {}
     for frame in frames:
-        by_model = frame.attrs.get("provenance", {})
         for name, part in frame.groupby("benchmark", sort=False):
             parts.setdefault(str(name), []).append(part)
-            models = {model: by_model[model] for model in part["model"].unique() if model in by_model}
-            provenance.setdefault(str(name), {}).update(models)
     texts: dict[str, pd.DataFrame] = {}
     for path in paths:
         if path.stem in parts:
             with suppress(DataError):  # a file of scores alone has no texts
                 texts[path.stem] = load_pairs(path, columns=columns)
-    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, provenance, texts)
+    return Results({name: _join_tables(frames) for name, frames in parts.items()}, paths, texts)
 
 
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
     """How the models were scored, one row each: revision, template, number type, date, versions."""
-    table = pd.DataFrame({name: pd.Series(entry, dtype=object) for name, entry in provenance.items()}, dtype=object).T
-    table = table.reindex(columns=_PROVENANCE, fill_value="").fillna("").map(_format_value)
-    return table.loc[:, (table != "").any()].rename_axis("name").reset_index()
-
-
-def _check_table(table: pd.DataFrame) -> pd.DataFrame:
-    checked = check_scores(table, allow_missing=True) if "score" in table.columns else check_pairs(table)
-    return copy_provenance(table, checked)
+    rows = [
+        {"name": visible(name)} | {field: _format_value(entry[field]) for field in _PROVENANCE if entry.get(field)}
+        for name, entry in provenance.items()
+    ]
+    return pd.DataFrame(rows).reindex(columns=["name", *_PROVENANCE]).dropna(axis="columns", how="all").fillna("")
 
 
 def _result_files(source: Paths) -> list[Path]:
@@ -109,11 +104,16 @@ def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
 
 
 def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    if len({"score" in part for part in parts}) > 1:
-        parts = [metrics.pairs(part) if "score" in part else part for part in parts]
+    provenance: dict[str, Provenance] = {}
     for part in parts:
+        by_model = part.attrs.get("provenance", {})
+        provenance |= {model: by_model[model] for model in part["model"].unique() if model in by_model}
         part.attrs = {}
-    return pd.concat(parts, ignore_index=True)
+    if len({"score" in part for part in parts}) > 1:
+        parts = [as_pairs(part) for part in parts]
+    table = pd.concat(parts, ignore_index=True)
+    table.attrs["provenance"] = provenance
+    return table
 
 
 def _format_value(value: object) -> str:

@@ -10,21 +10,20 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from rmlab.records import write_file
 from rmlab.tables import DataError
-from rmlab.text import escape_html, escape_latex, escape_markdown, format_csv, line
+from rmlab.text import escape_html, escape_latex, escape_markdown, format_csv, line, visible
 
-CAPTION = (
-    "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt. Models that share a letter are not "
-    "clearly different (paired, all pairs at once). Baselines do not read the answer."
-)
-_COMPARISON_CAPTION = (
-    "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and paired. The "
-    "adjusted p allows for all the rows of the table."
-)
+CAPTIONS = {
+    "leaderboard": "Scores from 0 to 1; 95 % interval of the overall score, clustered by prompt. Models that share a "
+    "letter are not clearly different (paired, all pairs at once). Baselines do not read the answer.",
+    "comparison": "Scores from 0 to 1 and their difference (A minus B) with its 95 % interval, clustered by prompt and "
+    "paired. The adjusted p allows for all the rows of the table.",
+}
 _HEADINGS = {"n_prompts": "prompts", "low": "95 % interval", "p_holm": "adjusted p", "model_a": "A", "model_b": "B"}
 _HEADINGS |= {"value_a": "score of A", "value_b": "score of B"}
-_LEADERBOARD = {"rank", "model", "kind", "overall", "low", "high", "group", "rank_low", "rank_high"}
-_COMPARISON = {"model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "p_holm", "n_prompts"}
-_COUNTS = {"n_prompts", "n_ties", "missing"}
+_COLUMNS = {
+    "leaderboard": {"rank", "model", "kind", "overall", "low", "high", "group", "rank_low", "rank_high"},
+    "comparison": {"model_a", "model_b", "value_a", "value_b", "difference", "low", "high", "p", "p_holm", "n_prompts"},
+}
 _NOT_PRINTED = {"kind", "se", "high", "rank_low", "rank_high", "average", "reason"}
 _NOT_COMPARED = {"agreement", "n_pairs", "n_ties_a", "n_ties_b"}
 _CSS = "<style>.rmlab-table :is(th, td) {text-align: left !important; white-space: pre-wrap; max-width: 70ch}</style>"
@@ -64,8 +63,7 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
     str
         The table, written by a pandas Styler; all names are escaped.
     """
-    is_comparison = {*board.columns} >= _COMPARISON
-    kind, usual_caption = ("comparison", _COMPARISON_CAPTION) if is_comparison else ("leaderboard", CAPTION)
+    kind = _check_board(board)
     cells = _escape_cells(board, escape_latex, r"\textit{{{}}}")
     latex: str = (
         cells.rename(columns=lambda name: escape_latex(heading(name)))
@@ -75,7 +73,7 @@ def to_latex(board: pd.DataFrame, *, caption: str | None = None, label: str | No
             position_float="centering",
             column_format="".join("r" if is_numeric_dtype(board[name]) else "l" for name in cells.columns),
             label=f"tab:{kind}" if label is None else label,
-            caption=escape_latex(usual_caption if caption is None else caption),
+            caption=escape_latex(CAPTIONS[kind] if caption is None else caption),
         )
     )
     return latex
@@ -150,49 +148,42 @@ def show(table: pd.DataFrame) -> ShownTable:
      long 0.123 12
     short        7
     """
-    if {*table.columns} >= _LEADERBOARD:
+    if {*table.columns} >= _COLUMNS["leaderboard"]:
         cells = _escape_cells(table, str, "{}")
-        return ShownTable(cells.rename(columns=heading), CAPTION)
+        return ShownTable(cells.rename(columns=heading), CAPTIONS["leaderboard"])
     if table.index.name is not None or not is_integer_dtype(table.index.dtype):
         labels = ["" if name is None else name for name in table.index.names]
         table = table.reset_index(names=labels, allow_duplicates=True)
-    return ShownTable(table.astype(object).map(_format_value).set_axis(table.columns.map(str), axis=1))
+    return ShownTable(table.astype(object).map(_format_value).set_axis(table.columns.map(visible), axis=1))
 
 
 def table_html(table: pd.DataFrame) -> str:
-    """A table of texts, whole and escaped."""
-    cells = table.map(escape_html).rename(columns=escape_html)
+    """A table of visible texts, whole and escaped."""
     with pd.option_context("display.max_colwidth", None):
-        return cells.to_html(index=False, border=0, escape=False, classes="rmlab-table")
+        return table.to_html(index=False, border=0, classes="rmlab-table")
 
 
 def printed_board(board: pd.DataFrame) -> pd.DataFrame:
     """The columns of a leaderboard or a comparison as they are printed; counts that are all zero are left out."""
-    _check_board(board)
-    is_comparison = {*board.columns} >= _COMPARISON
-    hidden = _NOT_PRINTED | (_NOT_COMPARED if is_comparison else set()) | ({"p_holm"} if len(board) == 1 else set())
-    hidden |= {name for name in ("n_ties", "missing") if name in board and not board[name].any()}
-    cells = board.drop(columns=[*hidden], errors="ignore").astype(object).map(_format_value)
-    signed = board[["low", "high", "difference"] if is_comparison else ["low", "high"]]
-    signed = signed.map(("{:+.3f}" if is_comparison else "{:.3f}").format).where(signed.notna(), "")
+    is_comparison = _check_board(board) == "comparison"
+    cells = board.astype(object).map(_format_value)
+    numbers = board[["low", "high", "difference"] if is_comparison else ["low", "high"]]
+    signed = numbers.map(("{:+.3f}" if is_comparison else "{:.3f}").format).where(numbers.notna(), "")
     cells["low"] = (signed["low"] + " to " + signed["high"]).replace(" to ", "")
     if is_comparison:
         cells["difference"] = signed["difference"]
-        for name in {"p", "p_holm"} - hidden:
+        for name in ("p", "p_holm"):
             cells[name] = cells[name].mask(board[name] < 0.001, "< 0.001")
     else:
         cells["rank"] = [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()]
-    return cells
-
-
-def score_columns(board: pd.DataFrame) -> list[str]:
-    """Columns that hold shares: the benchmark's own, up to overall."""
-    return [name for name in board.columns if name == "overall" or name not in _LEADERBOARD | _COUNTS | _NOT_PRINTED]
+    hidden = _NOT_PRINTED | (_NOT_COMPARED if is_comparison else set()) | ({"p_holm"} if len(board) == 1 else set())
+    hidden |= {name for name in ("n_ties", "missing") if name in board and not board[name].any()}
+    return cells.drop(columns=[*hidden], errors="ignore")
 
 
 def heading(column: str) -> str:
     """A column's name as it is printed: in words, `low` as the interval that it begins."""
-    return _HEADINGS.get(column, column.replace("_", " "))
+    return _HEADINGS.get(column, visible(column).replace("_", " "))
 
 
 def _escape_cells(board: pd.DataFrame, escape: Callable[[str], str], baseline: str) -> pd.DataFrame:
@@ -204,10 +195,13 @@ def _escape_cells(board: pd.DataFrame, escape: Callable[[str], str], baseline: s
     return cells
 
 
-def _check_board(board: pd.DataFrame) -> None:
-    missing = sorted(_LEADERBOARD - {*board.columns})
-    if missing and not {*board.columns} >= _COMPARISON:
-        raise DataError(f"board: no column {missing[0]!r}. Pass what rmlab.leaderboard or rmlab.compare returns.")
+def _check_board(board: pd.DataFrame) -> str:
+    """Whether a table is a leaderboard or a comparison; DataError where it is neither."""
+    for kind, columns in _COLUMNS.items():
+        if columns <= {*board.columns}:
+            return kind
+    missing = min(_COLUMNS["leaderboard"] - {*board.columns})
+    raise DataError(f"board: no column {missing!r}. Pass what rmlab.leaderboard or rmlab.compare returns.")
 
 
 def _format_rank(rank: float, low: float, high: float) -> str:
@@ -221,4 +215,4 @@ def _format_value(value: object) -> str:
         return "" if np.isnan(value) else f"{value:.1g}" if 0 < abs(value) < 0.001 else f"{value:z.3f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "" if value is None or value is pd.NA or value is pd.NaT else str(value)
+    return "" if value is None or value is pd.NA or value is pd.NaT else visible(value)
