@@ -109,6 +109,12 @@ def unlabelled(scorer, ratio=2.5):
     return rmlab.bias.style_differences(rmlab.score(rows, scorer, progress=False), rmlab.tables.check_responses(rows))
 
 
+def test_an_overall_score_whose_chance_is_not_known_is_said_without_it():
+    """A sentence said "chance is nan", with six decimals."""
+    first = rmlab.report.sentences(reward_bench_2_scores())[0]
+    assert re.fullmatch(r"a scores 0\.\d{3} \(95 % CI 0\.\d{3} to 0\.\d{3}, \d+ prompts\)\.", first)
+
+
 def test_planted_length_bias_is_said_and_none_where_there_is_none():
     for scorer, expected in ((baselines.longest, 1), (baselines.random, 0)):
         findings = rmlab.report.sentences(unlabelled(scorer))
@@ -219,6 +225,7 @@ def test_a_report_without_mathematics_falls_back_and_says_so(tmp_path):
     scores = rmlab.papers.results("smollm2-rm-bench")
     text = write_page(scores, tmp_path)
     assert "nothing in math" in text
+    assert "has no overall score" not in text, "findings and leaderboard average the same domains"
     assert f">{report.leaderboard(scores, average='domains')['overall'][0]:.3f}</a>" in text
 
 

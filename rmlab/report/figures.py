@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
+AnyFigure: TypeAlias = "Axes | Figure"
 FORMATS = ("png", "pdf", "svg")
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 # Fonts go into PDF whole, as publishers ask, and into SVG as outlines; ids of SVG are the same each time.
@@ -26,7 +27,7 @@ _SLIDE_DOTS = 1920.000001  # across a slide; matplotlib 3.10 cuts the fraction o
 
 
 def save_figure(
-    figure: "Axes | Figure",
+    figure: AnyFigure,
     path: str | Path,
     table: pd.DataFrame | None = None,
     *,
@@ -79,13 +80,11 @@ def save_figure(
     return [write_file(path.with_name(f"{path.name}.{name}"), content) for name, content in contents.items()]
 
 
-def root_figure(figure: "Axes | Figure") -> "Figure":
+def root_figure(figure: AnyFigure) -> "Figure":
     """The figure that an Axes stands in, or the figure itself."""
     root = figure.get_figure(root=True) if hasattr(figure, "get_figure") else None
     if root is None:
-        raise TypeError(
-            f"figure: {type(figure).__name__} without a figure. Pass the Axes or Figure that a plot returned."
-        )
+        raise TypeError(f"figure: {type(figure).__name__} without a figure. Pass what a plot returned.")
     return root
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -24,7 +23,7 @@ from rmlab.metrics.ties import TIES
 from rmlab.metrics.weights import Average
 from rmlab.records import __version__, write_file
 from rmlab.report import tables
-from rmlab.report.figures import draw_figure, root_figure
+from rmlab.report.figures import AnyFigure, draw_figure, root_figure
 from rmlab.report.leaderboard import leaderboard, with_baselines
 from rmlab.report.results import Paths, Results, provenance_table, read_results
 from rmlab.report.sentences import MODELS, describe_models, may_be_first
@@ -33,17 +32,9 @@ from rmlab.tables import LEVELS, DataError
 from rmlab.text import escape_html, format_csv, visible
 from rmlab.widgets.comparisons import Comparisons
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _MOST_PANELS = 6  # models with a figure of their own: the best
 _MOST_BARS = 30  # models in the figure of easy, normal, hard
-_LENGTH = (
-    "Accuracy where the chosen answer is shorter than the rejected one, about equal or longer. These are different "
-    "prompts, so that a difference between them is not the effect of length alone."
-)
-_Figure = tuple["Axes | Figure", pd.DataFrame, str, str]  # its numbers, its name and its caption
+_Figures = Iterator[tuple[str, AnyFigure, pd.DataFrame]]  # their names, which page.html explains, and numbers
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\x7f"}
 _MIB = 2**20
@@ -123,45 +114,36 @@ def _section(
     table = results.tables.pop(name)
     provenance = table.attrs.pop("provenance")
     table = with_baselines(table, responses, seed=seed)
-    title, warnings = benchmark_title(name), []
     average: Average = "benchmark"
-    board = leaderboard(table, common=True, seed=seed)
+    board, reason = leaderboard(table, common=True, seed=seed), ""
     if board["overall"].isna().all():
         fallback = leaderboard(table, common=True, seed=seed, average="domains")
         if fallback["overall"].notna().any():
-            domains = ", ".join(table["domain"].unique())
-            title = f"{title}: {domains} only"
             reason = metrics.summary(table, common=True)["reason"].iloc[0]
-            warnings.append(f"Parts are missing ({reason}): the score averages {domains}.")
             board, average = fallback, "domains"
     models = board[board["kind"] == "model"]
     benchmark, styles = benchmark_of(table), table["style" if "style" in table else "chosen_style"]
-    explorer, links = None, {}
-    if len(table) > MOST_ROWS:
-        warnings.append(f"The prompts of {len(models):,} models are left out of this page.")
-    else:
-        data = Comparisons(table, responses)
-        explorer, links = explorer_data(data, text_limit, average, seed), _links(data)
-    if len(models) > MOST_MODELS:
-        warnings.append(f"Places have no range and no group: these are worked out for {MOST_MODELS} models.")
+    has_styles = bool(styles.notna().all())
+    data = None if len(table) > MOST_ROWS else Comparisons(table, responses)
     if benchmark.needs == "pairs" and styles.isna().all() and responses is not None:
         table = style_differences(table, responses)
-    has_styles = bool(styles.notna().all())
-    figures = _figures(table, board, average, has_styles)
+    drawings = _figures(table, board, average, has_styles) if board["overall"].notna().any() else []
     return {
-        "title": title,
+        "title": benchmark_title(name),
         "file": re.sub(r"[^\w.-]+", "-", name).strip("-."),
-        "counts": f"Models: {len(models):,}. Prompts: {board['n_prompts'].max():,}.",
-        "warning": " ".join(warnings),
-        "findings": [*describe_models(table, models["model"].head(MODELS)), *may_be_first(models)],
-        "numbers": board,
-        "board": board_html(board, links, name),
-        "caption": tables.CAPTIONS["leaderboard"],
-        "has_styles": has_styles,
         "benchmark": benchmark,
-        "provenance": tables.table_html(provenance_table(provenance)) if provenance else "",
-        "figures": [(encode_figure(figure), *described) for figure, *described in figures],
-        "explorer": explorer,
+        "domains": table["domain"].unique(),
+        "has_styles": has_styles,
+        "missing": reason,
+        "n_models": len(models),
+        "n_ranked": MOST_MODELS,
+        "findings": [*describe_models(table, models["model"].head(MODELS), average), *may_be_first(models)],
+        "numbers": board,
+        "board": board_html(board, {} if data is None else _links(data), name),
+        "caption": tables.CAPTIONS["leaderboard"],
+        "provenance": provenance_table(provenance),
+        "figures": [(kind, encode_figure(figure), numbers) for kind, figure, numbers in drawings],
+        "explorer": None if data is None else explorer_data(data, text_limit, average, seed),
     }
 
 
@@ -174,41 +156,35 @@ def _links(data: Comparisons) -> dict[str, dict[str, str]]:
     return links | {level: {"level": level} for level in LEVELS} | {"overall": {}}
 
 
-def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> Iterator[_Figure]:
-    """The figures of a section, each with its numbers, its name and its caption."""
-    if board["overall"].isna().all():
-        return
-    numbers = board[["model", "kind", "overall", "low", "high", "group"]]
-    yield plots.plot_leaderboard(board), numbers, "overall", "Overall score with its 95 % interval."
+def _figures(table: pd.DataFrame, board: pd.DataFrame, average: Average, has_styles: bool) -> _Figures:
+    yield "overall", plots.plot_leaderboard(board), board[["model", "kind", "overall", "low", "high", "group"]]
     models, blind = (board["model"][board["kind"] == kind] for kind in ("model", "baseline"))
     panels = [table[table["model"] == model] for model in [*models[:_MOST_PANELS], *blind[:1]]]
-    best, who = pd.concat(panels, ignore_index=True), f"best models, at most {_MOST_PANELS}, and a baseline"
+    best = pd.concat(panels, ignore_index=True)
     if benchmark_of(table).needs == "scores":
-        yield from _best_of_figures(best, who)
+        yield from _best_of_figures(best)
     elif has_styles:
         bars = table[table["model"].isin([*models[:_MOST_BARS], *blind])]
         levels = metrics.accuracy(bars, by=["model", "level"], average=average)
-        caption = "Easy, normal and hard: the longer the line, the more style decides."
-        yield plots.plot_style_gap(levels), levels, "levels", caption
+        yield "levels", plots.plot_style_gap(levels), levels
         cells = metrics.accuracy(best, by=["model", "chosen_style", "rejected_style"], average=average)
-        yield plots.plot_matrices(best, average=average), cells, "matrices", f"Style against substance: {who}."
+        yield "matrices", plots.plot_matrices(best, average=average), cells
     elif "length" in table:
-        numbers = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
-        if len(numbers):
-            yield plots.plot_forest(numbers), numbers, "length", _LENGTH
+        lengths = metrics.accuracy(best, by=["model", "length"], average="prompts").dropna(subset=["low"])
+        if len(lengths):
+            yield "length", plots.plot_forest(lengths), lengths
 
 
-def _best_of_figures(scores: pd.DataFrame, who: str) -> Iterator[_Figure]:
+def _best_of_figures(scores: pd.DataFrame) -> _Figures:
     subsets = metrics.estimates(scores).query("quantity == 'subset'")
-    yield plots.plot_subsets(subsets), subsets, "subsets", f"Subset by subset: {who}; dotted: random scores."
+    yield "subsets", plots.plot_subsets(subsets), subsets
     is_tie = scores["domain"] == TIES
     if not is_tie.all():
         curve = metrics.best_of_curve(scores[~is_tie])
-        yield plots.plot_best_of(curve), curve, "best-of", "The right answer among n; dotted: chance."
+        yield "best-of", plots.plot_best_of(curve), curve
     if is_tie.any():
         detail = metrics.ties_detail(scores)
-        caption = "Ties: how far right answers spread, and stand above wrong ones; above the dashed line is good."
-        yield plots.plot_ties(detail), plots.tie_points(detail), "ties", caption
+        yield "ties", plots.plot_ties(detail), plots.tie_points(detail)
 
 
 def write_page(
@@ -240,25 +216,24 @@ def write_explorer(table: pd.DataFrame, responses: pd.DataFrame, out: str | Path
 
 def explorer_data(
     data: Comparisons, text_limit: float, average: Average = "benchmark", seed: int = 0
-) -> dict[str, str]:
+) -> dict[str, object]:
     """The explorer's data as lines of JSON: all columns, then a line for each prompt with its texts.
 
     `text_limit`: MiB of texts; beyond it those of a random sample of prompts.
     """
     name, size = str(data.prompts["benchmark"].iloc[0]), np.array([len(text) for text in data.searchable]) / _MIB
     order = np.random.default_rng(seed).permutation(len(size))
-    order = order[(np.cumsum(size[order]) <= text_limit) & (data.responses is not None)]
-    share, how = ("all", "") if len(order) == len(size) else (f"{len(order):,} of", ", drawn at random")
-    note = f"With the texts of {share} {len(size):,} prompts: {size[order].sum():.1f} of {size.sum():.1f} MiB{how}."
-    shown = {*order.tolist()}
+    with_text = {*order[(np.cumsum(size[order]) <= text_limit) & (data.responses is not None)].tolist()}
     lines = [data.payload(average=average, as_text=True)]
-    lines += [data.texts(number) if number in shown else {} for number in range(len(size))]
+    lines += [data.texts(number) if number in with_text else {} for number in range(len(size))]
     # Plain ASCII without an end tag or a comment, as it may stand in a script element.
     texts = [json.dumps(line, separators=(",", ":"), allow_nan=False).translate(_UNSAFE) for line in lines]
     return {
         "benchmark": visible(name),
-        "title": f"{benchmark_title(name)}: the prompts behind a number",
-        "note": note if shown else "Without texts: scores and outcomes only.",
+        "title": benchmark_title(name),
+        "n_texts": len(with_text),
+        "n_prompts": len(size),
+        "mib": (size[[*with_text]].sum(), size.sum()),
         "data": "\n".join(texts),
     }
 
@@ -288,7 +263,7 @@ def _link(address: str, text: str) -> str:
     return f'<a rel="noopener noreferrer" href="{escape_html(address)}">{text}</a>' if address and text else text
 
 
-def encode_figure(figure: "Axes | Figure") -> str:
+def encode_figure(figure: AnyFigure) -> str:
     """A figure (or that of an Axes) as PNG in base 64; closes the figure."""
     import matplotlib.pyplot as plt
 
@@ -305,4 +280,4 @@ def encode_csv(table: pd.DataFrame) -> str:
 
 def benchmark_title(name: str) -> str:
     """A benchmark's name in print; of data of one's own the name itself."""
-    return visible(benchmarks_by_name()[name].title if name in benchmarks_by_name() else name)
+    return benchmarks_by_name()[name].title if name in benchmarks_by_name() else name

@@ -18,7 +18,6 @@ from rmlab.metrics.items import as_pairs
 from rmlab.records import SUFFIXES
 from rmlab.scorers.base import Provenance
 from rmlab.tables import DataError, check_pairs, check_scores
-from rmlab.text import visible
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -65,7 +64,7 @@ def read_results(source: Paths | pd.DataFrame, columns: Columns | None = None) -
 def provenance_table(provenance: Mapping[str, Provenance]) -> pd.DataFrame:
     """How the models were scored, one row each: revision, template, number type, date, versions."""
     rows = [
-        {"name": visible(name)} | {field: _format_value(entry[field]) for field in _PROVENANCE if entry.get(field)}
+        {"name": name} | {field: _format_value(entry[field]) for field in _PROVENANCE if entry.get(field)}
         for name, entry in provenance.items()
     ]
     return pd.DataFrame(rows).reindex(columns=["name", *_PROVENANCE]).dropna(axis="columns", how="all").fillna("")
@@ -78,10 +77,9 @@ def _result_files(source: Paths) -> list[Path]:
     if path.is_file():
         return [path]
     candidates = path.rglob("*") if path.is_dir() else map(Path, glob(str(path), recursive=True))
-    paths = sorted(candidate for candidate in candidates if _is_result(candidate))
+    paths = sorted(filter(_is_result, candidates))
     if not paths:
-        hint = f"Expected {', '.join(SUFFIXES)}, which rmlab score -o writes, and a store at the end of its runs."
-        raise DataError(f"{path}: no result files there. {hint}")
+        raise DataError(f"{path}: no result files ({', '.join(SUFFIXES)}). Write them with rmlab score -o.")
     return paths
 
 
@@ -97,10 +95,9 @@ def _read_table(path: Path, columns: Columns | None) -> pd.DataFrame:
     try:
         return io.read_scores(path, allow_missing=True)
     except DataError as error:
-        try:
+        with suppress(DataError):
             return io.read_pairs(path)
-        except DataError:
-            raise error from None
+        raise error from None
 
 
 def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
@@ -117,6 +114,5 @@ def _join_tables(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _format_value(value: object) -> str:
-    parts = [f"{name} {version}" for name, version in value.items()] if isinstance(value, dict) else value
-    text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
-    return visible(textwrap.shorten(text, _LONGEST, placeholder="…"))
+    text = ", ".join(f"{name} {version}" for name, version in value.items()) if isinstance(value, dict) else str(value)
+    return textwrap.shorten(text, _LONGEST, placeholder="…")

@@ -1,7 +1,7 @@
 """Findings as sentences: numbers with n and interval, none whose interval holds its null value."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,7 @@ from scipy import stats as distributions
 
 from rmlab.bias import style_gap
 from rmlab.metrics import accuracy, estimates, summary
+from rmlab.metrics.weights import Average
 from rmlab.stats import rank
 from rmlab.tables import DataError
 
@@ -57,35 +58,34 @@ def sentences(table: pd.DataFrame) -> list[str]:
     return [*describe_models(table, overall["model"].head(MODELS)), *may_be_first(ranks), *_left_over(overall)]
 
 
-def describe_models(table: pd.DataFrame, models: Iterable[str]) -> Iterator[str]:
+def describe_models(table: pd.DataFrame, models: Iterable[str], average: Average = "benchmark") -> Iterator[str]:
     """Overall score, weakest domain and cost of style of each model, as far as their intervals tell them."""
     table = table[table["model"].isin([*models])]
     if table.empty:  # a report of content-blind baselines alone
         return
-    numbers = estimates(table)
+    numbers = estimates(table, average=average)
     for model in models:
         yield from _model_sentences(model, numbers[numbers["model"] == model], table[table["model"] == model])
 
 
-def format_interval(value: float, low: float, high: float, null: float = 0.0, decimals: int = 3) -> str:
+def format_interval(value: float, low: float, high: float, null: float = 0.0) -> str:
     """A value with its interval, with more decimals where rounding would move a limit onto or across `null`."""
-    while decimals < _MAX_DECIMALS and not _keeps_sides((low, high), null, decimals):
-        decimals += 1
+    decimals = _count_decimals((low, high), null)
     return f"{value:.{decimals}f} (95 % CI {low:.{decimals}f} to {high:.{decimals}f}"
 
 
 def format_p(p: float) -> str:
-    """A p-value with three decimals, more where rounding would move it across 0.05."""
-    if p < 0.001:
-        return "p < 0.001"
-    decimals = 3
-    while decimals < _MAX_DECIMALS and (round(p, decimals) < _ALPHA) != (p < _ALPHA):
-        decimals += 1
-    return f"p = {p:.{decimals}f}"
+    """A p-value with three decimals, more where rounding would move it onto or across 0.05."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.{_count_decimals([p], _ALPHA)}f}"
 
 
-def _keeps_sides(limits: tuple[float, float], null: float, decimals: int) -> bool:
-    return all(np.sign(round(limit, decimals) - null) == np.sign(limit - null) for limit in limits)
+def _count_decimals(values: Sequence[float], bound: float) -> int:
+    """Three, or as many as keep every value on its side of the bound."""
+    for decimals in range(3, _MAX_DECIMALS):
+        rounded = [round(value, decimals) - bound for value in values]
+        if np.array_equal(np.sign(rounded), np.sign(np.subtract(values, bound)), equal_nan=True):
+            return decimals
+    return _MAX_DECIMALS
 
 
 def _compare_sentence(row: pd.Series) -> str:
@@ -106,11 +106,13 @@ def _compare_sentence(row: pd.Series) -> str:
 
 def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
     overall = numbers[numbers["quantity"] == "overall"].iloc[0]
+    chance = overall["chance"]  # missing where it is not known
     if math.isnan(overall["value"]):
         yield f"{model} has no overall score: {overall['reason']}."
-    elif not overall["low"] <= overall["chance"] <= overall["high"] and not math.isnan(overall["low"]):
-        interval = format_interval(overall["value"], overall["low"], overall["high"], overall["chance"])
-        yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts; chance is {overall['chance']:.2f})."
+    elif not overall["low"] <= chance <= overall["high"] and not math.isnan(overall["low"]):
+        interval = format_interval(overall["value"], overall["low"], overall["high"], chance)
+        against = "" if math.isnan(chance) else f"; chance is {chance:.2f}"
+        yield f"{model} scores {interval}, {overall['n_prompts']:,} prompts{against})."
     yield from _weakest_domain(model, numbers[numbers["quantity"].isin(["domain", "section"])])
     if "level" in [*numbers["quantity"]]:
         yield from _style_cost(model, table)
@@ -121,10 +123,9 @@ def _model_sentences(model: str, numbers: pd.DataFrame, table: pd.DataFrame) -> 
 def _weakest_domain(model: str, domains: pd.DataFrame) -> Iterator[str]:
     """Where the lowest domain lies below the mean of the others; domains share no prompts."""
     domains = domains[domains["quantity"] == domains["quantity"].iloc[-1]] if len(domains) else domains
-    domains = domains.dropna(subset=["value", "se"])
+    domains = domains.dropna(subset=["value", "se"]).sort_values("value", kind="stable")
     if len(domains) < 2:
         return
-    domains = domains.sort_values("value", kind="stable")
     weakest, others = domains.iloc[0], domains.iloc[1:]
     difference = weakest["value"] - others["value"].mean()
     se = math.hypot(weakest["se"], math.sqrt((others["se"] ** 2).sum()) / len(others))
@@ -167,8 +168,6 @@ def may_be_first(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def _left_over(overall: pd.DataFrame) -> Iterator[str]:
-    n_ties, n_missing = int(overall["n_ties"].sum()), int(overall["missing"].sum())
-    if n_ties:
-        yield f"{n_ties:,} comparisons of {len(overall)} models are ties."
-    if n_missing:
-        yield f"{n_missing:,} comparisons of {len(overall)} models have no outcome."
+    for column, finding in (("n_ties", "are ties"), ("missing", "have no outcome")):
+        if n_comparisons := int(overall[column].sum()):
+            yield f"{n_comparisons:,} comparisons of {len(overall)} models {finding}."

@@ -108,7 +108,7 @@ class ShownTable:
     Parameters
     ----------
     cells : DataFrame
-        The texts of the cells.
+        The texts of the cells, all visible.
     caption : str
         The sentence above the table; empty for none.
     """
@@ -117,7 +117,9 @@ class ShownTable:
     caption: str = ""
 
     def _repr_html_(self) -> str:
-        return f"{_CSS}<p>{escape_html(self.caption)}</p>{table_html(self.cells)}"
+        with pd.option_context("display.max_colwidth", None):
+            table = self.cells.to_html(index=False, border=0, classes="rmlab-table")
+        return f"{_CSS}<p>{escape_html(self.caption)}</p>{table}"
 
     def __repr__(self) -> str:
         text = self.cells.map(line).rename(columns=line).to_string(index=False)
@@ -157,12 +159,6 @@ def show(table: pd.DataFrame) -> ShownTable:
     return ShownTable(table.astype(object).map(_format_value).set_axis(table.columns.map(visible), axis=1))
 
 
-def table_html(table: pd.DataFrame) -> str:
-    """A table of visible texts, whole and escaped."""
-    with pd.option_context("display.max_colwidth", None):
-        return table.to_html(index=False, border=0, classes="rmlab-table")
-
-
 def printed_board(board: pd.DataFrame) -> pd.DataFrame:
     """The columns of a leaderboard or a comparison as they are printed; counts that are all zero are left out."""
     is_comparison = _check_board(board) == "comparison"
@@ -172,8 +168,7 @@ def printed_board(board: pd.DataFrame) -> pd.DataFrame:
     cells["low"] = (signed["low"] + " to " + signed["high"]).replace(" to ", "")
     if is_comparison:
         cells["difference"] = signed["difference"]
-        for name in ("p", "p_holm"):
-            cells[name] = cells[name].mask(board[name] < 0.001, "< 0.001")
+        cells[["p", "p_holm"]] = cells[["p", "p_holm"]].mask(board[["p", "p_holm"]] < 0.001, "< 0.001")
     else:
         cells["rank"] = [_format_rank(*ranks) for ranks in board[["rank", "rank_low", "rank_high"]].to_numpy()]
     hidden = _NOT_PRINTED | (_NOT_COMPARED if is_comparison else set()) | ({"p_holm"} if len(board) == 1 else set())
