@@ -168,6 +168,7 @@ def test_the_report_leads_nowhere_but_to_the_hub_and_runs_its_own_script_only(pa
     assert "default-src 'none'" in page
     assert "'sha256-" in page
     assert len(re.findall("<h2>", page)) == 3 + 3, "three benchmarks with an explorer each"
+    assert page.count("How the models were scored") == 1, "the provenance of mini, which alone has one"
 
 
 def test_the_command_writes_the_same_bytes(results, page, tmp_path):
