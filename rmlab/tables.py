@@ -209,13 +209,9 @@ def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, 
     >>> group_codes(pd.DataFrame({"domain": ["chat", "chat", "math", "chat"]}), ["domain"])
     (array([0, 0, 1, 0]), array([0, 2]))
     """
-    n_rows = rows_per_model(frame, columns)
+    n_rows = len(frame) if "model" in columns else rows_per_model(frame, columns)
     codes = pd.factorize(_combine_codes(frame[:n_rows], columns))[0]
-    first_rows = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
-    if "model" not in columns:
-        return np.resize(codes, len(frame)), first_rows
-    starts = np.arange(0, len(frame), n_rows)[:, None]
-    return (starts // n_rows * len(first_rows) + codes).ravel(), (starts + first_rows).ravel()
+    return np.resize(codes, len(frame)), np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
@@ -239,7 +235,7 @@ def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray 
     codes = np.zeros(len(frame), np.intp) if codes is None else codes
     size = int(codes.max(initial=0)) + 1
     for column in columns:
-        values, distinct = pd.factorize(frame[column], use_na_sentinel=False)
+        values, distinct = pd.factorize(frame[column].array, use_na_sentinel=False)
         if size * len(distinct) > np.iinfo(np.intp).max:
             codes, groups = pd.factorize(codes)
             size = len(groups)
@@ -359,11 +355,9 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     """New frame with the contract's order and types of columns, and a code of each row's prompt and model."""
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
-    if "subset" not in frame:
-        frame = frame.assign(subset=frame["domain"])
-    absent = [column for column in columns if column not in frame]  # styles and levels
-    frame = frame.assign(**dict.fromkeys(absent, pd.Series(pd.NA, index=frame.index)))
-    frame = frame[[*columns, *(c for c in frame.columns if c not in columns)]].reset_index(drop=True)
+    unknown = pd.Series(pd.NA, index=frame.index)  # styles and levels
+    absent = {c: frame["domain"] if c == "subset" else unknown for c in columns if c not in frame}
+    frame = frame.assign(**absent)[[*columns, *(c for c in frame if c not in columns)]].reset_index(drop=True)
     typed: dict[str, pd.Series] = {}
     for column in columns:
         values = frame[column]
@@ -372,15 +366,15 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
             _refuse(frame, ~is_scalar, table, column, "a text or a number")
         if values.dtype == object and column not in CLOSED:  # columns of strings hold UTF-8 only
             _refuse(frame, values.map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
-        if column in CLOSED and (column == "label" or values.dtype != CLOSED[column]):
+        if column in CLOSED and (values.dtype != CLOSED[column] or (column == "label" and values.hasnans)):
             dtype = CLOSED[column]
             codes = dtype.categories.get_indexer(pd.Index(values))
             is_wrong = (codes < 0) & ((column == "label") | values.notna().to_numpy())
             _refuse(frame, is_wrong, table, column, f"one of {', '.join(dtype.categories)}")
             typed[column] = pd.Series(pd.Categorical.from_codes(codes, dtype=dtype), index=frame.index)
-        elif column in _STRINGS:
+        elif column in _STRINGS and (values.dtype != "str" or values.hasnans):
             _refuse(frame, values.isna().to_numpy(), table, column, "given")
-            typed[column] = values if values.dtype == "str" else values.astype("str")
+            typed[column] = values.astype("str")
         elif column.endswith("slot"):
             slots = _numbers(frame, column, table)
             is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))

@@ -172,21 +172,18 @@ def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
     """
     tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
     credit_of_outcome = np.array([0.0, CREDIT_OF_TIE[ties], 1.0, np.nan])
-    earned: FloatArray = credit_of_outcome[pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME).codes]
-    return earned
+    return np.asarray(credit_of_outcome[pd.Categorical(pairs["outcome"], dtype=tables.OUTCOME).codes])
 
 
 def as_pairs(table: pd.DataFrame) -> pd.DataFrame:
     """A table of scores or pairs as checked pairs; DataError where it has no rows."""
     columns = set(table.columns) if isinstance(table, pd.DataFrame) else set()
+    # Columns and types that `pairs` gives need no second check, unless a name is missing.
+    is_checked = {*tables.PAIRS} <= columns and not any(table[name].hasnans for name in _NAMES)
+    is_checked = is_checked and all(table[name].dtype == dtype for name, dtype in _PAIR_TYPES.items())
     if "score" in columns and "outcome" not in columns:
         table = pairs(table)
-    # Columns and types that `pairs` gives need no second check, unless a name is missing.
-    elif (
-        not {*tables.PAIRS} <= columns
-        or any(table[name].dtype != dtype for name, dtype in _PAIR_TYPES.items())
-        or any(table[name].hasnans for name in _NAMES)
-    ):
+    elif not is_checked:
         table = tables.check_pairs(table)
     if table.empty:
         raise DataError("table: no rows. Look at the selection that it comes from.")
@@ -235,8 +232,8 @@ def build_items(
         if differs.any():
             first = rows[list(key)].iloc[int(differs.argmax())].to_dict()
             raise DataError(f"by, cluster: {name!r} differs between the models, first in {first}.")
-    model, model_rows = group_codes(rows, ["model"])
-    shape = (len(model_rows), len(first_rows))
+    model, models = pd.factorize(rows["model"])
+    shape = (len(models), len(first_rows))
     outcomes, credits = np.full(shape, NO_ROW, np.int8), np.full(shape, np.nan)
     outcomes[model, item], credits[model, item] = outcome, credit
     if np.count_nonzero(outcomes != NO_ROW) < len(rows):
@@ -255,7 +252,7 @@ def build_items(
         level = pd.Categorical(cells["level"], dtype=tables.LEVEL).codes
         style_code = np.where(np.minimum(*styles) < 0, NO_STYLE + 1 + level, 3 * styles[0] + styles[1]).astype(np.intp)
     return Items(
-        models=rows["model"].iloc[model_rows].tolist(),
+        models=models.tolist(),
         frame=frame,
         credit=credits,
         outcome=outcomes,
