@@ -225,9 +225,9 @@ def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     n_rows = bisect_left(range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0]))
     starts = np.arange(0, len(frame), n_rows)
     arrays = [frame[column].array for column in columns if column != "model"]
-    is_repeated = [values[n_rows:].equals(values[:-n_rows]) for values in arrays]
-    is_repeated += [model.equals(model.take(np.repeat(starts, n_rows))), frame["model"].iloc[starts].is_unique]
-    return n_rows if all(is_repeated) else len(frame)
+    is_repeated = all(values[n_rows:].equals(values[:-n_rows]) for values in arrays)
+    is_repeated = is_repeated and model.equals(model.take(np.repeat(starts, n_rows)))
+    return n_rows if is_repeated and frame["model"].iloc[starts].is_unique else len(frame)
 
 
 def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None) -> IntArray:
