@@ -217,7 +217,7 @@ def group_codes(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[IntArray, 
 def rows_per_model(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     """Rows of each model where all have the same values of the columns in the same order, else those of the table.
 
-    What holds for the first model's rows then holds for all, and most tables are such.
+    Most tables are such, and what is checked or numbered in the first model's rows then holds for all models.
     """
     if "model" not in frame or frame.empty or frame["model"].iloc[0] == frame["model"].iloc[-1]:
         return max(len(frame), 1)
@@ -361,12 +361,13 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
     typed: dict[str, pd.Series] = {}
     for column in columns:
         values = frame[column]
+        is_label = values.dtype == LABEL and tuple(values.cat.categories) == LABELS and not values.hasnans
         if values.dtype == object and (column in CLOSED or column in _STRINGS):
             is_scalar = values.map(pd.api.types.is_scalar).to_numpy(bool)
             _refuse(frame, ~is_scalar, table, column, "a text or a number")
         if values.dtype == object and column not in CLOSED:  # columns of strings hold UTF-8 only
             _refuse(frame, values.map(is_broken).to_numpy(bool), table, column, "text that UTF-8 can hold")
-        if column in CLOSED and (values.dtype != CLOSED[column] or (column == "label" and values.hasnans)):
+        if column in CLOSED and (values.dtype != CLOSED[column] or (column == "label" and not is_label)):
             dtype = CLOSED[column]
             codes = dtype.categories.get_indexer(pd.Index(values))
             is_wrong = (codes < 0) & ((column == "label") | values.notna().to_numpy())
@@ -381,7 +382,8 @@ def _check_columns(frame: pd.DataFrame, table: str) -> tuple[pd.DataFrame, IntAr
             _refuse(frame, ~is_slot, table, column, "a whole number from 0")
             typed[column] = pd.Series(slots.astype("int64"), index=frame.index)
     frame = frame.assign(**typed)
-    first_model = frame[: rows_per_model(frame, [c for c in columns if c not in ("score", "margin", "outcome")])]
+    described = [column for column in columns if column not in ("score", "margin", "outcome")]
+    first_model = frame[: rows_per_model(frame, described)] if "model" in key else frame
     prompt = _combine_codes(first_model, key[:-2])
     in_order = np.sort(_combine_codes(first_model, key[-2:], prompt), kind="stable")
     if (in_order[1:] == in_order[:-1]).any():
@@ -394,7 +396,7 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> NDArray[np.float64
     values = frame[column]
     if not pd.api.types.is_numeric_dtype(values.dtype):
         texts = values.astype("str").str.strip()  # integers beyond the floats would raise OverflowError
-        numbers = pd.to_numeric(texts, errors="coerce")  # not to the last digit in pandas 3.0
+        numbers = pd.to_numeric(texts, errors="coerce")  # pandas 3.0 rounds the last digit
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
         _refuse(frame, ~is_number.to_numpy(bool), table, column, "a number")
         values = texts.where(numbers.notna())

@@ -228,6 +228,7 @@ def test_markdown_renders_and_links_do_not_lead_anywhere():
         ("```\n$x$ \\(y\\)\n```", None),
         ("for f in $HOME/$USER; do echo ${a}.$b; done", None),
         (r"\(\frac\) and $\unknown{x}$ and \(\)", None),
+        (r"$$a = b \\ c = d$$", None),
         (r"$\def\a{\a\a}\a$ \(\newcommand{\x}{y}\x\)", None),
     ],
 )
@@ -252,6 +253,10 @@ def test_the_playground_scores_and_draws(tiny, mini):
     assert "**" in table["answer"].iloc[2]
     assert play.line["score"].iloc[1] == pytest.approx(table["score"].iloc[2], abs=1e-5)
     assert play.set(answers=["", "c"]).frame["score"].isna().tolist()[0]
+    for name, value in (("bold", 99), ("bald", 1), ("restyle", "answer 9"), ("answers", ["a", "b", "c"])):
+        with pytest.raises(ValueError, match="answer 3" if name == "answers" else f"{name}={value!r}"):
+            play.set(**{name: value})
+    assert play.steps == {"bold": 2, "emoji": 1}
 
 
 def test_try_on_is_the_probe_of_the_same_change_and_scores_nothing_twice(mini):

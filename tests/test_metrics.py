@@ -64,6 +64,13 @@ def test_models_together_have_the_pairs_that_each_has_alone(make_scores, edit):
         metrics.pairs(pd.concat([again.assign(model="a"), again, again]))
 
 
+def test_columns_of_ones_own_replace_no_column_of_pairs(make_scores):
+    scores = make_scores()
+    further = {"level": "5", "margin": 1.0, "outcome": "win", "chosen_slot": 7}
+    pairs = metrics.pairs(scores.assign(**further, source="web"))
+    pd.testing.assert_frame_equal(pairs.drop(columns="source"), metrics.pairs(scores))
+
+
 def test_matrix_equals_the_nested_loops(make_scores):
     scores = make_scores(seed=3)
     pairs = metrics.pairs(scores)

@@ -88,6 +88,12 @@ def test_repeated_keys_and_absent_columns_are_refused(table):
         CHECKS[table]([1, 2])
 
 
+def test_a_column_called_model_hides_no_repeated_responses():
+    texts = pd.DataFrame([ROW]).assign(prompt="p", response="r")
+    with pytest.raises(DataError, match="1 rows repeat a key"):
+        tables.check_responses(pd.concat([texts.assign(model="a"), texts.assign(model="b")]))
+
+
 @settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_text_is_the_float_it_is_written_as(value):

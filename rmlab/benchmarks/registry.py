@@ -153,7 +153,7 @@ def benchmark_of(table: pd.DataFrame) -> Benchmark:
         if names and names[0] in benchmarks_by_name():
             return benchmarks_by_name()[names[0]]
     column = "subset" if "subset" in table.columns else "domain"
-    subsets = {*table[column]} if column in table.columns else set()
+    subsets = {*table[column].unique()} if column in table.columns else set()
     styles = table.get("style", table.get("chosen_style"))
     is_styled = styles is not None and bool(styles.notna().all())
     for benchmark in (RM_BENCH, REWARD_BENCH, REWARD_BENCH_2):  # the names of the others' parts may be anybody's

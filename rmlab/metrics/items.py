@@ -120,7 +120,8 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
         If a prompt of a model has answers of one label only.
     """
     scores, prompt = tables.number_prompts(scores, allow_missing=True)
-    # Models that have the same answers in the same order have the same comparisons; else all rows are the first's.
+    # Models with the same answers in the same order have the same comparisons: those of `answers`, once per model.
+    # Of other tables `answers` are all the rows, and n_models is 1.
     n_models, answers = max(len(scores), 1) // max(len(prompt), 1), scores[: len(prompt)]
     n_rejected, is_chosen = count_labels(answers, prompt)[1], (answers["label"] == "chosen").to_numpy()
     # Each chosen answer as often as its prompt has rejected ones, beside these, in the order of the scores.
@@ -137,7 +138,7 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     score = scores["score"].to_numpy().reshape(n_models, -1)
     margin = (score[:, chosen] - score[:, rejected]).ravel()
     rows = (len(prompt) * np.arange(n_models)[:, None] + chosen).ravel()
-    extra = tables.prompt_columns(scores, tables.SCORES) if len(scores.columns) > len(tables.SCORES) else []
+    extra = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
     further = {name: scores[name].array.take(rows) for name in extra}
     frame.insert(0, "model", scores["model"].array.take(rows))
     frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)
@@ -151,7 +152,8 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
     one_sided = (n_chosen == 0) | (n_rejected == 0)
     if one_sided.any():
         row = scores.loc[one_sided[prompt], ["model", *PROMPT, "label"]].iloc[0].to_dict()
-        raise DataError(f"scores: {one_sided.sum()} prompts have answers of one label only, first {row}. Score both.")
+        message = f"scores: {one_sided.sum()} prompts of a model have answers of one label only, first {row}"
+        raise DataError(f"{message}. Score both.")
     return n_chosen, n_rejected
 
 

@@ -90,4 +90,5 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()
         raise DataError(f"responses: no text in responses for {len(without_text)} rows, the first {first}.")
-    return pd.concat([table, rows.reindex(columns=table.columns)], ignore_index=True)
+    by_model = rows.reindex(columns=table.columns).groupby("model", sort=False)
+    return pd.concat([table, *(part for _, part in by_model)], ignore_index=True)

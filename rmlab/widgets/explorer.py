@@ -1,6 +1,5 @@
 """The explorer in Jupyter: one widget, whose selection can be read and set from code."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -114,8 +113,8 @@ def explore(
     return View(Comparisons(scores, responses), Selection() if selection is None else selection, scorer)
 
 
-class OnPage:
-    """What Jupyter shows as its widget, and pages without widgets as its text."""
+class WidgetDisplay:
+    """Display an object in Jupyter as its widget, and on pages without widgets as its text."""
 
     widget: Any
 
@@ -124,7 +123,7 @@ class OnPage:
         return {**(bundle[0] if isinstance(bundle, tuple) else bundle), "text/plain": repr(self)}
 
 
-class View(OnPage):
+class View(WidgetDisplay):
     """The explorer that `explore` returns.
 
     Attributes
@@ -143,8 +142,8 @@ class View(OnPage):
 
     @property
     def selection(self) -> Selection:
-        """What the page shows. Set it, or use `select`, to show something else."""
-        return Selection(**self.widget.selection)
+        """The filters on the page, and the prompt that was opened. Set it, or use `select`, to show something else."""
+        return check_selection(self.data, Selection(**self.widget.selection))
 
     @selection.setter
     def selection(self, selection: Selection) -> None:
@@ -217,7 +216,7 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
     """The selection with its models filled in; DataError where it names something that the data does not have."""
     selection = replace(selection, models=selection.models or tuple(data.models[:1]))
     has_styles, n_models = data.items["level"].notna().any(), len(selection.models)
-    allowed: dict[str, Sequence[str]] = {
+    allowed = {
         "models": data.models,
         "domain": list(data.prompts["domain"].unique()),
         "subset": [*data.prompts["subset"].unique(), *data.benchmark.sections],

@@ -131,8 +131,9 @@ def _formula_html(match: re.Match[str]) -> str:
         tree = convert_to_element(body, display="block" if is_display else "inline")
     except Exception:  # whatever is wrong with the formula: the reader sees its source
         return escape_html(match[0])
-    # latex2mathml passes unknown commands and a stray & on.
-    if any(re.match(r"&$|\\[A-Za-z]", element.text or "") for element in tree.iter()):
+    # latex2mathml passes unknown commands and a stray & on, and puts lines without a table one behind the other.
+    is_one_line = "\\\\" in body and tree.find(".//mtable") is None
+    if is_one_line or any(re.match(r"&$|\\[A-Za-z]", element.text or "") for element in tree.iter()):
         return escape_html(match[0])
     mathml = re.sub(r"&amp;(#x[0-9A-F]{2,6};)", r"&\1", tostring(tree, encoding="unicode"))
     classes = "rmlab-math rmlab-display" if is_display else "rmlab-math"

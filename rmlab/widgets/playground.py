@@ -11,9 +11,9 @@ from rmlab.benchmarks import load
 from rmlab.bias.probe import probe
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT, nearest
+from rmlab.tables import PROMPT
 from rmlab.text import escape_html
-from rmlab.widgets.explorer import FOLDER, OnPage
+from rmlab.widgets.explorer import FOLDER, WidgetDisplay
 from rmlab.widgets.markup import markdown_html
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def playground(
     return Playground(scorer, prompt, answers, responses)
 
 
-class Playground(OnPage):
+class Playground(WidgetDisplay):
     """The widget that `playground` returns.
 
     Attributes
@@ -111,7 +111,7 @@ class Playground(OnPage):
         texts = [self._restyle(**{self._last_change: step}) for step in steps]
         return pd.DataFrame({"change": self._last_change, "step": steps, "score": self._score(texts)})
 
-    def set(self, answers: Sequence[str] = (), **values: Any) -> "Playground":
+    def set(self, *, answers: Sequence[str] = (), **values: Any) -> "Playground":
         """Set the boxes, the menu and the sliders.
 
         Parameters
@@ -128,9 +128,11 @@ class Playground(OnPage):
             The playground itself.
         """
         values |= {f"answer {number + 1}": text for number, text in enumerate(answers)}
+        choices = {"restyle": self._names, **{name: [*range(_CHANGES[name].steps + 1)] for name in _CHANGES}}
         for name, value in values.items():
-            if name not in self.controls:
-                raise ValueError(f"{name}={value!r}; {nearest(name, list(self.controls))}")
+            if name not in self.controls or value not in choices.get(name, [value]):
+                raise ValueError(f"{name}={value!r}; allowed are {choices.get(name, [*self.controls])}")
+        for name, value in values.items():
             self.controls[name].value = value
         return self
 
@@ -211,8 +213,8 @@ class _Memory:
 
 
 def _style_table(table: pd.DataFrame) -> "Styler":
-    """A table without row numbers; an en dash where a number is missing."""
-    return table.style.hide(axis="index").format(precision=3, na_rep="–")
+    """A table without row numbers; numbers with four figures, an en dash where missing."""
+    return table.style.hide(axis="index").format("{:.4g}", list(table.select_dtypes(float)), na_rep="–")
 
 
 def _restyle(text: str, steps: dict[str, int]) -> str:

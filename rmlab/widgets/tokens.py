@@ -54,10 +54,6 @@ def token_rewards(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.Data
             ids, rewards = trace
             pieces, change = token_texts(scorer.tokenizer, ids.tolist()), np.diff(rewards, prepend=np.nan)
             return pd.DataFrame({"text": pieces, "reward": rewards, "change": change, "method": "token"})
-    return _occlusion(scorer, prompt, response)
-
-
-def _occlusion(scorer: PlainScorer, prompt: Prompt, response: str) -> pd.DataFrame:
     pieces = _SENTENCE.findall(response) or [response]
     n = len(pieces)
     starts = ["".join(pieces[: k + 1]).rstrip() for k in range(n - 1)]
