@@ -245,8 +245,8 @@ def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray 
 
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt (of each model)."""
-    further = frame.columns.difference([*contract, *RESPONSES], sort=False)
-    if further.empty:
+    further = [name for name in frame.columns if name not in (*contract, *RESPONSES)]
+    if not further:
         return []
     codes, first_rows = group_codes(frame, [column for column in ("model", *PROMPT) if column in frame.columns])
     names = []
