@@ -148,7 +148,8 @@ def debias_change(
         chosen, rejected = regression.look_up_sides(pairs, model_scores[KEY].join(model_x), list(x.columns))
         pair_prompt, margin = _number_prompts(pairs), pairs["margin"].to_numpy()
         margins = margin - np.einsum("dpc,pc->dp", slopes[:, fold[pair_prompt]], chosen - rejected)
-        before, after = _credit(margin, ties), _credit(margins, ties)
+        credit = [1.0, 0.0, CREDIT_OF_TIE[ties]]
+        before, after = (np.select([m > 0, m < 0, m == 0], credit, np.nan) for m in (margin, margins))
         change = after - before
         items = pd.DataFrame({"before": before, "after": after[0], "change": change[0]})
         items["flipped"] = (np.sign(margin) != np.sign(margins[0])).astype(float)
@@ -181,11 +182,6 @@ def _interval(changes: FloatArray, cluster_size: IntArray, confidence: float) ->
         share, variance = add_two_clusters(np.array((value + 1) / 2), np.array(kish))
         center, half = 2 * float(share) - 1, 2 * quantile * float(np.sqrt(variance))
     return {"se": se, "low": max(min(center - half, value), -1.0), "high": min(max(center + half, value), 1.0)}
-
-
-def _credit(margin: FloatArray, ties: str) -> FloatArray:
-    credit: FloatArray = np.where(margin > 0, 1.0, np.where(margin < 0, 0.0, CREDIT_OF_TIE[ties]))
-    return np.where(np.isnan(margin), np.nan, credit)
 
 
 def _regressors(scores: pd.DataFrame, features: pd.DataFrame | None, on: str | Sequence[str]) -> pd.DataFrame:

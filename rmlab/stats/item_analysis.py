@@ -120,18 +120,17 @@ def error_correlation(table: pd.DataFrame, *, ties: Ties = "loss", common: bool 
     first, second = np.triu_indices(len(items.models), 1)
     observed = (~np.isnan(items.credit)).astype(float)
     credit = np.nan_to_num(items.credit)
-    counts = (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
-    both_right, right_a, right_b, n = (square[first, second] for square in counts)
+    products = (credit @ credit.T, credit @ observed.T, observed @ credit.T, observed @ observed.T)
+    _, right_a, right_b, n = counts = np.stack(products)[:, first, second]
     has_spread = (right_a > 0) & (right_a < n) & (right_b > 0) & (right_b < n)
-    correlation, cuts = _tetrachoric(_outcome_shares(both_right, right_a, right_b, n, has_spread))
-    is_known = has_spread & (n >= MIN_COMPARISONS)
-    se = np.full(len(n), np.nan)
-    for pair in np.flatnonzero(is_known):
-        se[pair] = _clustered_error(items, first[pair], second[pair], correlation[pair], cuts[:, pair])
+    known = np.flatnonzero(has_spread & (n >= MIN_COMPARISONS))
+    correlation, se = np.full((2, len(n)), np.nan)
+    correlation[known], cuts = _tetrachoric(_outcome_shares(*counts[:, known]))
+    for pair, pair_cuts in zip(known, cuts.T, strict=True):
+        se[pair] = _clustered_error(items, first[pair], second[pair], correlation[pair], pair_cuts)
     names = pd.Index(items.models, name="model")
     n_right, n_observed = credit.sum(axis=1), observed.sum(axis=1)
     diagonal = np.where((n_observed >= MIN_COMPARISONS) & (n_right > 0) & (n_right < n_observed), 1.0, np.nan)
-    correlation = np.where(is_known, correlation, np.nan)
     squares = []
     for values, model_values in ((correlation, diagonal), (se, 0.0 * diagonal), (n, n_observed)):
         square = np.diag(model_values)
@@ -153,15 +152,11 @@ def normal_below(h: FloatArray, k: FloatArray, correlation: FloatArray) -> Float
     return np.asarray((ndtr(h) + ndtr(k)) / 2 - triangles - np.where(h * k < 0, 0.5, 0.0))
 
 
-def _outcome_shares(
-    both_right: FloatArray, right_a: FloatArray, right_b: FloatArray, n: FloatArray, has_spread: FloatArray
-) -> FloatArray:
+def _outcome_shares(both_right: FloatArray, right_a: FloatArray, right_b: FloatArray, n: FloatArray) -> FloatArray:
     """Shares of both right, only the first, only the second, both wrong: (4, pairs)."""
-    n = np.maximum(n, 1.0)
     counts = np.stack([both_right, right_a - both_right, right_b - both_right, n - right_a - right_b + both_right])
     expected = np.stack([a * b / n for a in (right_a, n - right_a) for b in (right_b, n - right_b)])
     counts = counts + 0.5 * (counts <= 0) * (expected < _EXPECTED)
-    counts = np.where(has_spread, counts, 1.0)
     return np.asarray(counts / counts.sum(axis=0))
 
 

@@ -93,6 +93,7 @@ class _Votes:
         key = ["condition", "order", "sample"]
         # Votes are 1 for the left answer, -1 for the right one, 0 for a draw; one per key.
         self.table = rows.set_index([*PROMPT, *key])["vote"].unstack(key).reindex(self.prompts)
+        self.shares = (self.table.T.groupby(level=key[:2]).mean().T + 1) / 2
         self.orders = ("first", "second") if set(rows["order"]) != {_SINGLE} else (_SINGLE,)
 
     def samples(self, condition: str, order: str) -> list[pd.Series]:
@@ -101,12 +102,9 @@ class _Votes:
 
     def win_share(self, condition: str, order: str | None = None) -> pd.Series:
         """Share of wins of the left answer, in one order or over both; missing where an order has no vote."""
-        shares = []
-        for name in self.orders if order is None else (order,):
-            samples = self.samples(condition, name)
-            mean = pd.concat(samples, axis=1).mean(axis=1) if samples else pd.Series(np.nan, index=self.prompts)
-            shares.append((mean + 1) / 2)
-        return sum(shares[1:], start=shares[0]) / len(shares)
+        orders = self.orders if order is None else (order,)
+        shares = self.shares.reindex(columns=[(condition, name) for name in orders])
+        return shares.mean(axis=1, skipna=False)
 
     def noise(self) -> pd.Series:
         """How often two answers to one question contradict each other; 0 where each was answered once."""
@@ -207,10 +205,9 @@ def _test_effect(
     items = build_items(rows, key=PROMPT, outcome=outcome, credit=rows["credit"].to_numpy(float))
     result = estimate(items, overall_weights(items, domain_parts(items, "prompts")), confidence, contrasts=[0])
     difference = differences(result, np.array([0]), np.array([1]), confidence=confidence)
-    columns |= {"effect": float(difference.value[0]), "reason": difference.reason[0]}
-    columns |= {name: float(getattr(difference, name)[0]) for name in ("se", "low", "high", "p")}
-    differing = float(difference_by_prompt.abs().mean())
-    return columns | {"detectable": _detectable_effect(differing, len(answered), alpha, power)}
+    columns |= {name: numbers[0] for name, numbers in difference._asdict().items()}
+    detectable = _detectable_effect(float(difference_by_prompt.abs().mean()), len(answered), alpha, power)
+    return columns | {"effect": columns["value"], "detectable": detectable}
 
 
 def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> float:
@@ -220,7 +217,5 @@ def _detectable_effect(differing: float, n: int, alpha: float, power: float) -> 
     """
     effects = np.arange(2**_HALVINGS) / 2**_HALVINGS
     # An effect is at most the share of prompts that differ, so more must differ for a large one.
-    place = bisect_left(
-        effects, power, lo=1, key=lambda effect: exact_power(n, effect, 1 - max(differing, effect), alpha)
-    )
+    place = bisect_left(effects, power, lo=1, key=lambda delta: exact_power(n, delta, 1 - max(differing, delta), alpha))
     return float(effects[place]) if place < len(effects) else float("nan")

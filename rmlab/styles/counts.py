@@ -162,9 +162,5 @@ def _count_sentences(tokens: list["Token"]) -> int:
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
-            start = 0
-            for end in _SENTENCE_END.finditer(token.content):
-                total += _WORD_CHARACTER.search(token.content, start, end.start()) is not None
-                start = end.end()
-            total += _WORD_CHARACTER.search(token.content, start) is not None
+            total += sum(_WORD_CHARACTER.search(piece) is not None for piece in _SENTENCE_END.split(token.content))
     return total

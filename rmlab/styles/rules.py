@@ -11,7 +11,7 @@ from rmlab import tables
 from rmlab.styles.counts import Document, features_of, unify_line_ends
 from rmlab.styles.prose import plain
 from rmlab.styles.source import is_code_line
-from rmlab.styles.transforms import split_paragraphs, split_sentences
+from rmlab.styles.transforms import GAP, SENTENCE_END
 from rmlab.tables import KEY, PROMPT, STYLES, DataError
 
 _TOO_SHORT = "every sentence would stay: it cannot be shorter"
@@ -151,7 +151,7 @@ def _add_markdown(text: str) -> str:
         if is_code:
             parts.append(f"```\n{block}\n```" if all(map(_looks_like_code, lines)) else block)
             continue
-        items = [item.strip() for item in (lines if len(lines) > 1 else split_sentences(block)) if item.strip()] or [""]
+        items = [*filter(None, map(str.strip, lines if len(lines) > 1 else SENTENCE_END.split(block)))] or [""]
         if i == 0:
             parts.append(f"**{items.pop(0)}**")
         parts.append("\n".join(f"- {item}" for item in items) if len(items) > 1 or i == 0 else items[0])
@@ -165,7 +165,7 @@ def _shorten(text: str, code: list[str]) -> str:
         lines = [block] if is_code else []
         for line in [] if is_code else block.split("\n"):
             sentences = []
-            for sentence in filter(None, map(str.strip, split_sentences(line))):
+            for sentence in filter(None, map(str.strip, SENTENCE_END.split(line))):
                 matters = _NUMBER.search(sentence) or _NEGATION.search(sentence) or any(p in sentence for p in code)
                 if matters or not has_first:
                     sentences.append(sentence)
@@ -177,7 +177,7 @@ def _shorten(text: str, code: list[str]) -> str:
 
 def _split_blocks(text: str, code: Iterable[str] = ()) -> list[tuple[str, bool]]:
     """Blocks of a text, and which are code: those with a line of it, and those between two of these."""
-    blocks = split_paragraphs(unify_line_ends(text).strip("\n"))[::2]
+    blocks = GAP.split(unify_line_ends(text).strip("\n"))[::2]
     lines = [block.split("\n") for block in blocks]
     with_code = [any(_looks_like_code(line) or line.strip() in {*code} for line in block) for block in lines]
     between = [False, *(a and b for a, b in zip(with_code, with_code[2:], strict=False)), False]

@@ -8,12 +8,14 @@ from functools import partial
 from rmlab.styles.prose import plain
 
 _FENCED_CODE = re.compile(r"(^ {0,3}(?:```|~~~).*?(?:^ {0,3}(?:```|~~~)[ \t]*$|\Z))", re.DOTALL | re.MULTILINE)
-_GAP = re.compile(r"(\n[ \t]*\n\s*)")
+# To split a text into its paragraphs, with the gap between two of them.
+GAP = re.compile(r"(\n[ \t]*\n\s*)")
 _ABBREVIATIONS = "".join(
     rf"(?<!\b{word}\.)" for word in ("Dr", "Mr", "Mrs", "Ms", "St", "No", "Prof", "vs", "cf", "Fig")
 )
-# A stop before a capital or a number, but not after an initial ("J. Smith", "e.g. Latin"), or a stop that ends a line.
-_SENTENCE_END = re.compile(
+# To split running text into sentences; the space between two of them stands at the beginning of the second. A stop
+# before a capital or a number, but not after an initial ("J. Smith", "e.g. Latin"), or a stop that ends a line.
+SENTENCE_END = re.compile(
     rf"{_ABBREVIATIONS}(?:(?<!\b[^\W\d_]\.)(?:(?<=[.!?…])|(?<=[.!?…][\"'”)]))(?=\s+[\"'“(\[]?[A-Z0-9])"
     r"|(?<=[\w)][.!?])(?=\s*$|\n))"
 )
@@ -79,20 +81,10 @@ class Transform:
         return self.change(text, steps) if steps else text
 
 
-def split_paragraphs(text: str) -> list[str]:
-    """The paragraphs of a text, and between two of them the gap."""
-    return _GAP.split(text)
-
-
-def split_sentences(text: str) -> list[str]:
-    """The sentences of running text; the space between two of them stands at the beginning of the second."""
-    return _SENTENCE_END.split(text)
-
-
 def _change_paragraphs(text: str, steps: int, change: _ChangePart) -> str:
     """Change the first `steps` paragraphs of running text; headings, lists, tables and code stay as they are."""
     parts = _FENCED_CODE.split(text)  # every second one is code
-    pieces = [piece for i, part in enumerate(parts) for piece in ([part] if i % 2 else split_paragraphs(part))]
+    pieces = [piece for i, part in enumerate(parts) for piece in ([part] if i % 2 else GAP.split(part))]
     n_changed = 0
     for i, piece in enumerate(pieces):
         paragraph = piece.strip()
@@ -108,7 +100,7 @@ def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
 
     def change_paragraph(paragraph: str, _: int) -> str:
         nonlocal n_changed
-        sentences = split_sentences(paragraph)
+        sentences = SENTENCE_END.split(paragraph)
         for i, sentence in enumerate(sentences):
             if n_changed < steps and sentence.strip():
                 sentences[i] = change(sentence, n_changed)
@@ -119,7 +111,7 @@ def _change_sentences(text: str, steps: int, change: _ChangePart) -> str:
 
 
 def _list_sentences(paragraph: str, _: int) -> str:
-    sentences = [sentence.strip().replace("\n", " ") for sentence in split_sentences(paragraph)]
+    sentences = [sentence.strip().replace("\n", " ") for sentence in SENTENCE_END.split(paragraph)]
     return "\n".join(f"- {sentence}" for sentence in sentences if sentence)
 
 
