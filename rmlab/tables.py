@@ -42,6 +42,7 @@ _SOURCE = {
     "responses": "rmlab.load(...) or rmlab.load_pairs(...)",
     "scores": "rmlab.score(responses, ...) or rmlab.read_scores(...)",
     "pairs": "rmlab.pairs(scores)",
+    "table": "rmlab.papers.published('rm-bench')",
 }
 _STRINGS = ("model", "benchmark", "domain", "id", "subset")
 _MAX_SLOT = 10**9
@@ -306,7 +307,7 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
     columns : sequence of str
         Columns that it must have.
     table : str
-        "responses", "scores" or "pairs", for the message.
+        "responses", "scores", "pairs" or "table" (a leaderboard of RM-Bench), for the message.
 
     Raises
     ------

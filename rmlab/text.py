@@ -5,8 +5,6 @@ import re
 
 import pandas as pd
 
-__all__ = ["escape_html", "escape_latex", "escape_markdown", "format_csv", "line", "short", "visible"]
-
 # Characters that command a terminal, break a line, reverse the text around them, or cannot be written as UTF-8.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff\ufeff]"

@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -113,10 +112,10 @@ def _download(repo: str, revision: str, remedy: str, choose: Callable[[list[str]
         names = [name for name in sorted(names) if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name]
         if not names:
             raise DataError(f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}; use {remedy}")
-        get_file = partial(
-            hf_hub_download, repo, revision=revision, repo_type="dataset", local_files_only=not is_online
-        )
-        return [Path(get_file(name)) for name in choose(names)]
+        return [
+            Path(hf_hub_download(repo, name, revision=revision, repo_type="dataset", local_files_only=not is_online))
+            for name in choose(names)
+        ]
     except DataError:
         raise
     except Exception as error:

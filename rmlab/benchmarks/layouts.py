@@ -210,8 +210,7 @@ def _choose_sides(place: Path, rows: list[Record], columns: Matched) -> tuple[li
     message = f"ties: {n_ties}; neither side in {winner!r}: {dict(undecided.most_common(5))}"
     if not decided:
         raise DataError(f"{place}: no row names a winner ({message}); allowed in {winner!r}: a, b, tie, 1, 2, A>B, B>A")
-    if len(decided) < len(rows):
-        n_lost = len(rows) - len(decided)
+    if n_lost := len(rows) - len(decided):
         _log.warning("%s: %d of %d rows are left out, as they name no winner (%s)", place, n_lost, len(rows), message)
     return decided, {"ties": n_ties, "unknown": dict(undecided)}
 

@@ -61,8 +61,7 @@ def subset_of_item(item: str) -> str | None:
     >>> subset_of_item("2538"), subset_of_item("2985")
     ('math-prm', None)
     """
-    subset: str | None = _released_items()["subset"].get(item)
-    return subset
+    return _released_items()["subset"].get(item)
 
 
 @cache
@@ -124,9 +123,8 @@ def _weigh_subsets(rule: str) -> dict[str, float]:
 def _task_codes(frame: pd.DataFrame) -> IntArray:
     """Cluster of each item: its task, where the item is one of the released ones, else its prompt."""
     task = frame[["id", "subset"]].merge(_released_items(), how="left", on=["id", "subset"])["task"]
-    keys = ("task " + task).to_numpy(object)
-    prompts = (frame["subset"] + "/" + frame["id"]).to_numpy(object)
-    return pd.factorize(np.where(task.isna(), prompts, keys))[0].astype(np.intp)
+    prompts = frame["subset"] + "/" + frame["id"]
+    return pd.factorize(("task " + task).fillna(prompts))[0].astype(np.intp)
 
 
 REWARD_BENCH = Benchmark(

@@ -37,8 +37,7 @@ def make_items(table: pd.DataFrame, ties: str, *, by: Sequence[str], cluster: Se
     rows = pd.concat([part[["model", *PROMPT, "subset", "credit", "outcome"]] for part in parts], ignore_index=True)
     columns = [column for column in dict.fromkeys([*by, *cluster]) if column not in rows and column in scores]
     rows = _add_prompt_columns(rows, scores, columns)
-    order = {name: place for place, name in enumerate(dict.fromkeys(scores["model"]))}
-    rows = rows.iloc[np.argsort(rows["model"].map(order), kind="stable")]
+    rows = rows.iloc[np.argsort(pd.Index(scores["model"].unique()).get_indexer(rows["model"]), kind="stable")]
     outcome, credit = rows["outcome"].to_numpy(np.int8), rows["credit"].to_numpy(float)
     items = build_items(rows, key=PROMPT, outcome=outcome, credit=credit, columns=["subset"], by=by, cluster=cluster)
     in_ties = (items.cells["subset"] == TIES).to_numpy()

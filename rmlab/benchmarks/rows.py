@@ -62,7 +62,7 @@ class Record:
         """A string, or messages with role and content only."""
         value = self.row.get(column)
         prompt = value if isinstance(value, str) else parse_messages(value)
-        if prompt is None or prompt == []:
+        if prompt is None:
             self.refuse(column, "a string, or a list of {'role': ..., 'content': ...} messages")
         return prompt
 

@@ -30,12 +30,8 @@ def find_table_layout(header: Sequence[str]) -> str:
 def is_turned_matrix(rows: Sequence[records.Row]) -> bool:
     """Whether a table has one row per item, and the outcomes of one model in each further column."""
     cells = [value for row in rows for value in [*row.values()][1:]]
-    return (
-        bool(rows)
-        and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
-        and bool(cells)
-        and all(str(value) in _OUTCOMES or value is None for value in cells)
-    )
+    is_matrix = bool(cells) and all(value is None or str(value) in _OUTCOMES for value in cells)
+    return is_matrix and next(iter(rows[0])) in ("item", "id", "item_id", "prompt_id", "prompt")
 
 
 def find_layout(row: records.Row) -> str:
@@ -176,8 +172,7 @@ def _flatten(value: object) -> list[object]:
 
 def _fill_names(path: Path, frame: pd.DataFrame, model: str | None) -> pd.DataFrame:
     """With the columns that a file about one model and one data set leaves out: both are named after the file."""
-    names = {"model": path.stem, "benchmark": path.stem}
-    frame = frame.assign(**{name: value for name, value in names.items() if name not in frame})
+    frame = frame.assign(**{name: path.stem for name in ("model", "benchmark") if name not in frame})
     frame = frame if model is None else frame.assign(model=model)
     if "domain" not in frame:
         frame = frame.assign(domain=frame["subset" if "subset" in frame else "benchmark"])

@@ -6,7 +6,7 @@ import pandas as pd
 
 from rmlab.benchmarks import benchmarks_by_name
 from rmlab.records import shipped
-from rmlab.tables import LEVELS, DataError, nearest
+from rmlab.tables import LEVELS, DataError, nearest, require_columns
 
 _DOMAINS = ("chat", "math", "code", "safety")
 _SEVEN = ["reward_bench", "reward_bench_2", "ppe_pref", "ppe_corr", "rmb", "rm_bench", "judgebench", "overall"]
@@ -95,12 +95,7 @@ def audit_leaderboard(table: pd.DataFrame, *, tolerance: float = 0.0015) -> pd.D
     DataError
         Where a column is missing, or holds anything but shares.
     """
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"table: a leaderboard such as rmlab.papers.published('rm-bench'), not {type(table).__name__}")
-    missing = [column for column in ("model", *_DOMAINS, *LEVELS, "overall") if column not in table.columns]
-    if missing:
-        columns = ", ".join(map(str, table.columns))[:200]
-        raise DataError(f"table: no column {missing[0]!r}; found: {columns}; a leaderboard of RM-Bench has it")
+    require_columns(table, ["model", *_DOMAINS, *LEVELS, "overall"], "table")
     averages = [column for column in ("domain_avg", "difficulty_avg") if column in table.columns]
     shares = read_shares(table, [*_DOMAINS, *LEVELS, "overall", *averages], "table")
     domain, level = (shares[list(columns)].mean(axis=1, skipna=False) for columns in (_DOMAINS, LEVELS))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmlab.tables import STYLE, check_responses
+from rmlab.tables import check_responses
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,10 @@ def scorer(
     [2.5, 0.5]
     """
     responses = check_responses(responses)
-    facts = pd.DataFrame(
-        {
-            "prompt": [_text(prompt) for prompt in responses["prompt"]],
-            "response": responses["response"],
-            "right": (responses["label"] == "chosen").astype(float),
-            "steps": np.maximum(pd.Categorical(responses["style"], dtype=STYLE).codes, 0).astype(float),
-        }
+    facts = responses.assign(
+        prompt=responses["prompt"].map(_text),
+        right=responses["label"] == "chosen",
+        steps=responses["style"].cat.codes.clip(lower=0),
     )
     means = facts.groupby(["prompt", "response"], sort=False)[["right", "steps"]].mean()
     traits = dict(zip(means.index, means.itertuples(index=False, name=None), strict=True))

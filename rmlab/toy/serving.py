@@ -47,8 +47,6 @@ def serve(folder: str | Path, *, double_bos: bool = False, sigmoid: bool = False
 class Served(ThreadingHTTPServer):
     """A running server; `serve` starts it."""
 
-    daemon_threads = True
-
     def __init__(self, folder: Path, double_bos: bool, sigmoid: bool, dtype: str) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
