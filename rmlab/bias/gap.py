@@ -156,10 +156,9 @@ def style_preference(
 def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     """One row per two answers of a prompt with the same label and different styles."""
     key = ["model", *PROMPT, "label"]
-    units = regression.standardize_models(scores)
+    units = pd.Series(regression.standardize_models(scores))
     # Units of a model without spread are all 0: a difference of 0 there would be a number that nobody measured.
-    scores = scores.assign(unit=units)
-    scores["unit"] = scores["unit"].where((scores["unit"] != 0).groupby(scores["model"]).transform("any"))
+    scores = scores.assign(unit=units.where((units != 0).groupby(scores["model"]).transform("any")))
     sides = {style: scores.loc[scores["style"] == style, [*key, "subset", *extra, "score", "unit"]] for style in STYLES}
     frames = []
     for plainer, fancier in combinations(STYLES, 2):

@@ -72,10 +72,8 @@ def audit(responses: pd.DataFrame, *, alpha: float = 0.05) -> pd.DataFrame:
 
 def _find_same_texts(frame: pd.DataFrame) -> Iterator[Finding]:
     names = frame["style"].astype("object").where(frame["style"].notna(), "slot " + frame["slot"].astype("str"))
-    texts = frame[[*tables.KEY, "subset", "style", "n_prompts"]].assign(
-        text=pd.factorize(frame["response"])[0], row=frame.index, name=names
-    )
-    key = [*tables.PROMPT, "text"]
+    texts = frame[[*tables.KEY, "subset", "style", "n_prompts", "response"]].assign(row=frame.index, name=names)
+    key = [*tables.PROMPT, "response"]
     texts = texts[texts.duplicated(key, keep=False)]
     seconds = texts[[*key, "label", "row", "name"]].rename(columns={"name": "other"})
     twins = texts.merge(seconds, on=key, suffixes=("", "_2"))
