@@ -246,12 +246,9 @@ def _combine_codes(frame: pd.DataFrame, columns: Sequence[str], codes: IntArray 
 
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt (of each model)."""
-    further = [name for name in frame.columns if name not in (*contract, *RESPONSES)]
-    if not further:
-        return []
     codes, first_rows = group_codes(frame, [column for column in ("model", *PROMPT) if column in frame.columns])
     names = []
-    for name in further:
+    for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
         values = frame[name]
         is_nested = values.dtype == object and values.map(lambda value: isinstance(value, list | dict | set)).any()
         if not is_nested and len(pd.unique(_combine_codes(frame, [name], codes))) == len(first_rows):

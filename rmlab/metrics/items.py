@@ -138,7 +138,8 @@ def pairs(scores: pd.DataFrame) -> pd.DataFrame:
     score = scores["score"].to_numpy().reshape(n_models, -1)
     margin = (score[:, chosen] - score[:, rejected]).ravel()
     rows = (len(prompt) * np.arange(n_models)[:, None] + chosen).ravel()
-    extra = tables.prompt_columns(scores, [*tables.SCORES, *tables.PAIRS])
+    known = [*tables.SCORES, *tables.PAIRS]
+    extra = tables.prompt_columns(scores, known) if {*scores.columns} - {*known} else []
     further = {name: scores[name].array.take(rows) for name in extra}
     frame.insert(0, "model", scores["model"].array.take(rows))
     frame = frame.assign(margin=margin, outcome=tables.outcome(margin), **further)

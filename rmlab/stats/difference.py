@@ -59,7 +59,8 @@ def differences(
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(np.maximum(df, 1e-3), -np.abs(value) / se)
     flat = (n_differing <= 1) | (variance == 0)
-    half[flat], p[flat] = _unseen(sums, first[flat], second[flat], value[flat], n_differing[flat], confidence)
+    if flat.any():
+        half[flat], p[flat] = _unseen(sums, first[flat], second[flat], value[flat], n_differing[flat], confidence)
     reason = estimate.reason[first, number]
     reason = np.where(reason == "", estimate.reason[second, number], reason)
     withheld = np.where(reason == "", 0.0, np.nan)
