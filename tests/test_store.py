@@ -405,7 +405,7 @@ true = {text.key: truth.score_text(text) for text in texts}
 
 def work(number):
     shard = (number % 4 + 1, 4) if number % 2 else None
-    score(frame, Streaming(seed=number, before=lambda keys: time.sleep(0.004)), store=url, shard=shard)
+    score(frame, Streaming(seed=number, before=lambda keys: time.sleep(0.02)), store=url, shard=shard)
 
 seen, killed, midway = set(), 0, 0
 reader = Store(url)
@@ -429,7 +429,7 @@ print(json.dumps([killed, midway, len(reader.read("fake-1"))]))
 def test_eight_writers_killed_twenty_times(tmp_path):
     url = place_of("file", tmp_path)
     killed, midway, seen = run_driver("-W", "error", "-c", DRIVER, url, "0", quiet=True)
-    assert killed > 20, "a slow machine kills few, as the rest is done before"
+    assert killed > 60
     assert midway > 0, "looked at while it grew"
     frame, rest = responses(240), Streaming()
     found = score(frame, rest, store=url)
