@@ -8,12 +8,23 @@ import pandas as pd
 
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
-from rmlab.metrics.items import CREDIT_OF_TIE, DESCRIBED, FloatArray, as_pairs, build_items
+from rmlab.metrics.items import (
+    CREDIT_OF_TIE,
+    DESCRIBED,
+    LOSS,
+    MISSING,
+    TIE,
+    WIN,
+    FloatArray,
+    as_pairs,
+    build_items,
+)
 from rmlab.metrics.weights import Average
-from rmlab.tables import ITEM, KEY, LABELS, PROMPT, IntArray
+from rmlab.tables import ITEM, KEY, LABELS, LEVELS, PROMPT, STYLES, IntArray
 from rmlab.text import visible
 from rmlab.widgets import markup
 
+OUTCOMES = {"loss": LOSS, "tie": TIE, "win": WIN, "missing": MISSING}
 _NOTES = {"note": "What is wrong", "error": "Error", "error_key": "Error key"}
 _HEAD = 200  # characters of a prompt in the list
 
@@ -79,6 +90,20 @@ class Comparisons:
             self.prompts["prompt"] = self.responses["prompt"].groupby(self.answers["number"]).first()
 
     @cached_property
+    def choices(self) -> dict[str, list[str]]:
+        """What a selection may name, in Jupyter and in a page alike: the values of each field of `Selection`."""
+        has_styles = bool(self.items["level"].notna().any())
+        return {
+            "models": self.models,
+            "domain": self.prompts["domain"].unique().tolist(),
+            "subset": [*self.prompts["subset"].unique(), *self.benchmark.sections],
+            "cell": list(STYLES) if has_styles else [],
+            "level": list(LEVELS) if has_styles else [],
+            "outcome": [*OUTCOMES, "flip"],
+            "order": ["worst", "best", "data"],
+        }
+
+    @cached_property
     def searchable(self) -> list[str]:
         """The id of every prompt and its texts, in lower case."""
         if self.responses is None:
@@ -119,6 +144,7 @@ class Comparisons:
         return {
             "benchmark": self.prompts["benchmark"].iloc[0],
             "models": self.models,
+            "choices": self.choices,
             "sections": {name: list(members) for name, members in self.benchmark.sections.items()},
             "prompts": self.prompts[["id", "domain", "subset"]].to_dict("list"),
             "heads": [" ".join(visible(markup.prompt_text(prompt))[:_HEAD].split()) for prompt in prompts],
