@@ -113,6 +113,18 @@ def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
     assert (code, rows["longest"][-4:]) == (0, ["0.50", "0.45", "0.55", "2"])
 
 
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_last_lines_of_the_demo_name_a_command_that_can_be_typed(main, tmp_path, monkeypatch, on_path):
+    place = tmp_path / "bin" / "rmlab"
+    place.parent.mkdir()
+    place.touch(0o755)
+    monkeypatch.setattr("rmlab.demo.demo", lambda folder: (rmlab.summary(score_mini("longest")), []))
+    monkeypatch.setenv("PATH", str(place.parent if on_path else tmp_path))
+    _, out, _ = main("demo", program=place)
+    assert f"  {'rmlab' if on_path else place} score --help" in out.splitlines()
+    assert (str(place.with_name("activate")) in out) != on_path
+
+
 def test_the_explorer_is_one_file(main, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)

@@ -1,5 +1,7 @@
 """The commands that make figures and pages: the demo, a report, the explorer."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +38,12 @@ def run_demo(
     for file in files:
         say(f"  {file}")
     say("\nNext: open notebooks/00_quickstart.ipynb (make lab), or score a model:")
-    say("  rmlab score --help")
+    if shutil.which("rmlab"):
+        say("  rmlab score --help")
+        return
+    command = Path(sys.argv[0])
+    say(f"  {command} score --help")
+    say(f"Run this once in a shell, and rmlab alone will do:  . {command.with_name('activate')}")
 
 
 @with_shared_options
