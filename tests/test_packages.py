@@ -120,7 +120,7 @@ for make in (rmlab.classifier, rmlab.implicit_reward, rmlab.pairwise):
     try:
         make("no/such-model")
     except ImportError as error:
-        assert "pip install -e '.[score]'" in str(error), error
+        assert "pip install 'reward-model-lab[score]'" in str(error), error
     else:
         raise AssertionError(make)
 from rmlab.cli import main
