@@ -71,7 +71,7 @@ def read_published(path: Path, rows: list[records.Row], layout: str, model: str 
 
 def read_mapped_scores(path: Path, columns: layouts.Columns, model: str | None, **_: object) -> pd.DataFrame:
     """Scores of a file whose fields have other names, not checked yet; see `read_scores` for the three layouts."""
-    if not {*_LAYOUTS, "rejected_score"} & columns.keys():  # the scores have usual names
+    if columns.keys() <= {*_SHARED}:  # the scores have usual names
         frame = load_scores(path, path.stem, columns)
         return frame if model is None else frame.assign(model=model)
     columns = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
