@@ -114,8 +114,8 @@ def _score_changes(
     changed_texts = [_apply(change, texts, steps) for change in changes]
     before, *scores_after = _score_versions(scorer, list(responses["prompt"]), [texts, *changed_texts])
     # Without the texts, which every transform would repeat.
-    names = dict.fromkeys([*tables.KEY, "subset", "style", *default_cluster(responses)])
-    answers = responses[[*names]]
+    columns = dict.fromkeys([*tables.KEY, "subset", "style", *default_cluster(responses)])
+    answers = responses[[*columns]]
     frames = []
     for change, changed, after in zip(changes, changed_texts, scores_after, strict=True):
         # A change that had nothing to do says nothing about the scorer, so it does not count as a change of zero.

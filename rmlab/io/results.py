@@ -74,13 +74,13 @@ def read_mapped_scores(path: Path, columns: layouts.Columns, model: str | None, 
     if columns.keys() <= {*_SHARED}:  # the scores have usual names
         frame = load_scores(path, path.stem, columns)
         return frame if model is None else frame.assign(model=model)
-    columns = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
-    _check_names(columns, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
-    if len({*_LAYOUTS} & {*columns}) != 1 or ("chosen_score" in columns) != ("rejected_score" in columns):
+    fields = {ours: str(theirs) for ours, theirs in columns.items() if theirs is not None}
+    _check_names(fields, (*_SHARED, *_LAYOUTS, "rejected_score", "num_correct"))
+    if len({*_LAYOUTS} & {*fields}) != 1 or ("chosen_score" in fields) != ("rejected_score" in fields):
         layouts = "'score' (a row per answer), 'chosen_score' with 'rejected_score', or 'scores' (a row per prompt)"
-        raise DataError(f"columns: name one of {layouts}; got {short(sorted(columns))}")
-    prompts = _select_fields(path, records.read_rows(path), columns)
-    return _fill_names(path, _expand_answers(path, prompts, columns), model)
+        raise DataError(f"columns: name one of {layouts}; got {short(sorted(fields))}")
+    prompts = _select_fields(path, records.read_rows(path), fields)
+    return _fill_names(path, _expand_answers(path, prompts, fields), model)
 
 
 def read_mapped_pairs(path: Path, columns: Columns, **_: object) -> pd.DataFrame:
