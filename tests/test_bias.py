@@ -70,9 +70,9 @@ def test_families_of_prompts_widen_the_interval():
     scores, _ = world(60, seed=3)
     family = scores["id"].astype(int) // 4
     shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]  # style is worth the same in a family
-    scores = scores.assign(score=scores["score"] + shift, family=family.astype(str))
+    scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
     for function in (style_gap, style_preference):
-        apart, together = function(scores, "model"), function(scores, "model", cluster="family")
+        apart, together = function(scores, "model"), function(scores, "model", cluster="template")
         assert together["se"].item() > 1.3 * apart["se"].item()
         with pytest.raises(DataError, match="families"):
             function(scores, cluster="families")

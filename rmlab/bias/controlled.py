@@ -13,7 +13,7 @@ from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import indicator
 from rmlab.metrics.items import FloatArray, Ties, as_pairs, credit
-from rmlab.tables import PROMPT, STYLE, DataError, IntArray, copy_provenance, group_codes
+from rmlab.tables import STYLE, DataError, IntArray, copy_provenance, default_cluster, group_codes
 
 _OUTCOMES_PER_COLUMN = 6  # prompts of the rarer ending that each column of a fit needs
 _MAX_KNOTS = {"length": 5, "style": 4}
@@ -180,7 +180,8 @@ def _fit_groups(
 ) -> pd.DataFrame:
     """One row per group; `design_of` takes rows and the number of columns that their outcomes can bear."""
     columns, cluster_columns = regression.group_columns(pairs, by, cluster)
-    clusters, prompts = group_codes(pairs, cluster_columns)[0], group_codes(pairs, PROMPT)[0]
+    clusters = group_codes(pairs, cluster_columns)[0]
+    prompts = group_codes(pairs, default_cluster(pairs))[0]
     earned, names = credit(pairs, ties=ties), [f"{name}{end}" for name in effects for end in ("", "_low", "_high")]
     frames = []
     for rows in regression.group_rows(pairs, columns):

@@ -11,7 +11,7 @@ from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import MIN_PROMPTS
 from rmlab.metrics.items import FloatArray
-from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_codes
+from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, default_cluster, group_codes
 
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
@@ -152,7 +152,8 @@ def _fit_groups(
     columns, _ = regression.group_columns(scores, by)
     terms, design = _design(scores, features, terms)
     # A model's scores of a prompt share a level. Scores of a prompt by several models in one row are not independent.
-    level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]
+    level = group_codes(scores, ["model", *PROMPT])[0]
+    cluster = group_codes(scores, default_cluster(scores))[0]
     # One unit for each model, whatever `by` is: its rows can then be compared with one another.
     y = regression.standardize_models(scores)
     groups = [(rows, scores[columns].iloc[rows[0]].to_dict()) for rows in regression.group_rows(scores, columns)]

@@ -13,7 +13,7 @@ from rmlab.metrics.items import Ties, as_pairs, credit, require_item_columns
 from rmlab.metrics.summaries import estimate_frame, group_weights
 from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
 from rmlab.styles import features
-from rmlab.tables import LABELS, LEVELS, PROMPT, STYLE, STYLES, DataError, copy_provenance, group_codes
+from rmlab.tables import LABELS, LEVELS, PROMPT, STYLE, STYLES, DataError, copy_provenance, default_cluster, group_codes
 
 WITHIN_A_QUARTER = np.log(1.25)
 _LENGTH = pd.CategoricalDtype(["shorter", "equal", "longer"], ordered=True)
@@ -133,7 +133,8 @@ def style_preference(
     scores = tables.check_scores(scores, allow_missing=True)
     if scores["style"].isna().all():
         raise DataError("scores: style is missing in every row. A preference needs a benchmark with styles.")
-    extra = [] if cluster is None else [cluster]
+    clusters = default_cluster(scores) if cluster is None else [cluster]
+    extra = [name for name in clusters if name not in PROMPT]
     require_item_columns(scores, [], extra)
     rows = _cross_styles(scores, extra)
     columns, cluster_columns = regression.group_columns(rows, by, cluster)
@@ -141,7 +142,7 @@ def style_preference(
     n_groups = len(first_rows)
     earned = credit(rows, ties=ties)
     share = group_means(earned, group, group_codes(rows, cluster_columns)[0], n_groups, confidence=confidence)
-    prompt = pd.Series(group_codes(rows, PROMPT)[0]).where(~np.isnan(earned))
+    prompt = pd.Series(group_codes(rows, default_cluster(rows))[0]).where(~np.isnan(earned))
     difference = rows.groupby(group)["difference"].mean().to_numpy()
     still = np.where(np.isnan(difference), "scores do not vary within a prompt", "")
     reason = np.where(share.n_pairs == 0, "no outcome", np.where(share.reason != "", share.reason, still))

@@ -14,7 +14,7 @@ from rmlab.metrics.items import FloatArray
 from rmlab.scorers.base import PlainScorer, Prompt, name_of
 from rmlab.stats.difference import holm
 from rmlab.styles.transforms import TRANSFORMS, Transform
-from rmlab.tables import PROMPT, DataError, group_codes, nearest
+from rmlab.tables import PROMPT, DataError, default_cluster, group_codes, nearest
 
 Change = Callable[[str], str]
 _Changes: TypeAlias = Sequence[str | Transform | Change]
@@ -75,7 +75,8 @@ def probe(
     changes, spread = _score_changes(responses, scorer, transforms, steps)
     columns, _ = regression.group_columns(changes, by)
     group, first_rows = group_codes(changes, columns)
-    change, cluster = changes["change"].to_numpy(), group_codes(changes, PROMPT)[0]
+    change = changes["change"].to_numpy()
+    cluster = group_codes(changes, default_cluster(changes))[0]
     mean = group_means(change, group, cluster, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
         # Where no score moved at all 0 / 0 is no effect, p = 1; where all moved alike the error is 0 and p with it.
@@ -113,7 +114,8 @@ def _score_changes(
     changed_texts = [_apply(change, texts, steps) for change in changes]
     before, *scores_after = _score_versions(scorer, list(responses["prompt"]), [texts, *changed_texts])
     # Without the texts, which every transform would repeat.
-    answers = responses[[*tables.KEY, "subset", "style"]]
+    columns = dict.fromkeys([*tables.KEY, "subset", "style", *default_cluster(responses)])
+    answers = responses[[*columns]]
     frames = []
     for change, changed, after in zip(changes, changed_texts, scores_after, strict=True):
         # A change that had nothing to do says nothing about the scorer, so it does not count as a change of zero.

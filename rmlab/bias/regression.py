@@ -5,9 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
 from rmlab.metrics.items import FloatArray, require_item_columns
-from rmlab.tables import KEY, LABELS, PROMPT, STYLE, DataError, IntArray, group_codes, nearest, refuse_repeats
+from rmlab.tables import (
+    KEY,
+    LABELS,
+    PROMPT,
+    STYLE,
+    DataError,
+    IntArray,
+    default_cluster,
+    group_codes,
+    nearest,
+    refuse_repeats,
+)
 
 _DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the columns before it
 
@@ -15,9 +27,9 @@ _DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the c
 def group_columns(
     frame: pd.DataFrame, by: str | Sequence[str], cluster: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """`by` and `cluster` (default: the prompt) as columns of `frame`; DataError for one that it does not have."""
+    """`by` and `cluster` (default: `default_cluster`) as columns of `frame`; DataError for one that is not there."""
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
-    cluster_columns = list(PROMPT) if cluster is None else [cluster]
+    cluster_columns = default_cluster(frame) if cluster is None else [cluster]
     if not columns:
         raise ValueError("by: []; name at least one column, for example 'model'")
     if frame.empty:
@@ -86,6 +98,7 @@ def look_up(keys: pd.DataFrame, features: pd.DataFrame | None, columns: Sequence
     for column in [*(c for c in KEY if c not in features), *(c for c in columns if c not in allowed)]:
         names = nearest(column, [*KEY, *allowed])
         raise DataError(f"features: no counts {column!r}; {names}. Use rmlab.styles.features(responses).")
+    features = adopt_name(features, keys)
     refuse_repeats(features, KEY, "features")
     # Labels as strings: the two tables may have categories of their own.
     index, wanted_index = (pd.MultiIndex.from_frame(frame[KEY].astype({"label": "str"})) for frame in (features, keys))

@@ -15,6 +15,7 @@ from rmlab.report.page import write_explorer
 from rmlab.report.results import read_results
 from rmlab.tables import DataError
 
+_CLUSTER = "Column of prompts that stand or fall together; else family, or the prompt."
 _COLUMN = "chosen_score=good: columns of a file of pairs; repeat."
 
 
@@ -61,6 +62,7 @@ def write_html_report(
     text_limit: Annotated[float, typer.Option(help="MiB of text a benchmark; beyond it a sample of prompts.")] = 20.0,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Reward models",
     column: Annotated[list[str] | None, typer.Option(help=_COLUMN)] = None,
+    cluster: Annotated[str | None, typer.Option(help=_CLUSTER)] = None,
 ) -> None:
     """Write one HTML file that opens offline.
 
@@ -90,6 +92,7 @@ def write_html_report(
         text_limit=text_limit,
         title=title,
         columns=split_columns(column),
+        cluster=cluster,
     )
     say(f"{file} ({file.stat().st_size / 2**20:.1f} MiB)", err=True)
 

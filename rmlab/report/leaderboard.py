@@ -6,6 +6,7 @@ import pandas as pd
 from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics import pairs
 from rmlab.metrics.summaries import summary_columns
 from rmlab.metrics.weights import Average, prepare
@@ -83,9 +84,13 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
         draw = np.random.default_rng(seed).normal(size=len(items))
         values = {"score": draw} if is_scores else {"margin": draw, "outcome": tables.outcome(draw)}
         return pd.concat([table, items.assign(model="random", **values)], ignore_index=True)
+    responses = adopt_name(responses, table)
     texts = responses[pd.MultiIndex.from_frame(responses[PROMPT]).isin(pd.MultiIndex.from_frame(items[PROMPT]))]
     scores = scoring.score(texts, missing, progress=False)
-    rows = items[item].merge(scores if is_scores else pairs(scores), how="left", on=item)
+    family = items.columns.intersection(["family"])
+    scored = scores if is_scores else pairs(scores)
+    scored = scored.drop(columns=family, errors="ignore")
+    rows = items[[*item, *family]].merge(scored, how="left", on=item)
     without_text = rows[rows["model"].isna()]
     if len(without_text):
         first = without_text[PROMPT].iloc[0].to_dict()

@@ -5,7 +5,7 @@ import pandas as pd
 
 from rmlab.metrics.estimate import group_means
 from rmlab.metrics.items import as_pairs, require_item_columns
-from rmlab.tables import PROMPT, DataError, group_codes
+from rmlab.tables import DataError, default_cluster, group_codes
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -133,7 +133,7 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
         raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
     order = pd.CategoricalDtype(pairs["model"].unique().tolist())
     is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
-    pairs = pairs.assign(model=pairs["model"].astype(order), prompt=group_codes(pairs, PROMPT)[0])
+    pairs = pairs.assign(model=pairs["model"].astype(order), prompt=group_codes(pairs, default_cluster(pairs))[0])
     groups = pairs.groupby(["model", by], sort=is_ordered, observed=True)
     margin = groups["margin"]
     frame = pd.DataFrame({"n_pairs": margin.count(), "n_prompts": groups["prompt"].nunique()})
@@ -162,7 +162,8 @@ def _predictions(table: pd.DataFrame, bins: int, temperature: float) -> tuple[pd
     predicted = 1 / (1 + np.exp(-np.abs(log_odds)))
     # Certainty, a probability of 1, is the upper edge of the last bin and belongs to it.
     group = bins * model[has_margin] + np.minimum((2 * bins * (predicted - 0.5)).astype(np.intp), bins - 1)
-    prompt, correct = group_codes(pairs, PROMPT)[0][has_margin], 0.5 + 0.5 * np.sign(margin)
+    prompt = group_codes(pairs, default_cluster(pairs))[0][has_margin]
+    correct = 0.5 + 0.5 * np.sign(margin)
     frame = pd.DataFrame({"model": model[has_margin], "group": group, "prompt": prompt, "predicted": predicted})
     models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
     models["missing"] = np.bincount(model[~has_margin], minlength=len(models))

@@ -8,6 +8,7 @@ import pandas as pd
 
 from rmlab import metrics, styles, tables
 from rmlab.benchmarks import benchmark_of
+from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics.items import (
     CREDIT_OF_TIE,
     DESCRIBED,
@@ -85,6 +86,7 @@ class Comparisons:
             scores = self.table.assign(answer=_find_rows(self.answers, self.table))
             self.score = scores.pivot(index="model", columns="answer", values="score").loc[self.models].to_numpy()
         if responses is not None:
+            responses = adopt_name(responses, self.table)
             tables.check_match(self.answers, tables.check_responses(responses))
             self.responses = responses.iloc[_find_rows(responses, self.answers)].reset_index(drop=True)
             self.prompts["prompt"] = self.responses["prompt"].groupby(self.answers["number"]).first()
