@@ -7,9 +7,9 @@ from scipy.special import expit
 from style_worlds import world
 
 from rmlab import metrics
+from rmlab.bias import regression
 from rmlab.bias.controlled import length_controlled, style_controlled
 from rmlab.bias.debias import debias, debias_change
-from rmlab.bias import regression
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.tables import DataError, check_pairs
