@@ -180,7 +180,7 @@ def _correlate_pairs(items: Items, first: IntArray, second: IntArray, confidence
     only_b = (right_b - both_right)[known]
     counts = np.stack([both_right[known], only_a, only_b, n[known] - both_right[known] - only_a - only_b])
     cuts = ndtri(np.stack([counts[0] + counts[1], counts[0] + counts[2]]) / n[known])
-    never_seen = (counts <= 0).any(axis=0)
+    never_seen = np.any(counts <= 0, axis=0)
     correlation = _tetrachoric(counts)
 
     spreads = []
