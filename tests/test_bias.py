@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from scipy.special import expit
 from style_worlds import world
 
@@ -163,6 +164,23 @@ def test_families_widen_effects_and_rates():
     assert together["effect"] == pytest.approx(apart["effect"])
     rates = [exchange_rate(scores, terms=terms, cluster=cluster).iloc[0] for cluster in (None, "family")]
     assert rates[1]["high"] - rates[1]["low"] > 1.3 * (rates[0]["high"] - rates[0]["low"])
+
+
+def test_the_limits_of_a_rate_are_where_the_test_of_its_contrast_is_at_the_edge():
+    """y = e0 (right + r step) + (e1 - r e0) step: at a limit r the last effect is just not significant."""
+    scores, _ = world(25, skill=1.0, style=0.6, seed=12)
+    terms = ["correct", "step"]
+    row = exchange_rate(scores, terms=terms).iloc[0]
+    prompt = scores["id"].astype(int).to_numpy()
+    right = (scores["label"] == "chosen").to_numpy().astype(float)
+    steps = scores["slot"].to_numpy().astype(float)
+    y = regression.demean(scores["score"].to_numpy(), prompt)
+    both = regression.demean(np.column_stack([right, steps]), prompt)
+    df = regression.fit_clustered(y, both, prompt).df.min()
+    for rate in (row["low"], row["high"]):
+        contrast = regression.fit_clustered(y, both + rate * both[:, 1:] * [1, 0], prompt)
+        t = contrast.effect[1] / np.sqrt(contrast.covariance[1, 1])
+        assert abs(t) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=1e-6)
 
 
 def test_a_preference_linear_in_characters_has_a_caveat_and_one_in_their_logarithm_has_none():
