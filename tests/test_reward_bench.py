@@ -212,6 +212,21 @@ def test_best_of_curve_is_the_mean_over_all_draws():
     assert curve.loc[("Focus", 2), "chance"] == 0.5
 
 
+def test_families_of_prompts_widen_a_curve():
+    rng = np.random.default_rng(0)
+    n = 80
+    rows = pd.DataFrame({"id": np.repeat(np.arange(n), 4), "slot": np.tile([0, 0, 1, 2], n)})
+    rows["label"] = np.tile(["chosen", "rejected", "rejected", "rejected"], n)
+    rows["family"] = rows["id"] // 4
+    is_won = (rng.random(n // 4) < 0.6)[rows["family"]]
+    rows["score"] = np.where((rows["label"] == "chosen") & is_won, 1.0, 0.5 * (rows["label"] == "rejected"))
+    scores = rows.astype({"id": "str"}).assign(model="m", benchmark="own", domain="all")
+    apart = metrics.best_of_curve(scores, sizes=(2,)).iloc[0]
+    together = metrics.best_of_curve(scores, sizes=(2,), cluster="family").iloc[0]
+    assert together["accuracy"] == apart["accuracy"]
+    assert together["se"] > 1.5 * apart["se"]
+
+
 @pytest.mark.parametrize("lost", [("tied:1", "chosen", 1), ("tied:1", "chosen", 3), ("ref:2", "rejected", 0)])
 def test_ties_prompts_that_lack_answers_are_refused(lost):
     scores = pd.concat([ties(0), ties(1).assign(model="other")], ignore_index=True)

@@ -277,6 +277,13 @@ def comparison_items(
     return build_items(rows, key=ITEM, outcome=outcome, credit=earned, columns=DESCRIBED, by=by, cluster=cluster)
 
 
+def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
+    """The columns that name what stands or falls together; DataError for one that is not there."""
+    columns = tables.default_cluster(table) if cluster is None else [cluster]
+    require_item_columns(table, [], columns)
+    return columns
+
+
 def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequence[str]) -> None:
     """Raise DataError unless `rows` has the columns that items are grouped by."""
     for argument, name in [*(("by", name) for name in by), *(("cluster", name) for name in cluster)]:
