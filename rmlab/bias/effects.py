@@ -16,6 +16,7 @@ from rmlab.tables import PROMPT, DataError, IntArray, copy_provenance, group_cod
 _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean
+_RESULTS = ("term", "effect", "rate", "se", "low", "high", "p", "n_prompts", "n", "missing", "caveat", "reason")
 _NO_LENGTH = "length is not in the fit, so 'correct' also takes up any length difference of right and wrong answers"
 
 
@@ -149,7 +150,7 @@ def _fit_groups(
     scores: pd.DataFrame, features: pd.DataFrame | None, terms: Sequence[str] | None, by: str | Sequence[str]
 ) -> list[_Fit]:
     scores = tables.check_scores(scores, allow_missing=True)
-    columns, _ = regression.group_columns(scores, by)
+    columns, _ = regression.group_columns(scores, by, results=_RESULTS)
     terms, design = _design(scores, features, terms)
     # A model's scores of a prompt share a level. Scores of a prompt by several models in one row are not independent.
     level, cluster = group_codes(scores, ["model", *PROMPT])[0], group_codes(scores, PROMPT)[0]

@@ -73,7 +73,7 @@ def probe(
     [['padding', False, 384]]
     """
     changes, spread = _score_changes(responses, scorer, transforms, steps)
-    columns, _ = regression.group_columns(changes, by)
+    columns, _ = regression.group_columns(changes, by, results=("null", "change"))
     group, first_rows = group_codes(changes, columns)
     change, cluster = changes["change"].to_numpy(), group_codes(changes, PROMPT)[0]
     mean = group_means(change, group, cluster, len(first_rows), bounds=(-np.inf, np.inf), confidence=confidence)

@@ -8,7 +8,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.baselines import is_baseline
 from rmlab.metrics.estimate import estimate
-from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items
+from rmlab.metrics.items import LOSS, MISSING, TIE, WIN, Items, as_pairs, comparison_items, refuse_result_names
 from rmlab.metrics.summaries import group_weights
 from rmlab.metrics.weights import Average, Weights, overall_weights, prepare
 from rmlab.stats.difference import differences, holm
@@ -166,7 +166,9 @@ def equivalence(
     is_inside = pd.Series(farthest < margin).astype("boolean").where(frame["low"].notna())
     frame = frame.assign(margin=margin, equivalent=is_inside, smallest_margin=farthest)
     order = ["difference", "low", "high", "margin", "equivalent", "smallest_margin", "n_prompts", "average", "reason"]
-    return frame[[*frame.columns[: frame.columns.get_loc("value_a")], *order]]
+    keys = frame.columns[: frame.columns.get_loc("value_a")]
+    refuse_result_names(keys, order)
+    return frame[[*keys, *order]]
 
 
 def flips(table: pd.DataFrame, a: str, b: str, *, common: bool = False) -> pd.DataFrame:
