@@ -231,10 +231,9 @@ def _compare_pairs(
         outcome = items.outcome[:, counted]
         # Counts by matrix products; single precision counts exactly up to 16 million items.
         flags = [flag.astype(np.float32) for flag in (outcome > MISSING, *(outcome == o for o in (LOSS, TIE, WIN)))]
-        n_pairs, *n_alike = ((flag @ flag.T)[first, second] for flag in flags)
+        n_pairs, *n_alike = ((flag @ flag.T)[first, second].astype(np.intp) for flag in flags)
         with np.errstate(invalid="ignore"):
-            agreement = (np.sum(n_alike, axis=0) / n_pairs).astype(np.float64)
-        n_pairs = n_pairs.astype(np.intp)
+            agreement = np.sum(n_alike, axis=0) / n_pairs
         value, n_ties, n_prompts = (column[:, number] for column in (result.value, result.n_ties, result.n_prompts))
         frame = pd.DataFrame({"model_a": names[first], "model_b": names[second]}, dtype="str")
         frame = frame.assign(value_a=value[first], value_b=value[second], difference=difference.value, se=difference.se)
