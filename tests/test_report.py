@@ -47,13 +47,21 @@ def test_baselines_are_rows_in_any_case(scores, mini, board):
         return board[board["kind"] == "baseline"].set_index("model")
 
     assert board.attrs["provenance"] == scores.attrs["provenance"]
-    assert blind(board).index.tolist() == ["random"]
+    assert blind(board).index.tolist() == [baselines.DRAWN]
     full = report.leaderboard(scores, responses=mini)
     assert {*blind(full).index} == {*baselines.NAMES}
     assert full["rank"].dropna().tolist() == [1, 2, 3, 4]
     longest = scoring.score(mini, ["longest"], progress=False)
     assert blind(full).loc["longest", "overall"] == pytest.approx(metrics.summary(longest)["overall"].item())
     pd.testing.assert_frame_equal(report.leaderboard(metrics.pairs(scores), responses=mini), full)
+
+
+def test_a_baseline_has_the_score_of_its_own_name(scores, mini, board):
+    for table in (board, report.leaderboard(metrics.pairs(scores)), report.leaderboard(scores, responses=mini)):
+        rows = table[table["model"].isin(baselines.NAMES)].set_index("model")["overall"]
+        if len(rows):
+            overall = metrics.summary(scoring.score(mini, rows.index.tolist())).set_index("model")["overall"]
+            assert rows.tolist() == pytest.approx(overall.tolist())
 
 
 def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores, tmp_path):

@@ -35,11 +35,11 @@ def leaderboard(
         Scores or pairs of one benchmark (RewardBench 2 needs scores).
     responses : DataFrame, optional
         The benchmark's texts: with them the five baselines of `rmlab.baselines` are scored and added. Without, a
-        "random" row is drawn where the table has no baseline.
+        row "random draw", whose scores are drawn, is added where the table has no baseline.
     average, ties, common, cluster, confidence, **options
         As in `rmlab.summary`.
     seed : int
-        Seed of the random row.
+        Seed of the row "random draw".
 
     Returns
     -------
@@ -69,8 +69,8 @@ def leaderboard(
 def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0) -> pd.DataFrame:
     """`table` (scores or pairs) with the rows of content-blind baselines that it lacks, at the end.
 
-    With `responses` all of `rmlab.baselines`, scored on the texts that `table` has; without, one named "random", whose
-    scores are drawn, unless there is a baseline already.
+    With `responses` all of `rmlab.baselines`, scored on the texts that `table` has; without, one named "random
+    draw", whose scores are drawn, unless there is a baseline already.
     """
     present = {name for name in table["model"].unique() if is_baseline(name)}
     missing = [scorer for name, scorer in baselines.ALL.items() if name not in present]
@@ -82,7 +82,7 @@ def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *
     if responses is None:
         draw = np.random.default_rng(seed).normal(size=len(items))
         values = {"score": draw} if is_scores else {"margin": draw, "outcome": tables.outcome(draw)}
-        return pd.concat([table, items.assign(model="random", **values)], ignore_index=True)
+        return pd.concat([table, items.assign(model=baselines.DRAWN, **values)], ignore_index=True)
     texts = responses[pd.MultiIndex.from_frame(responses[PROMPT]).isin(pd.MultiIndex.from_frame(items[PROMPT]))]
     scores = scoring.score(texts, missing, progress=False)
     rows = items[item].merge(scores if is_scores else pairs(scores), how="left", on=item)
