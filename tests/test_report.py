@@ -81,6 +81,46 @@ def test_a_leaderboard_and_a_comparison_are_tables_of_papers(board, make_scores,
     assert re.search(rf"a\\_1 & b\\&c & .*{re.escape(row)}", report.to_latex(one))
 
 
+def test_several_benchmarks_are_one_table_with_their_own_numbers(make_scores):
+    sizes = dict.fromkeys(("chat", "math", "code", "safety-refuse", "safety-response"), 8)
+    first = make_scores(sizes, models=("a", "b", "c"), seed=1)
+    second = reward_bench_2_scores(seed=5)
+    third = metrics.pairs(first.assign(benchmark="own"))
+    renamed = dict(zip(second["model"].unique()[:2], "ab", strict=True))
+    second = second.assign(model=second["model"].map(renamed)).dropna(subset="model")
+    board = report.compare_benchmarks([first, second, third]).set_index("model")
+    for table in (first, second, third):
+        name = table["benchmark"].iloc[0]
+        summary = metrics.summary(table).set_index("model")[["overall", "low", "high"]]
+        columns = [name, f"{name}_low", f"{name}_high"]
+        pd.testing.assert_frame_equal(
+            board.loc[summary.index, columns], summary.set_axis(columns, axis=1), check_exact=True
+        )
+    assert {*board.index} == {*"abc"}
+    assert board.loc["c", ["reward-bench-2", "mean_rank"]].isna().all()
+    assert "reward-bench-2" in board.loc["c", "reason"]
+
+
+def test_a_mean_rank_is_over_models_with_all_benchmarks():
+    def table(benchmark, wins):
+        outcomes = [("win" if i < n else "loss") for n in wins.values() for i in range(10)]
+        models = [model for model in wins for _ in range(10)]
+        rows = pd.DataFrame({"model": models, "outcome": outcomes, "id": [*map(str, range(10))] * len(wins)})
+        return rows.assign(benchmark=benchmark, domain="d", chosen_slot=0, rejected_slot=0)
+
+    tables = [
+        table("x", {"a": 5, "b": 5, "c": 2, "absent": 9, "random": 7}),
+        table("y", {"b": 4, "a": 3, "c": 8, "random": 1}),
+    ]
+    board = report.compare_benchmarks(pd.concat(tables))
+    ranks = board.set_index("model")["mean_rank"]
+    assert ranks[["a", "b", "c"]].tolist() == [2.0, 1.5, 2.0]
+    assert ranks[["absent", "random"]].isna().all()
+    assert board["model"].tolist()[0] == "b"
+    named = report.compare_benchmarks({"X": tables[0], "Y": tables[1]})
+    assert named["X"].tolist() == board["x"].tolist()
+
+
 LONG = "the template writes an end token and the model was trained without it, " * 4 + "and so on"
 
 

@@ -1,5 +1,7 @@
 """A leaderboard: the benchmark's summary with intervals, ranks, groups, and content-blind baselines as rows."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -7,10 +9,10 @@ from rmlab import baselines, scoring, tables
 from rmlab.baselines import is_baseline
 from rmlab.benchmarks import benchmark_of
 from rmlab.metrics import pairs
-from rmlab.metrics.summaries import summary_columns
+from rmlab.metrics.summaries import summary, summary_columns
 from rmlab.metrics.weights import Average, prepare
-from rmlab.stats.ranking import rank_columns
-from rmlab.tables import ITEM, KEY, PROMPT, DataError
+from rmlab.stats.ranking import DECIMALS, rank_columns
+from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
 _LAST = ["rank_low", "rank_high", "group", "n_prompts", "n_ties", "missing", "average", "reason"]
 
@@ -64,6 +66,70 @@ def leaderboard(
     frame = frame[list(dict.fromkeys(["rank", "model", "kind", *frame.columns.difference(_LAST, sort=False), *_LAST]))]
     ordered = frame.sort_values("overall", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return tables.copy_provenance(table, ordered)
+
+
+def compare_benchmarks(
+    tables: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
+    *,
+    average: Average = "benchmark",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Put the overall scores of several benchmarks into one table.
+
+    Parameters
+    ----------
+    tables : DataFrame, iterable of DataFrame, or mapping
+        Scores or pairs: one table of several benchmarks, several tables, or a table of each benchmark by its name.
+    average, confidence
+        As in `rmlab.summary`.
+
+    Returns
+    -------
+    DataFrame
+        One row per model:
+
+        - model;
+        - mean_rank: the mean over the benchmarks of the rank among the models that have all of them. It is missing for
+          the other models and for baselines;
+        - the overall score on each benchmark, in a column of its name, and its interval in `<name>_low` and
+          `<name>_high`;
+        - reason: why a score is missing.
+
+        The best mean rank comes first.
+
+    Raises
+    ------
+    DataError
+        As in `rmlab.summary`.
+    """
+    if isinstance(tables, Mapping):
+        parts = list(tables.items())
+    else:
+        frames = [tables] if isinstance(tables, pd.DataFrame) else tables
+        parts = [part for frame in frames for part in frame.groupby("benchmark", sort=False)]
+    summaries = [
+        summary(table, average=average, confidence=confidence).assign(benchmark=str(name)) for name, table in parts
+    ]
+    rows = pd.concat(summaries, ignore_index=True)
+    refuse_repeats(rows, ["benchmark", "model"], "tables")
+    numbers = rows.pivot(index="model", columns="benchmark")
+    benchmarks = rows["benchmark"].unique()
+
+    overall = numbers["overall"][benchmarks]
+    is_ranked = overall.notna().all(axis=1) & ~overall.index.map(is_baseline)
+    ranks = overall[is_ranked].round(DECIMALS).rank(ascending=False, method="min")
+    frame = pd.DataFrame({"mean_rank": ranks.mean(axis=1)}, index=overall.index).reset_index()
+
+    reasons = pd.Series("", index=frame.index)
+    for name in benchmarks:
+        column = f"benchmark {name}" if name in ("model", "mean_rank", "reason") else name
+        frame[column] = overall[name].array
+        frame[f"{column}_low"] = numbers["low"][name].array
+        frame[f"{column}_high"] = numbers["high"][name].array
+        reason = numbers["reason"][name].fillna("not scored").reset_index(drop=True)
+        reasons += (f"; {name}: " + reason).where(reason != "", "")
+    frame["reason"] = reasons.str.removeprefix("; ")
+    return frame.sort_values("mean_rank", kind="stable", ignore_index=True)
 
 
 def with_baselines(table: pd.DataFrame, responses: pd.DataFrame | None = None, *, seed: int = 0) -> pd.DataFrame:
