@@ -144,6 +144,50 @@ def test_any_table_is_shown_whole(table, texts):
     assert not {"nan", "NaN", "None", "<NA>"} & {*re.findall(r"[<\w>]+", plain)}
 
 
+def words_of(table):
+    """Column names and cells of a shown table."""
+    html = report.show(table)._repr_html_()
+    names = re.findall(r"<th>(.*?)</th>", html)
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.S) for row in html.split("<tr>")[1:]]
+    return names, [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_a_leaderboard_begins_with_the_place_and_the_score(board, scores):
+    assert board.columns[:6].tolist() == ["rank", "model", "overall", "low", "high", "kind"]
+    assert board.columns[-3:].tolist() == ["rank_low", "rank_high", "group"]
+    summary = metrics.summary(scores)
+    assert board.columns[6:-3].tolist() == [name for name in summary if name not in board.columns[:6]]
+
+
+def test_what_is_shown_of_a_wide_table_has_ten_columns_with_the_numbers_that_matter(board, scores):
+    a, b = board["model"][:2]
+    for table, needed in (
+        (board, {"rank", "model", "overall", "chat", "hard"}),
+        (metrics.summary(scores), {"model", "overall", "easy", "hard"}),
+        (rmlab.estimates(scores), {"model", "quantity", "name", "value"}),
+        (rmlab.compare(scores, a, b), {"model_a", "model_b", "difference", "p"}),
+    ):
+        names, rows = words_of(table)
+        assert len(names) <= 10
+        assert needed <= {*names}
+        assert len(rows) == len(table)
+        value = {*names} & {"overall", "value", "difference"}
+        row = table.iloc[0]
+        expected = [f"{row[name]:z.3f}" for name in (*value, "low", "high")]
+        assert re.findall(r"-?\d\.\d+", rows[0][value.pop()]) == expected
+    assert not re.search(r"\d\.\d{4,}", report.show(board)._repr_html_())
+
+
+def test_the_reason_of_a_missing_score_is_shown_and_empty_columns_are_not(scores):
+    part = scores[scores["domain"] != "math"]
+    names, rows = words_of(rmlab.leaderboard(part))
+    assert len(names) <= 10
+    assert all("math" in row["reason"] for row in rows)
+    assert "overall" not in names  # no model has one
+    names, rows = words_of(rmlab.leaderboard(scores))
+    assert "reason" not in names
+
+
 # Findings as sentences
 
 

@@ -14,7 +14,8 @@ from rmlab.metrics.weights import Average, prepare
 from rmlab.stats.ranking import DECIMALS, rank_columns
 from rmlab.tables import ITEM, KEY, PROMPT, DataError, refuse_repeats
 
-_LAST = ["rank_low", "rank_high", "group", "n_prompts", "n_ties", "missing", "average", "reason"]
+_FIRST = ["rank", "model", "overall", "low", "high", "kind"]
+_LAST = ["rank_low", "rank_high", "group"]
 
 
 def leaderboard(
@@ -46,9 +47,10 @@ def leaderboard(
     Returns
     -------
     DataFrame
-        One row per model or baseline, best first: rank (among the models; missing for baselines), model, kind ("model"
-        or "baseline"), the columns of `rmlab.summary`, rank_low, rank_high, group (as in `rmlab.rank`). A model without
-        an overall score stands last, without rank or group, and `reason` names the way out.
+        One row per model or baseline, best first: rank (among the models; missing for baselines), model, overall, low,
+        high, kind ("model" or "baseline"), the other columns of `rmlab.summary`, rank_low, rank_high, group (as in
+        `rmlab.rank`). A model without an overall score stands last, without rank or group, and `reason` names the way
+        out. `rmlab.report.show` shows the table without cutting names or scores.
 
     Raises
     ------
@@ -63,7 +65,8 @@ def leaderboard(
     kind = pd.Series(np.where(frame["model"].map(is_baseline), "baseline", "model"), dtype="str")
     frame = frame.assign(kind=kind, **rank_columns(overall, confidence=confidence))
     frame = frame.drop(columns=[name for name in ("prior_sets",) if name in frame and frame[name].isna().all()])
-    frame = frame[list(dict.fromkeys(["rank", "model", "kind", *frame.columns.difference(_LAST, sort=False), *_LAST]))]
+    others = frame.columns.difference([*_FIRST, *_LAST], sort=False)
+    frame = frame[[*_FIRST, *others, *_LAST]]
     ordered = frame.sort_values("overall", ascending=False, na_position="last", kind="stable", ignore_index=True)
     return tables.copy_provenance(table, ordered)
 
