@@ -107,6 +107,13 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monke
     assert "'.[judge]'" in err
 
 
+def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
+    words = ["judge", "mini", "m", "--url", "http://127.0.0.1:9/v1", "--estimate"]
+    code, out, _ = main(*words, "--revision", "abc")
+    assert code == 0
+    assert out == main(*words)[1]
+
+
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):
     code, out, _ = main("demo", "--out", tmp_path)
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}

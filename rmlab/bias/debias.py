@@ -129,6 +129,7 @@ def debias_change(
     >>> change.loc[change["level"] == "normal", "change"].item()
     0.0
     """
+    tables.check_option("ties", ties, tuple(CREDIT_OF_TIE))
     scores = tables.check_scores(scores, allow_missing=True)
     columns, cluster_columns = regression.group_columns(scores, by, cluster, results=_CHANGES)
     if "model" not in columns and len(scores["model"].unique()) > 1:
