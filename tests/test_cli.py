@@ -29,13 +29,21 @@ def classifier(monkeypatch):
     return fake
 
 
-def test_without_out_the_summary_is_printed(main):
+def test_without_out_the_summary_is_printed(main, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
     shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
     assert shown["model"].tolist() == ["longest", "random"]
     columns = ["chat", "hard", "overall", "low", "n_ties"]
     np.testing.assert_allclose(shown[columns], rmlab.summary(score_mini("longest", "random"))[columns], atol=5e-4)
+
+
+def test_scores_go_into_a_pipe(main, tmp_path):
+    code, out, err = main("score", "mini", "longest", "random", "--quiet")
+    assert (code, err) == (0, "")
+    (tmp_path / "s.csv").write_text(out)
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random"))
 
 
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):

@@ -156,7 +156,9 @@ def _predictions(table: pd.DataFrame, bins: int, temperature: float) -> tuple[pd
     preferred answer is the right one, 0.5 to 1), correct (1 where it is, 0 where it is not, 0.5 for a tie), log_loss.
     """
     if not isinstance(bins, int) or bins < 1 or not temperature > 0:
-        raise ValueError(f"bins, temperature: {bins!r}, {temperature!r}; allowed: whole bins from 1, a temperature above 0")
+        raise ValueError(
+            f"bins, temperature: {bins!r}, {temperature!r}; allowed: whole bins from 1, a temperature above 0"
+        )
     pairs = _with_margins(table)
     model, first_rows = group_codes(pairs, ["model"])
     has_margin = pairs["margin"].notna().to_numpy()
