@@ -63,7 +63,7 @@ def test_a_spreadsheet_runs_no_name_of_a_file_of_scores_or_pairs(make_scores, tm
     for file in files:
         with file.open(newline="") as lines:
             cells = [cell for row in csv.reader(lines) for cell in row]
-        assert not [cell for cell in cells if cell.strip()[:1] in "=+@" and cell.strip() or cell == "-x"]
+        assert not [cell for cell in cells if cell == "-x" or cell.strip().startswith(("=", "+", "@"))]
     assert read_scores(files[0])["model"].unique().tolist() == names
     assert read_pairs(files[1])["model"].unique().tolist() == names
 
