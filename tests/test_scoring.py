@@ -395,3 +395,18 @@ def test_no_bar_is_in_a_notebook_that_is_kept(monkeypatch, mini):
     monkeypatch.setenv("TQDM_DISABLE", "1")
     rmlab.score(mini, slow)
     assert kernel.getvalue() == ""
+
+
+def test_a_mapping_or_a_name_names_any_kind_of_model(mini, tmp_path):
+    named = {"mine": characters, "base": "longest", "object": Characters(), "=1": baselines.shortest}
+    scores = rmlab.score(mini, named)
+    assert scores["model"].unique().tolist() == [*named]
+    assert [*scores.attrs["provenance"]] == [*named]
+    expected_scores = rmlab.score(mini, "longest")["score"].tolist()
+    assert scores.loc[scores["model"] == "base", "score"].tolist() == expected_scores
+    one = rmlab.score(mini, "longest", name="x")
+    assert one["model"].unique().tolist() == ["x"]
+    stored = rmlab.score(mini, {"renamed": Characters()}, store=tmp_path)
+    pd.testing.assert_frame_equal(read_scores(tmp_path), stored)
+    with pytest.raises(DataError, match="dtype"):
+        rmlab.score(mini, "longest", dtype="float32")
