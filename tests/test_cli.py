@@ -29,13 +29,21 @@ def classifier(monkeypatch):
     return fake
 
 
-def test_without_out_the_summary_is_printed(main):
+def test_without_out_the_summary_is_printed(main, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     code, out, err = main("score", "mini", "longest", "random", "--quiet")
     assert (code, err) == (0, "")
     shown = pd.read_csv(io.StringIO(out), sep=r"\s+")
     assert shown["model"].tolist() == ["longest", "random"]
     columns = ["chat", "hard", "overall", "low", "n_ties"]
     np.testing.assert_allclose(shown[columns], rmlab.summary(score_mini("longest", "random"))[columns], atol=5e-4)
+
+
+def test_scores_go_into_a_pipe(main, tmp_path):
+    code, out, err = main("score", "mini", "longest", "random", "--quiet")
+    assert (code, err) == (0, "")
+    (tmp_path / "s.csv").write_text(out)
+    pd.testing.assert_frame_equal(rmlab.read_scores(tmp_path / "s.csv"), score_mini("longest", "random"))
 
 
 def test_scores_in_a_file_read_back_exactly(main, tmp_path):
@@ -105,6 +113,13 @@ def test_without_a_package_of_an_extra_one_line_says_what_to_install(main, monke
     code, _, err = main("judge", tmp_path / "mine.jsonl", "m", "--url", "http://127.0.0.1:9/v1")
     assert (code, err.count("\n")) == (1, 1)
     assert "'.[judge]'" in err
+
+
+def test_the_revision_of_a_judge_behind_a_server_is_its_version(main):
+    words = ["judge", "mini", "m", "--url", "http://127.0.0.1:9/v1", "--estimate"]
+    code, out, _ = main(*words, "--revision", "abc")
+    assert code == 0
+    assert out == main(*words)[1]
 
 
 def test_the_demo_has_the_numbers_of_the_baselines(main, tmp_path):

@@ -1,5 +1,7 @@
 """Columns that others read and columns of one's own; a model's numbers do not depend on its company."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -236,3 +238,37 @@ def test_a_domain_may_have_the_name_of_a_column(make_scores):
         for column, is_counted in expected.items():
             np.testing.assert_allclose(table[column], won[is_counted].groupby(pairs["model"]).mean()[table.index])
     assert board[["group", "rank"]].to_dict() == rank[["group", "rank"]].to_dict()
+
+
+def _mini(*models):
+    return rmlab.score(rmlab.load("mini"), list(models))
+
+
+MISUSES = {
+    "ties": lambda: rmlab.bias.debias_change(_mini("longest"), on="step", ties="halve"),
+    "sizes": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=2),
+    "sizes: (0, 1)": lambda: rmlab.metrics.best_of_curve(_mini("longest"), sizes=(0, 1)),
+    "bins": lambda: rmlab.stats.calibration(_mini("longest"), bins=2.5),
+    "confidence": lambda: rmlab.summary(_mini("longest"), confidence="0.9"),
+}
+
+
+@pytest.mark.parametrize("argument", MISUSES)
+def test_a_value_that_is_not_allowed_is_refused_by_its_name(argument):
+    with pytest.raises(ValueError, match=f"^{re.escape(argument)}.*allowed"):
+        MISUSES[argument]()
+
+
+def test_a_misspelled_option_of_a_summary_names_the_nearest():
+    with pytest.raises(TypeError, match="did you mean 'ties'"):
+        rmlab.summary(_mini("longest"), tie="half")
+
+
+def test_a_model_that_is_no_scorer_is_named_by_its_type_without_its_whole_text():
+    class Network:
+        def __repr__(self):
+            return "Network(\n  (layers): ..."
+
+    with pytest.raises(TypeError, match="Network") as error:
+        rmlab.score(rmlab.load("mini"), Network())
+    assert "layers" not in str(error.value)

@@ -95,6 +95,20 @@ def texts(responses):
     return responses[["label", "slot", "response"]].astype({"label": "str"}).to_numpy().tolist()
 
 
+def test_an_empty_prompt_is_to_be_filled_in_not_named():
+    rows = pd.DataFrame({"prompt": ["p", None], "chosen": ["a", "b"], "rejected": ["c", "d"]})
+    with pytest.raises(rmlab.DataError) as error:
+        rmlab.load_pairs(rows)
+    assert "columns=" not in str(error.value)
+
+
+def test_rewards_under_other_names_are_to_be_named(tmp_path):
+    rows = {"prompt": ["p"], "chosen": ["a"], "rejected": ["b"], "good": [1.0], "bad": [0.0]}
+    pd.DataFrame(rows).to_csv(tmp_path / "r.csv", index=False)
+    with pytest.raises(rmlab.DataError, match="chosen_score"):
+        rmlab.read_scores(tmp_path / "r.csv")
+
+
 def test_a_conversation_keeps_its_earlier_turns():
     start = [{"role": "system", "content": "Be short."}, user("Hi"), assistant("Hello"), user("Is it?")]
     expected = [["chosen", 0, "yes"], ["rejected", 0, "no"]]

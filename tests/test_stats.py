@@ -102,6 +102,12 @@ def test_a_missing_outcome_is_left_out_of_its_own_model_only():
         assert row.agreement == pytest.approx((both[row.model_a] == both[row.model_b]).mean())
 
 
+def test_agreement_has_every_digit_of_the_share():
+    apart = np.where(np.arange(100) < 95, 1.0, -1.0)
+    row = stats.compare(one_each({"a": np.ones(100), "b": apart}), "a", "b").iloc[0]
+    assert row["agreement"] == 95 / 100
+
+
 def test_a_missing_domain_leaves_no_difference_and_names_the_way_out(pairs):
     partial = pairs[pairs["domain"] != "safety"]
     row = stats.compare(partial, "a", "b").iloc[0]

@@ -178,7 +178,8 @@ class Benchmark:
         chosen = {name: values[0] for name, values in self.options.items()}
         for name, value in (options or {}).items():
             if name not in self.options:
-                raise TypeError(f"{name}={value!r}: no option of {self.title}; {nearest(name, [*self.options])}")
+                allowed = ["average", "ties", "common", "cluster", "confidence", *self.options]
+                raise TypeError(f"{name}={value!r}: no option of {self.title}; {nearest(name, allowed)}")
             check_option(name, value, self.options[name])
             chosen[name] = value
         if average != "benchmark":

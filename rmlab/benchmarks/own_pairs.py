@@ -138,7 +138,8 @@ def load_scores(place: Path, name: str, columns: Columns) -> pd.DataFrame:
     has_texts = {*tables.LABELS} <= rows[0].row.keys()
     if not all({*SCORES} <= record.row.keys() for record in rows):
         if has_texts:
-            raise DataError(f"{place}: pairs without scores. Score them: rmlab score {place} MODEL")
+            remedy = "Name them (columns={'chosen_score': '<column>', ...}), or score the pairs: rmlab score"
+            raise DataError(f"{place}: no column for chosen_score and rejected_score. {remedy} {place} MODEL")
         raise DataError(
             f"{place}: no column for chosen_score and rejected_score; columns: {short([*rows[0].row], 200)}. Pass "
             "columns={'chosen_score': '<column>', ...} (in the shell: --column chosen_score=<column>)."
@@ -284,7 +285,8 @@ def _list_row(record: Record, name: str, columns: Matched, extra: list[str]) -> 
         record.refuse("rejected", "conversations with one prompt, each ending with an answer of the role 'assistant'")
     split_off, texts = parts
     if prompt is None and split_off is None:
-        record.refuse(prompt_column, "given, or begin the answers", "name its column: columns={'prompt': ...}")
+        remedy = "fill it in" if prompt_column in record.row else "name its column: columns={'prompt': ...}"
+        record.refuse(prompt_column, "given, or begin the answers", remedy)
     prompt = prompt if split_off is None else split_off
     assert prompt is not None
     shared = {column_name: record.row.get(column_name) for column_name in extra} | {

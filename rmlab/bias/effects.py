@@ -17,6 +17,7 @@ _DEFAULT_COUNTS = ("characters", "markdown")
 _LENGTHS = {"characters", "tokens", "words", "sentences"}
 _STEPS = {"step": 0, "step_plain": 1, "step_markdown": 2}  # the step that a term asks for; 0: their mean
 _MISFIT = 0.01  # p of the test of fit below which a table says so
+_RESULTS = ("term", "effect", "rate", "se", "low", "high", "p", "n_prompts", "n", "missing", "caveat", "reason")
 _NO_LENGTH = "length is not in the fit, so 'correct' also takes up any length difference of right and wrong answers"
 
 
@@ -182,7 +183,7 @@ def _fit_groups(
     cluster: str | None,
 ) -> list[_Fit]:
     scores = tables.check_scores(scores, allow_missing=True)
-    columns, cluster_columns = regression.group_columns(scores, by, cluster)
+    columns, cluster_columns = regression.group_columns(scores, by, cluster, results=_RESULTS)
     terms, design = _design(scores, features, terms)
     # A model's scores of a prompt share a level. Scores of a prompt by several models in one row are not independent.
     level = group_codes(scores, ["model", *PROMPT])[0]

@@ -9,7 +9,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.bias import regression
 from rmlab.metrics.estimate import estimate, group_means
-from rmlab.metrics.items import Ties, as_pairs, credit, require_item_columns
+from rmlab.metrics.items import Ties, as_pairs, credit, refuse_result_names, require_item_columns
 from rmlab.metrics.summaries import estimate_frame, group_weights
 from rmlab.metrics.weights import Average, WeightedMean, Weights, prepare
 from rmlab.styles import features
@@ -68,6 +68,7 @@ def style_gap(
     """
     by = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     columns = [column for column in by if column != "model"]
+    refuse_result_names(columns, ("level", "easy", "hard", "gap"))
     prepared = prepare(table, average, ties, common, options, by=columns, cluster=cluster, require_complete=False)
     if not prepared.items.has_levels:
         raise DataError("table: level is missing. Easy and hard need a benchmark whose answers have styles.")
@@ -137,7 +138,8 @@ def style_preference(
     extra = [name for name in clusters if name not in PROMPT]
     require_item_columns(scores, [], extra)
     rows = _cross_styles(scores, extra)
-    columns, cluster_columns = regression.group_columns(rows, by, cluster)
+    # The other names of the result are no columns of `rows`.
+    columns, cluster_columns = regression.group_columns(rows, by, cluster, results=("difference",))
     group, first_rows = group_codes(rows, columns)
     n_groups = len(first_rows)
     earned = credit(rows, ties=ties)

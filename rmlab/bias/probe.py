@@ -78,7 +78,7 @@ def probe(
     responses = tables.check_responses(responses)
     clusters_by = cluster_columns(responses, cluster)
     changes, spread = _score_changes(responses, scorer, transforms, steps)
-    columns, _ = regression.group_columns(changes, by)
+    columns, _ = regression.group_columns(changes, by, results=("null", "change"))
     group, first_rows = group_codes(changes, columns)
     change = changes["change"].to_numpy()
     clusters = np.tile(group_codes(responses, clusters_by)[0], len(changes) // len(responses))

@@ -1,6 +1,6 @@
 """What the regressions share: groups of rows, means of prompts taken off, features of answers as regressors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmlab.benchmarks.registry import adopt_name
 from rmlab.metrics.estimate import MIN_PROMPTS, TOO_FEW, t_quantile
-from rmlab.metrics.items import FloatArray, require_item_columns
+from rmlab.metrics.items import FloatArray, refuse_result_names, require_item_columns
 from rmlab.tables import (
     KEY,
     LABELS,
@@ -26,9 +26,16 @@ _DEPENDENT = 1e-7  # share of a column's length below which it is a sum of the c
 
 
 def group_columns(
-    frame: pd.DataFrame, by: str | Sequence[str], cluster: str | None = None
+    frame: pd.DataFrame,
+    by: str | Sequence[str],
+    cluster: str | None = None,
+    *,
+    results: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """`by` and `cluster` (default: `default_cluster`) as columns of `frame`; DataError for one that is not there."""
+    """`by` and `cluster` (default: `default_cluster`) as columns of `frame`.
+
+    Raises DataError for a column that `frame` lacks, and for one of `by` that is named like a column of the result.
+    """
     columns = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     cluster_columns = default_cluster(frame) if cluster is None else [cluster]
     if not columns:
@@ -36,6 +43,7 @@ def group_columns(
     if frame.empty:
         raise DataError("table: no rows. Look at the selection that it comes from.")
     require_item_columns(frame, columns, cluster_columns)
+    refuse_result_names(columns, results)
     return columns, cluster_columns
 
 

@@ -104,6 +104,9 @@ def best_of_curve(
     DataError
         Where no prompt has one chosen answer and enough rejected ones.
     """
+    numbers = np.asarray(sizes)
+    if numbers.ndim != 1 or numbers.dtype.kind != "i" or numbers.min() < 2:
+        raise ValueError(f"sizes: {sizes!r}; allowed: whole numbers from 2, for example (2, 4)")
     scores = tables.check_scores(scores, allow_missing=True)
     clusters_by = cluster_columns(scores, cluster)
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])

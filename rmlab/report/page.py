@@ -273,7 +273,8 @@ def board_html(board: pd.DataFrame, links: Mapping[str, Mapping[str, str]], benc
         fields = {"b": visible(benchmark), **links[name]}
         addresses = [f"#{urlencode(fields | {'models': model})}" for model in board["model"]]
         cells[name] = [_link(address, text) for address, text in zip(addresses, cells[name], strict=True)]
-    shares = board.loc[:, "kind":"overall"].iloc[:, 1:].round(3).astype("str")
+    parts = board.loc[:, "kind":"se"].columns[1:-1]
+    shares = board[["overall", *parts]].round(3).astype("str")
     html: str = (
         cells.style.hide(axis="index")
         .set_uuid(hashlib.sha256(benchmark.encode()).hexdigest()[:8])

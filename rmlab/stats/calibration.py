@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 
 from rmlab.metrics.estimate import group_means
-from rmlab.metrics.items import as_pairs, cluster_columns, require_item_columns
+from rmlab.metrics.items import as_pairs, cluster_columns, refuse_result_names, require_item_columns
 from rmlab.tables import DataError, default_cluster, group_codes
 
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+_MARGIN_NUMBERS = ("n_pairs", "n_prompts", "missing", "mean", "sd", *_QUANTILES, "positive")
 
 
 def calibration(
@@ -141,18 +142,21 @@ def margins(table: pd.DataFrame, *, by: str = "level") -> pd.DataFrame:
     """
     pairs = _with_margins(table)
     require_item_columns(pairs, [by], [])
+    refuse_result_names([by], _MARGIN_NUMBERS)
     if pairs[by].isna().all():
         raise DataError(f"by: {by!r} is missing in all comparisons. Use by='domain'.")
     order = pd.CategoricalDtype(pairs["model"].unique().tolist())
     is_ordered = isinstance(pairs[by].dtype, pd.CategoricalDtype)
     pairs = pairs.assign(model=pairs["model"].astype(order), prompt=group_codes(pairs, default_cluster(pairs))[0])
-    groups = pairs.groupby(["model", by], sort=is_ordered, observed=True)
+    keys = list(dict.fromkeys(["model", by]))
+    groups = pairs.groupby(keys, sort=is_ordered, observed=True)
     margin = groups["margin"]
     frame = pd.DataFrame({"n_pairs": margin.count(), "n_prompts": groups["prompt"].nunique()})
     frame = frame.assign(missing=groups.size() - frame["n_pairs"], mean=margin.mean(), sd=margin.std(ddof=0))
-    frame = frame.assign(**{f"q{100 * share:02.0f}": margin.quantile(share) for share in _QUANTILES})
+    frame = frame.assign(**{name: margin.quantile(share) for name, share in _QUANTILES.items()})
     is_positive = (pairs["margin"] > 0).where(pairs["margin"].notna()).astype(float)
-    frame = frame.assign(positive=is_positive.groupby([pairs["model"], pairs[by]], observed=True).mean()).reset_index()
+    positive = is_positive.groupby([pairs[key] for key in keys], observed=True).mean()
+    frame = frame.assign(positive=positive).reset_index()
     frame = frame if is_ordered else frame.sort_values("model", kind="stable", ignore_index=True)
     return frame.astype({"model": "str", by: pairs[by].dtype})
 
@@ -165,8 +169,10 @@ def _predictions(
     The second frame has model, group (of model and bin) and cluster as numbers, predicted (probability that the
     preferred answer is the right one, 0.5 to 1), correct (1 where it is, 0 where it is not, 0.5 for a tie), log_loss.
     """
-    if bins < 1 or not temperature > 0:
-        raise ValueError(f"bins, temperature: {bins!r}, {temperature!r}; allowed: bins from 1, a temperature above 0")
+    if not isinstance(bins, int) or bins < 1 or not temperature > 0:
+        raise ValueError(
+            f"bins, temperature: {bins!r}, {temperature!r}; allowed: whole bins from 1, a temperature above 0"
+        )
     pairs = _with_margins(table)
     clusters_by = cluster_columns(pairs, cluster)
     model, first_rows = group_codes(pairs, ["model"])
