@@ -90,9 +90,9 @@ def test_a_wrapped_function_called_with_three_texts_gives_three_numbers(result):
 
     strange.prefer = strange
     texts = ["a?"] * 3, ["b"] * 3
-    with pytest.raises(DataError, match="'strange'.*for 3 texts"):
+    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
         as_scorer(strange)(*texts)
-    with pytest.raises(DataError, match="'strange'.*for 3 texts"):
+    with pytest.raises(DataError, match=r"'strange'.*for 3 texts"):
         as_pair_scorer(strange).prefer(*texts, ["c"] * 3)
 
 

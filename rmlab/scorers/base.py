@@ -246,7 +246,8 @@ def name_of(model: object) -> str:
         allowed = "a baseline's name, a model id, a folder, a function of (prompts, responses), or one with a name"
         raise TypeError(f"model: {type(model).__name__} {model!r:.80} is not a scorer; allowed: {allowed}")
     if hasattr(model, "stream") and not isinstance(model, Scorer):
-        raise DataError(f"model: {name!r} has `stream` and is no Scorer; let its class inherit from rmlab.scorers.Scorer")
+        remedy = "let its class inherit from rmlab.scorers.Scorer"
+        raise DataError(f"model: {name!r} has `stream` and is no Scorer; {remedy}")
     require_text("name", name)
     return name
 
