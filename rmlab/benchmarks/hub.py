@@ -89,12 +89,11 @@ def fetch_pairs(repo: str, split: str | None, revision: str | None) -> list[Path
     return _download(repo, revision or "main", "load_pairs('<file>')", choose_split)
 
 
-def file_checksum(path: Path, n_digits: int) -> str:
-    """Return the SHA-256 of a file (64 digits), or git's id of it (40 digits)."""
+def file_checksums(path: Path) -> list[str]:
+    """Return the SHA-256 of a file, and git's id of it."""
     content = path.read_bytes()
-    if n_digits == 64:
-        return hashlib.sha256(content).hexdigest()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return [hashlib.sha256(content).hexdigest(), git.hexdigest()]
 
 
 def _download(
@@ -102,7 +101,6 @@ def _download(
 ) -> list[Path]:
     """The chosen ones of a repository's data files, verified; offline, of those that the cache holds."""
     from huggingface_hub import constants, errors, get_session, hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         try:  # the client itself retries for 23 seconds before it looks into its cache (huggingface_hub 2.4)
@@ -116,16 +114,18 @@ def _download(
             raise DataError(f"{repo} at {revision}: no file ending in {', '.join(SUFFIXES)}; use {remedy}")
         paths = []
         for name in choose(names):
-            options = {"repo_type": "dataset", "local_files_only": not is_online}
-            path = Path(hf_hub_download(repo, name, revision=revision, **options))
-            _verify(path, f"{repo}/{name}", checksum or listed[name])
+            path = Path(
+                hf_hub_download(repo, name, revision=revision, repo_type="dataset", local_files_only=not is_online)
+            )
+            if expected := checksum or listed[name]:
+                _verify(path, f"{repo}/{name}", expected)
             paths.append(path)
     except DataError:
         raise
     except Exception as error:
         if constants.HF_HUB_OFFLINE:
             problem = "not in the cache, and HF_HUB_OFFLINE is set"
-        elif isinstance(error, LocalEntryNotFoundError):
+        elif isinstance(error, errors.LocalEntryNotFoundError):
             problem = f"{constants.ENDPOINT} cannot be reached"
         elif isinstance(error, errors.GatedRepoError):
             problem = "access is restricted; accept its terms there and run `hf auth login`"
@@ -151,12 +151,10 @@ def _list_checksums(repo: str, revision: str, is_online: bool) -> dict[str, str 
     return checksums
 
 
-def _verify(path: Path, name: str, expected: str | None) -> None:
+def _verify(path: Path, name: str, expected: str) -> None:
     """Raise DataError for other bytes, and put them aside, so that the next call downloads the file afresh."""
-    if expected is None:
-        return
-    checksum = file_checksum(path, len(expected))
-    if checksum != expected:
+    checksums = file_checksums(path)
+    if expected not in checksums:
         damaged = path.resolve().rename(f"{path.resolve()}.damaged")
-        problem = f"checksum {checksum}, expected {expected}; the file is kept at {damaged}"
+        problem = f"checksum {' or '.join(checksums)}, expected {expected}; the file is kept at {damaged}"
         raise DataError(f"{name}: {problem}; run again")

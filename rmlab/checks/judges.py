@@ -79,26 +79,25 @@ def _check_length(trial: _Trial) -> Finding:
 
 def _check_repeat(trial: _Trial) -> Finding:
     """Whether questions that are asked again, as further samples, get the same verdicts."""
-    parts = []
+    second = np.zeros(0)
     for judge, questions in trial.runs:
         again = [replace(question, sample=question.sample + judge.samples) for question in questions]
-        parts.append(judge.ask(again, store=None, progress=False).values)
-    first, second = trial.values, np.concatenate(parts)
-    if trial.judge.takes == "pair":
-        first, second = np.sign(first), np.sign(second)
-    is_read = ~np.isnan(first) & ~np.isnan(second)
+        second = np.append(second, judge.ask(again, store=None, progress=False).values)
+    change = trial.values - second
+    if trial.judge.takes == "pair":  # it counts who wins, not how clearly
+        change = np.sign(trial.values) - np.sign(second)
+    change = change[~np.isnan(change)]
     detail = "questions got another verdict when they were asked again"
-    return check_rate(int((first != second)[is_read].sum()), int(is_read.sum()), detail, warn=0.1, fail=np.inf)
+    return check_rate(int(np.count_nonzero(change)), len(change), detail, warn=0.1, fail=np.inf)
 
 
 def _check_spread(trial: _Trial) -> Finding | None:
     """Whether a judge that rates tells answers apart."""
     if trial.judge.takes != "answer":
         return None
-    ratings = trial.values[~np.isnan(trial.values)]
-    _, counts = np.unique(ratings, return_counts=True)
+    counts = Counter(trial.values[~np.isnan(trial.values)].tolist())
     detail = f"ratings are the commonest of {len(counts)} different ones"
-    return check_rate(int(counts.max(initial=0)), len(ratings), detail, warn=0.5, fail=np.inf)
+    return check_rate(max(counts.values(), default=0), counts.total(), detail, warn=0.5, fail=np.inf)
 
 
 def _check_position(trial: _Trial) -> Finding | None:

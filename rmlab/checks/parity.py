@@ -19,6 +19,7 @@ from rmlab.inference.forward import Batch
 from rmlab.inference.passes import exclusive_pass
 from rmlab.scorers import Classifier
 from rmlab.scorers.base import Floats, PlainScorer, Scorer, fill
+from rmlab.scorers.local import EncodeOptions
 from rmlab.servers import Finding, Remote, grade
 from rmlab.tables import KEY, DataError
 
@@ -318,30 +319,28 @@ def _misreading_cause(model: Classifier, rows: pd.DataFrame, tokenizers: Tokeniz
     # A server may read the end of a padded batch.
     if model.tokenizer.pad_token_id is not None and model.parts[2] == ("last",):
         numbers = np.flatnonzero(gaps > tolerance)
-        residual = max(_padding_gap(model, ids[text], wrong[text]) for text in numbers) / scale
+        residual = max(float(np.abs(_score_pads(model, ids[text]) - wrong[text]).min()) for text in numbers) / scale
         if residual <= tolerance:
             detail = f"the head is read behind the end of {len(numbers)} of {len(ids)} texts"
             return _name_cause("padding", detail, residual)
     return None
 
 
-def _padding_gap(model: Classifier, ids: np.ndarray, score: float) -> float:
-    """How far the score lies from the nearest of those at pad tokens behind the text, whether these are seen or not."""
-    scores = np.concatenate([_score_pads(model, ids, is_masked) for is_masked in (False, True)])
-    return float(np.abs(scores - score).min(initial=np.inf))
-
-
-def _score_pads(model: Classifier, ids: np.ndarray, is_masked: bool) -> Floats:
-    """The score at each of some pad tokens behind a text; `is_masked`: no token sees them."""
+def _score_pads(model: Classifier, ids: np.ndarray) -> Floats:
+    """The scores at a text's end and at some pad tokens behind it, which see each other or are masked."""
     import torch
 
-    n_pads = min(_MAX_PADS, (model.longest or len(ids) + _MAX_PADS) - len(ids))
-    tokens = torch.tensor([[*ids.tolist(), *[model.tokenizer.pad_token_id] * n_pads]], device=model.backbone.device)
-    mask = torch.ones_like(tokens)
-    mask[:, len(ids) :] = 1 - int(is_masked)
+    n_pads = min(_MAX_PADS, (model.longest or np.inf) - len(ids))
+    padded = np.append(ids, np.full(int(n_pads), model.tokenizer.pad_token_id))
+    tokens = torch.tensor(padded[None], dtype=torch.int64, device=model.backbone.device)
+    mask, parts = torch.ones_like(tokens), []
     with exclusive_pass(model.backbone, tokens.shape[1]):
-        states = model.backbone(input_ids=tokens, attention_mask=mask).last_hidden_state[0, len(ids) :]
-    return model.read_head(Batch(np.arange(n_pads), states.float(), [*np.arange(n_pads)[:, None]]))
+        for is_seen in (1, 0):
+            mask[:, len(ids) :] = is_seen
+            states = model.backbone(input_ids=tokens, attention_mask=mask).last_hidden_state
+            parts.append(states[0, len(ids) - 1 :])
+    rows = torch.cat(parts).float()
+    return model.read_head(Batch(np.arange(len(rows)), rows, [*np.arange(len(rows))[:, None]]))
 
 
 def _score_ids(model: Classifier, prepared: "Encoded", ids: Ids) -> Floats:
@@ -365,9 +364,9 @@ def _misreadings(
         yield "missing bos", f"{tokenizer.bos_token} is not written before the texts", without
     if eos is not None:
         without = [text[: len(text) - int(text[-1] == eos)] for text in ids]
-        if eos == tokenizer.pad_token_id:
-            yield "padding", f"{tokenizer.eos_token} at the end is the pad token and is not read", without
-        yield "eos", f"{tokenizer.eos_token} is missing at the end", without
+        # An end token that is the pad token is there and not read.
+        name = "padding" if eos == tokenizer.pad_token_id else "eos"
+        yield name, f"{tokenizer.eos_token} is missing at the end, or taken for padding", without
         yield "eos", f"{tokenizer.eos_token} is added at the end", [np.r_[text, eos] for text in ids]
     lengths = np.array([len(text) for text in ids])
     for window in (2**n for n in range(16, 4, -1)):
@@ -377,11 +376,16 @@ def _misreadings(
             for place, misread in (cuts | {"beginning, behind the first token": behind_first}).items():
                 yield "truncation", f"texts longer than {window} tokens are cut at the {place}", misread
     trials = [
-        ("template", f"the texts are written as {name!r} has them", tokenizer, {"template": template, "eos": eos})
+        (
+            "template",
+            f"the texts are written as {name!r} has them",
+            tokenizer,
+            EncodeOptions(template=template, eos=eos),
+        )
         for name, template in (FORMATS | CHAT_TEMPLATES).items()
         for eos in (None, True)
     ]
-    own = {"template": tokenizer.chat_template}
+    own = EncodeOptions(template=tokenizer.chat_template)
     trials += [("tokenizer", f"that of {further.name_or_path}", further, own) for further in tokenizers]
     for name, detail, trial_tokenizer, changed in trials:
         options = model.encode_options | changed

@@ -65,7 +65,7 @@ class Local:
             window: list[tuple[Question, list[int]]] = []
             for question in questions[first : first + _WINDOW * self.batch]:
                 ids = self.ids(question)
-                if self.longest is not None and len(ids) > self.longest:
+                if len(ids) > self.longest:
                     size = f"the question has {len(ids)} tokens; allowed: {self.longest} beside answer_tokens="
                     yield question, f"{size}{self.sampling.answer_tokens}"
                 else:
@@ -116,12 +116,11 @@ class Local:
         return ids
 
     @cached_property
-    def longest(self) -> int | None:
-        """The longest question, in tokens, that leaves room for an answer; None where there is no limit."""
+    def longest(self) -> float:
+        """The longest question, in tokens, that leaves room for an answer."""
         from rmlab.scorers.models.backbone import window
 
-        limit = window(self.checkpoint.config)
-        return None if limit is None else limit - self.sampling.answer_tokens
+        return (window(self.checkpoint.config) or np.inf) - self.sampling.answer_tokens
 
     @cached_property
     def _chat_template(self) -> str:

@@ -1,6 +1,5 @@
 """Models whose weights are on this machine: their options, their texts as tokens, and the way of texts to scores."""
 
-import gc
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -153,7 +152,6 @@ class LocalScorer(Scorer):
         import torch
 
         if self.__dict__.pop("parts", None) is not None:
-            gc.collect()  # hooks and heads refer to the model that refers to them
             torch.cuda.empty_cache()  # does nothing where there is no GPU
 
     @cached_property

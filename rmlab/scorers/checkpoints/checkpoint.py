@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 # Second copies of weights, in folders (fp8/, checkpoint-500/) or in the form of Mistral's own runner.
-_COPIES = ("*/*.safetensors", "consolidated*.safetensors", *(f"*/{pattern}" for pattern in _PICKLES))
+_COPIES = ["*/*", "consolidated*.safetensors"]
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
 # Transformers chooses among these files by rules of its own, so that all of them count in the hash.
@@ -170,7 +170,7 @@ def _find_folder(
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
     try:
-        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns, ignore_patterns=[*_COPIES]))
+        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns, ignore_patterns=_COPIES))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
         where = f"{where}, revision={revision!r}: the hub does not give it ({first_line(error)})"
         remedy = f"see https://huggingface.co/{model}, accept its terms and run `hf auth login`, or pass a folder"

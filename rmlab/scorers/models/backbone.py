@@ -67,8 +67,8 @@ def window(config: "PreTrainedConfig") -> int | None:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     if getattr(text, "relative_attention", False) and not getattr(text, "position_biased_input", True):
         return None
-    names = ("max_position_embeddings", "n_positions", "max_target_positions")
-    longest = next((size for name in names if (size := getattr(text, name, None))), None)
+    longest = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    longest = longest or getattr(text, "max_target_positions", None)  # of Whisper's decoder
     # XLNet says -1: its positions are relative.
     if longest is None or longest < 1 or getattr(text, "relative_attention_num_buckets", None):
         return None
