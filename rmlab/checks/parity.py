@@ -378,7 +378,7 @@ def _misreadings(
     trials = [
         (
             "template",
-            f"the texts are written as {name!r} has them",
+            f"the texts are written as in {name!r}",
             tokenizer,
             EncodeOptions(template=template, eos=eos),
         )
