@@ -148,10 +148,15 @@ def test_the_same_tokens_answered_from_another_place_are_another_text(models):
 
 LOGITS = {"gemma2": {"final_logit_softcapping": 3.0}, "qwen3": {"tie_word_embeddings": True}}
 LOGITS |= {"gpt_neox": {}, "gpt2": {}}
+# Four copies of each state enter its layers.
+GEMMA_3N = {"hidden_size_per_layer_input": 8, "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 2}
+GEMMA_3N |= {"num_kv_shared_layers": 0, "head_dim": 8, "sliding_window": 16, "vocab_size_per_layer_input": 600}
+LOGITS |= {"gemma3n_text": GEMMA_3N}
 
 
 @pytest.mark.parametrize("architecture", LOGITS)
-def test_logits_that_an_architecture_changes(zoo, architecture):
+def test_logits_that_an_architecture_changes(zoo, monkeypatch, architecture):
+    monkeypatch.setitem(toy.models.ARCHITECTURES, "gemma3n_text", toy.models.ARCHITECTURES["llama"])
     folder = zoo(architecture, task="causal", **LOGITS[architecture])
     reward = implicit_reward(folder, mode="sum")
     expected = [values.sum() for values in log_probs(folder, reward.prepare(PROMPTS, RESPONSES))]
@@ -171,6 +176,16 @@ def test_an_unknown_change_of_the_logits_is_refused(models, monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "forward", changed)
     with pytest.raises(DataError, match="changes logits behind the output layer"):
         implicit_reward(models[0])(PROMPTS, RESPONSES)
+
+
+def test_whisper_s_decoder_reads_as_many_tokens_as_it_has_positions(tmp_path, monkeypatch):
+    sizes = {"d_model": 32, "max_target_positions": 64, "encoder_layers": 1, "decoder_layers": 2}
+    sizes |= {"decoder_attention_heads": 4, "encoder_attention_heads": 4, "decoder_ffn_dim": 48}
+    monkeypatch.setitem(toy.models.ARCHITECTURES, "whisper", sizes)
+    reward = implicit_reward(toy.save_model(tmp_path, "whisper", task="causal"))
+    assert np.isfinite(reward(PROMPTS[:1], ["Paris."])).all()
+    with pytest.raises(DataError, match="max_length=64"):
+        reward(PROMPTS[:1], ["Paris. " * 50])
 
 
 @pytest.mark.parametrize(

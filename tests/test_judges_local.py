@@ -91,10 +91,15 @@ def test_a_rerun_of_a_local_judge_asks_nothing(folder, tmp_path):
     assert again["margin"].tolist() == pairs["margin"].tolist()
 
 
-def test_a_question_that_does_not_fit(folder):
-    long = question(" ".join(toy.models.TEXTS) * 60)
-    with pytest.raises(DataError, match=r"1024.*answer_tokens="):
-        list(local_judge(folder, answer_tokens=8).respondent.respond([long]))
+def test_a_question_that_does_not_fit_is_missing_and_the_others_are_answered(folder, tmp_path):
+    table, judge = responses(3), local_judge(folder, mode="logprob")
+    table.loc[table["id"] == "1", "prompt"] = " ".join(toy.models.TEXTS) * 60
+    with pytest.raises(DataError, match=r"1 got no reply.*1023.*answer_tokens=1.*allow_missing"):
+        rmlab.prefer(table, judge, store=tmp_path)
+    pairs = rmlab.prefer(table, judge, store=tmp_path, allow_missing=True)
+    assert pairs["verdict"].eq("failed").tolist() == pairs["margin"].isna().tolist() == [False, True, False]
+    provenance = pairs.attrs["provenance"]["local"]
+    assert (provenance["missing"], provenance["asked"], provenance["failed"]) == (1, 0, 2)
 
 
 def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):

@@ -4,6 +4,7 @@ import base64
 import collections
 import itertools
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from fakes import responses as fake_responses
 from fakes import toy_responses
 from faulty_server import FaultyServer
+from safetensors.torch import load_file, save_file
 from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
@@ -124,6 +126,34 @@ def test_several_outputs_are_columns_in_the_order_of_the_labels_and_need_weights
 
 
 # Servers that are not.
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "named"),
+    [
+        ("no template", {}, "template="),
+        ("", {"max_length": 3}, "max_length=3"),
+        ("other weights", {}, "up_proj"),
+    ],
+)
+def test_a_fault_on_this_machine_is_not_the_server_s(zoo, folder, words, tmp_path, fault, options, named):
+    shutil.copytree(folder, tmp_path / "m")
+    if fault == "no template":
+        (tmp_path / "m" / "chat_template.jinja").unlink()
+    if fault == "other weights":
+        weights = load_file(tmp_path / "m" / "model.safetensors")
+        del weights["model.layers.1.mlp.up_proj.weight"]
+        save_file(weights, tmp_path / "m" / "model.safetensors")
+        options = {"weights": tmp_path / "m"}
+    options = {"kind": "vllm", "tokenizer": tmp_path / "m"} | options
+    with FaultyServer(Vllm(oracle(folder), words)) as server:
+        with pytest.raises(DataError) as caught:
+            rmlab.remote(server.url, **options)
+        with pytest.raises(DataError) as caught_again:
+            rmlab.doctor(server.url, toy_responses(prompts=1, slots=1), **options)
+    assert named in str(caught.value)
+    assert "log" not in str(caught.value)
+    assert str(caught_again.value) == str(caught.value)
 
 
 def test_servers_are_refused_by_the_check_that_finds_them(zoo, folder, words):

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from transformers import CanineTokenizer
 
 from rmlab import toy
 from rmlab.inference.template import FORMATS, call, encode, render
@@ -205,6 +206,13 @@ def test_raw_gives_encoders_two_segments():
     assert split(words, encoded, 1)[1] == "Six.[SEP]"
     ended = encode(words, ["Hi?"], ["Yes."], template="raw", eos=True)
     assert ended.ids[0].tolist() == [*encoded.ids[0], words.eos_token_id]
+
+
+def test_the_segments_of_a_tokenizer_in_python_are_told_apart():
+    """It has no `sequence_ids`."""
+    encoded = encode(CanineTokenizer(), ["What?", "a\ue001b"], ["Nothing.", "a"], template="raw")
+    ids = [ids[start:].tolist() for ids, start in zip(encoded.ids, encoded.response_start, strict=True)]
+    assert ids == [[*map(ord, "Nothing."), 0xE001], [ord("a"), 0xE001]]
 
 
 def test_a_tokenizer_that_cannot_say_where_a_token_stands_gives_the_same(bare, monkeypatch):

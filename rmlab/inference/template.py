@@ -417,12 +417,19 @@ def has_segments(tokenizer: "PreTrainedTokenizerBase", template: str | Path | No
 def _segment_pairs(tokenizer: "PreTrainedTokenizerBase", prompts: list[str], responses: Sequence[str]) -> list[_Text]:
     """Prompt and response as two segments with the tokenizer's own special tokens, as encoders are trained."""
     encoding = call(tokenizer, prompts, list(responses), add_special_tokens=True)
+    rows = encoding["input_ids"]
     special = special_tokens(tokenizer)
     opening, closing = len(special.opening), len(special.closing)
-    return [
+    if tokenizer.is_fast:
         # Segment 1 is the response.
-        _Text(np.array(ids, np.int32), encoding.sequence_ids(i).index(1), opening=opening, closing=closing)
-        for i, ids in enumerate(encoding["input_ids"])
+        starts = [encoding.sequence_ids(i).index(1) for i in range(len(rows))]
+    else:
+        # It cannot say where a token stands, and writes the response as it does alone.
+        answers = call(tokenizer, list(responses), add_special_tokens=False)["input_ids"]
+        starts = [len(ids) - closing - len(answer) for ids, answer in zip(rows, answers, strict=True)]
+    return [
+        _Text(np.array(ids, np.int32), start, opening=opening, closing=closing)
+        for ids, start in zip(rows, starts, strict=True)
     ]
 
 

@@ -141,6 +141,19 @@ class LocalScorer(Scorer):
         batch = Batch(np.zeros(1, np.intp), alone(self.backbone, ids, reads), [np.arange(len(reads))])
         return cast(Floats, self.read_states(batch, prepared, numbers).cpu().double().numpy())
 
+    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
+        """Return how many of a run's texts were cut, also of those whose scores were in the store."""
+        if self.encode_options["truncate"] is None:
+            return {}
+        return {"truncated": int(np.sum(self.encode(*list_columns(texts)).truncated))}
+
+    def free_memory(self) -> None:
+        """Free the weights' memory; the next text loads them again."""
+        import torch
+
+        if self.__dict__.pop("parts", None) is not None:
+            torch.cuda.empty_cache()  # does nothing where there is no GPU
+
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
         """The transformers tokenizer."""

@@ -285,8 +285,12 @@ def examine(remote: Remote, local: "Classifier | None" = None, bounded: bool = T
     """Yield the checks of a server one after the other.
 
     `local`: the same weights on this machine. `bounded`: whether the model's own scores may lie between 0 and 1. Where
-    the outputs are whole, the scorer keeps those of the known texts, to look at the server again.
+    the outputs are whole, the scorer keeps those of the known texts, to look at the server again. Raises DataError for
+    faults on this machine: a tokenizer, options or weights with which the known texts cannot be scored.
     """
+    remote.prepare(*known_texts(0))
+    if local is not None:
+        local(*known_texts(0))
     try:
         trial = _ask_known(remote, local, bounded)
     except DataError as error:

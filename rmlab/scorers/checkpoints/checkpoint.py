@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _PICKLES = ("*.bin", "*.pt", "*.pth")
+# Second copies of weights, in folders (fp8/, checkpoint-500/) or in the form of Mistral's own runner.
+_COPIES = ["*/*", "consolidated*.safetensors"]
 _NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")
 _SETTINGS = ["*.json", "*.model", "*.txt", "*.jinja"]
 # Transformers chooses among these files by rules of its own, so that all of them count in the hash.
@@ -168,7 +170,7 @@ def _find_folder(
     if isinstance(model, Path) or not _MODEL_ID.fullmatch(model):
         raise DataError(f"{where}: no such folder; pass an existing folder or a model id 'owner/name'")
     try:
-        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+        folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns, ignore_patterns=_COPIES))
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, ConnectionError) as error:
         where = f"{where}, revision={revision!r}: the hub does not give it ({first_line(error)})"
         remedy = f"see https://huggingface.co/{model}, accept its terms and run `hf auth login`, or pass a folder"
@@ -178,7 +180,7 @@ def _find_folder(
 
 def _index_weights(model: str, folder: Path, allow_pickle: bool) -> tuple[dict[str, Path], int]:
     """The file of each weight, and the number of values: safetensors first, then pickles where they are allowed."""
-    safetensors = sorted(folder.glob("*.safetensors"))
+    safetensors = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("consolidated"))
     pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
     pickles = [path for path in pickles if not path.name.startswith(_NOT_WEIGHTS)]
     adapter = folder / "adapter_config.json"
