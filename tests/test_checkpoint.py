@@ -90,7 +90,8 @@ def test_base_weights_with_an_adapter_beside_them_are_refused(folder):
     """transformers adds the adapter where peft is installed, and says nothing where it is not."""
     adapter = {"base_model_name_or_path": "owner/base", "peft_type": "LORA", "r": 2, "target_modules": ["q_proj"]}
     (folder / "adapter_config.json").write_text(json.dumps(adapter))
-    save_file({"base_model.model.model.layers.0.lora_A.weight": torch.ones(2, 32)}, folder / "adapter_model.safetensors")
+    weights = {"base_model.model.model.layers.0.lora_A.weight": torch.ones(2, 32)}
+    save_file(weights, folder / "adapter_model.safetensors")
     with pytest.raises(DataError, match="adapter of 'owner/base'"):
         classifier(folder)
     (folder / "model.safetensors").unlink()

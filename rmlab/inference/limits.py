@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import FrameType
+from typing import Any
 
 # Lines of the compiled template for one conversation; long conversations take some ten thousand.
 STEPS = 2_000_000
@@ -53,14 +54,14 @@ def limited() -> Iterator[None]:
     tracer = sys.gettrace()
     n_left = STEPS
 
-    def count(frame: FrameType, event: str, _: object) -> object:
+    def count(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal n_left
         n_left -= 1
         if n_left < 0:
             raise RuntimeError(f"it does not come to an end within {STEPS:,} steps")
         return count
 
-    def enter(frame: FrameType, event: str, _: object) -> object:
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
         # The name under which Jinja compiles templates.
         return count if frame.f_code.co_filename == "<template>" else None
 

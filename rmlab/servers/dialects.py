@@ -42,8 +42,9 @@ class Payloads:
 class TokenWriter:
     """Writes conversations by the model's own template and tokenizer, as `rmlab.inference.template.encode` does.
 
-    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent that the server's tokenizer turns into the same ids; `adds_special` says
-    whether the server writes special tokens around it. Raises DataError for texts of which that cannot be shown.
+    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent that the server's tokenizer turns
+    into the same ids; `adds_special` says whether the server writes special tokens around it. Raises DataError for
+    texts of which that cannot be shown.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
