@@ -125,8 +125,7 @@ class Store:
                     n_damaged += 1
                 elif "rmlab_store" in content:
                     if content["rmlab_store"] != VERSION:
-                        versions = f"format version {content['rmlab_store']}, this rmlab reads version {VERSION}"
-                        raise DataError(f"store: {self}/{name} has {versions}. Update rmlab.")
+                        raise self._layout_error(f"{fingerprint}/{name}", content["rmlab_store"])
                     runs[writer] = dict(content["run"])  # type: ignore[call-overload]
                 else:
                     n_records[writer] += 1
@@ -245,12 +244,16 @@ class Store:
     def _list_records(self, fingerprint: str) -> list[str]:
         self._folder(fingerprint)
         files = self.list_files(fingerprint)
-        if any(name.endswith(SUFFIXES_OF_VERSION_1) for name in files):
-            raise DataError(f"store: {self} was written by rmlab 0.1.0, and is read no more. Give store= a new folder.")
+        if old := [name for name in files if name.endswith(SUFFIXES_OF_VERSION_1)]:
+            raise self._layout_error(f"{fingerprint}/{old[0]}", 1)
         names = [name for name in files if name.endswith(SUFFIX)]
         for name in names:
             self._require_file(f"{fingerprint}/{name}", files[name])
         return names
+
+    def _layout_error(self, name: str, layout: object) -> DataError:
+        remedy = "Give store= a new folder, or use the rmlab that wrote this one"
+        return DataError(f"store: {self}/{name} has layout {layout}, and this rmlab reads layout {VERSION}. {remedy}.")
 
     def _require_file(self, name: str, entry: Mapping[str, object]) -> None:
         if entry["type"] != "file" or entry.get("islink"):

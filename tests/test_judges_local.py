@@ -1,6 +1,9 @@
 """A judge on this machine: answers as transformers writes them."""
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,3 +110,15 @@ def test_the_fingerprint_knows_the_weights_and_the_sampling(folder, tmp_path):
     changes = [{}, {"folder": other}, {"answer_tokens": 9}, {"temperature": 1.0}, {"mode": "logprob"}]
     assert len({local_judge(**{"folder": folder} | change).fingerprint for change in changes}) == 5
     assert local_judge(folder).fingerprint == local_judge(folder, batch=1).fingerprint
+
+
+def test_the_fingerprint_knows_what_ends_an_answer(folder, tmp_path):
+    """transformers takes the end tokens, and penalties too, from a file beside the weights."""
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    settings = json.loads((other / "generation_config.json").read_text())
+    prints = [local_judge(folder).fingerprint, local_judge(other).fingerprint]
+    for change in ({"eos_token_id": [2, 100]}, {"repetition_penalty": 1.3}):
+        (other / "generation_config.json").write_text(json.dumps(settings | change))
+        prints.append(local_judge(other).fingerprint)
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3

@@ -32,8 +32,8 @@ _locks: "WeakKeyDictionary[PreTrainedModel, Lock]" = WeakKeyDictionary()
 
 _LAYERS = {"full_attention", "sliding_attention"}  # kinds that path attention knows
 
-# What a model raises that cannot take what it is given.
-_FAILURES = (TypeError, ValueError, KeyError, IndexError, RuntimeError)
+# What a model raises that cannot take what it is given, or that calls what torch or transformers has renamed.
+_FAILURES = (TypeError, ValueError, LookupError, RuntimeError, AttributeError, ImportError, AssertionError)
 
 # The relative distance up to which states count as equal, by the bytes of a number. Wrong rows are off by about their
 # own length, 1; rounding is far below that in float32, and may come to hundredths in half precision.

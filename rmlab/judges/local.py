@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rmlab.judges.questions import LETTERS, Answer, Answers, Question, Sampling
-from rmlab.scorers.base import Provenance, hash_parts
+from rmlab.scorers.base import SCORING_VERSION, Provenance, hash_parts
+from rmlab.scorers.checkpoints.checkpoint import digests
 from rmlab.scorers.local import versions
 
 if TYPE_CHECKING:
@@ -53,10 +54,17 @@ class Local:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the weights, the chat template, the number type and the sampling."""
+        """Hash of the weights, the tokenizer, the generation settings beside them, the number type and the sampling."""
+        settings = digests("generation", self.checkpoint.folder.glob("generation_config.json"))
         return hash_parts(
-            {"answers": 2, "content": self.checkpoint.content, "dtype": str(self.dtype)}
-            | {"sampling": asdict(self.sampling), "chat_template": self._chat_template}
+            {
+                "scoring": SCORING_VERSION,
+                "content": self.checkpoint.content,
+                "tokenizer": self.checkpoint.tokenizer_content,
+                "generation": settings,
+                "dtype": str(self.dtype),
+                "sampling": asdict(self.sampling),
+            }
         )
 
     def respond(self, questions: Sequence[Question]) -> Answers:

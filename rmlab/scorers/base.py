@@ -25,6 +25,10 @@ Prompt = str | list[dict[str, str]]
 # Plain values that JSON can hold: what scored the texts.
 Provenance = dict[str, object]
 
+# Raised by whoever moves the score that a model gives a text, so that no store returns the old one
+# (tests/test_recorded_scores.py says when).
+SCORING_VERSION = 1
+
 # Positions of texts and their scores, batch by batch.
 Stream = Iterator[tuple[Ints, Floats]]
 

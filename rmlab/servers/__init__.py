@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -191,8 +192,8 @@ def connect(
         server = find_dialect(kind, client.url)
         if kind == "openrlhf" and max_length is None:
             raise DataError("max_length: OpenRLHF's server cuts long texts silently; pass its --max_len")
-        loaded, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
-        writer = TokenWriter(loaded, options, send == "ids" and server.takes_ids, server.adds_special)
+        loaded, content, labels = _load_tokenizer(tokenizer if tokenizer is not None else weights)
+        writer = TokenWriter(loaded, content, options, send == "ids" and server.takes_ids, server.adds_special)
     scorer = Remote(client=client, dialect=server, model=model, writer=writer, version=version, batch=batch)
     if kind == "triton":
         width = scorer.ask_all(scorer.prepare(*known_texts(0, 1)))[0].shape[1]
@@ -230,17 +231,20 @@ def _name_outputs(names: Sequence[str], weights: LabelWeights | None) -> tuple[t
 
 def _load_tokenizer(
     source: "str | Path | PreTrainedTokenizerBase | None",
-) -> "tuple[PreTrainedTokenizerBase, list[str]]":
-    """Return the tokenizer, and the names of the model's labels where its configuration lies beside it."""
+) -> "tuple[PreTrainedTokenizerBase, str, list[str]]":
+    """Return the tokenizer, the hash of its files, and the names of the labels in the configuration beside it."""
     if source is None:
         raise DataError("tokenizer: not given; pass the folder or hub id that has it, whose template writes the texts")
-    if not isinstance(source, str | Path):
-        return source, []
-    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer
+    from rmlab.scorers.checkpoints.checkpoint import find_tokenizer, hash_tokenizer
     from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
 
+    if not isinstance(source, str | Path):
+        with TemporaryDirectory() as folder:
+            source.save_pretrained(folder)
+            return source, hash_tokenizer(Path(folder)), []
     checkpoint = find_tokenizer(source)
-    return load_tokenizer(checkpoint), [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    labels = [str(label) for label in (checkpoint.config.id2label or {}).values()]
+    return load_tokenizer(checkpoint), checkpoint.tokenizer_content, labels
 
 
 def known_texts(n_lines: int, n_texts: int | None = None) -> tuple[list[str], list[str]]:

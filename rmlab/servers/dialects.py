@@ -7,7 +7,7 @@ request here is right by the servers' documents or by measurement; `rmlab.server
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.scorers.base import Prompt
-from rmlab.scorers.local import EncodeOptions, probe_keys
+from rmlab.scorers.local import EncodeOptions
 from rmlab.servers.http import Json, Reply, Request
 from rmlab.tables import DataError, nearest
 
@@ -42,22 +42,21 @@ class Payloads:
 class TokenWriter:
     """Writes conversations by the model's own template and tokenizer, as `rmlab.inference.template.encode` does.
 
-    `ids`: send token ids. Else text is sent that the server's tokenizer turns into the same ids; `adds_special` says
-    whether the server writes special tokens around it. Raises DataError for texts of which that cannot be shown.
+    `content`: hash of the tokenizer's files. `ids`: send token ids. Else text is sent that the server's tokenizer turns
+    into the same ids; `adds_special` says whether the server writes special tokens around it. Raises DataError for
+    texts of which that cannot be shown.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
+    content: str
     options: EncodeOptions
     ids: bool
     adds_special: bool
 
-    @cached_property
+    @property
     def identity(self) -> dict[str, object]:
         """Return the tokenizer and the options."""
-        from rmlab.inference.template import encode
-
-        tokens = probe_keys(partial(encode, self.tokenizer, **self.options))
-        return dict(self.options) | {"tokens": tokens, "chat_template": self.tokenizer.chat_template}
+        return dict(self.options) | {"tokenizer": self.content}
 
     def write(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return one payload per response."""

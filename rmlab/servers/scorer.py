@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmlab.scorers.base import Prompt, Scorer, Stream, Text, hash_parts
+from rmlab.scorers.base import SCORING_VERSION, Prompt, Scorer, Stream, Text, hash_parts
 from rmlab.servers.client import Answer, Client
 from rmlab.servers.dialects import Dialect, Payloads, Scored, TokenWriter
 from rmlab.servers.http import Reply
@@ -79,7 +79,7 @@ class Remote(Scorer):
     def fingerprint(self) -> str:
         """Hash of all that decides a score: what is asked, how texts are written, and the version of the weights."""
         weights = {"version": self.version} if self.version is not None else {"url": self.client.url}
-        return hash_parts(weights | {"mix": self.mix.tolist()} | self._identity)
+        return hash_parts({"scoring": SCORING_VERSION, "mix": self.mix.tolist()} | weights | self._identity)
 
     def prepare(self, prompts: Sequence[Prompt], responses: Sequence[str]) -> Payloads:
         """Return the texts as they will be sent; ask nothing."""
@@ -125,8 +125,7 @@ class Remote(Scorer):
         """Return where the scores come from, as plain values; never a key."""
         run = {"url": self.client.url, "version": self.version, "requests": self.client.spent.requests}
         weights = self.mix.tolist() if self.columns else None
-        identity = {key: value for key, value in self._identity.items() if key != "chat_template"}
-        return run | {"outputs": list(self.outputs), "weights": weights, "failed": dict(self.failed)} | identity
+        return run | {"outputs": list(self.outputs), "weights": weights, "failed": dict(self.failed)} | self._identity
 
     def ask_all(self, prepared: Payloads, batch: int | None = None) -> tuple[Floats, int | None]:
         """Return the server's outputs for all texts, shape (n, outputs), and how many tokens it says it read.
