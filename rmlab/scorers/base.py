@@ -73,6 +73,8 @@ class Scorer(ABC):
     travels: ClassVar[bool] = True
     # Whether the scores are in the store when `stream` yields them.
     writes_store: ClassVar[bool] = False
+    # Positions whose scores `stream` has taken back when it raises DataError.
+    withdrawn: Sequence[int] = ()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -89,6 +91,9 @@ class Scorer(ABC):
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
         """Return the scores of the texts, each computed by itself, for a self-check; None if company cannot matter."""
         return None
+
+    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:  # noqa: B027  # most need not look
+        """Raise DataError where the runs that a store has were of other weights under the same fingerprint."""
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""

@@ -248,7 +248,8 @@ class _Sender(Generic[K, T]):
 
     def _ask_until_back(self, key: K, request: Request, failure: Failure) -> T:
         began, pause, seconds = self._refused_since, _FIRST_PAUSE, self._client.outage
-        _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
+        if began + seconds > time.monotonic():
+            _tell(f"{self._client.url} is away ({failure}); waiting for it up to {seconds:g} seconds (outage=)")
         while (left := began + seconds - time.monotonic()) > 0:
             self._stop.wait(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -112,8 +112,8 @@ class Connection:
     """One thread's connection to a server, kept between requests.
 
     A transport of httpx without its client: no cookies, no redirects, and a third less processor time. httpx limits the
-    time of every read, not of the whole reply: another thread calls `cut` when `deadline` has passed. It would also take
-    bytes that lie behind a reply as the reply to the next request: such a connection is closed.
+    time of every read, not of the whole reply: another thread calls `cut` when `deadline` has passed. Bytes that lie
+    behind a reply would be taken as the reply to the next request: the connection is closed.
     """
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
