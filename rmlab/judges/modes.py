@@ -157,7 +157,7 @@ class Judge(base.Judge):
         """
         values, failures, stored_models = dict[str, float | None](), dict[str, str](), set[str]()
         counts, models = Counter(asked=0, cut=0, prompt_tokens=0, answer_tokens=0), Counter[str]()
-        sizes_by_tokens = defaultdict[int, list[int]](list)
+        by_tokens = defaultdict[int, list[Question]](list)
         # Reversed, so that the first of equal questions is the one that is asked.
         by_key = {question.key: question for question in reversed(questions)}
         for key, answer in read_stored(self.respondent, by_key, store):
@@ -176,7 +176,7 @@ class Judge(base.Judge):
                     continue
                 values[question.key] = self.read_answer(reply, question)
                 n_read, n_written = reply.prompt_tokens or 0, reply.answer_tokens or 0
-                sizes_by_tokens[n_read].append(question.n_bytes)
+                by_tokens[n_read].append(question)
                 counts.update(asked=1, cut=reply.finish == "length", prompt_tokens=n_read, answer_tokens=n_written)
                 models.update([reply.model] if reply.model else [])
                 bar.update()
@@ -184,9 +184,9 @@ class Judge(base.Judge):
         if len(names) > 1:
             models_found = f"{len(names)} models: {', '.join(names)}"
             warnings.warn(f"judge {self.name!r}: answers of {models_found}; name each version=", stacklevel=4)
-        n_most = max(sizes_by_tokens, default=0)
-        sizes = sizes_by_tokens[n_most]
-        if n_most and len(sizes) >= _MIN_CUT and max(sizes) > _SIZE_FACTOR * min(sizes):
+        n_most = max(by_tokens, default=0)
+        sizes = [question.n_bytes for question in by_tokens[n_most] if n_most]
+        if len(sizes) >= _MIN_CUT and max(sizes) > _SIZE_FACTOR * min(sizes):
             sizes_read = f"{len(sizes)} questions of {min(sizes)} to {max(sizes)} bytes as {n_most} tokens each"
             warnings.warn(f"judge {self.name!r}: the server read {sizes_read}; raise its limit, it cuts", stacklevel=4)
         numbers = np.array([values.get(question.key, np.nan) for question in questions], np.float64)

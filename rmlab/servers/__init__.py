@@ -106,8 +106,8 @@ def remote(url: str, *, kind: str, **options: Any) -> Remote:
 
     The server is first validated with a few known texts: it must return as many outputs as labels, read as many tokens
     as were sent, read texts to their end, give different texts different scores, apply no sigmoid or softmax, score a
-    text alone as among others, and agree with `weights`. It gets the same texts again during and after every run; scores between two checks
-    that differ are not kept.
+    text alone as among others, and agree with `weights`. It gets the same texts again during and after every run, and
+    before it goes on with the scores of a store; scores between two checks that differ are taken out of the store.
 
     Parameters
     ----------

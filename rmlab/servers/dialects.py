@@ -99,8 +99,8 @@ class Dialect:
     """One kind of server.
 
     `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how many tokens were read.
-    `adds_special`: whether the server writes the tokenizer's special tokens around a text. `model_path`: where it names its model, empty where it does not, and `model_keys`, which lead
-    to the name there.
+    `adds_special`: whether the server writes the tokenizer's special tokens around a text. `model_path`: where it names
+    its model, empty where it does not, and `model_keys`, which lead to the name there.
     """
 
     kind = path = model_path = ""
