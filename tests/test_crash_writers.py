@@ -20,7 +20,7 @@ from rmlab.servers import connect, known_texts
 pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"), pytest.mark.long]
 
 WRITERS, ROUNDS, BATCH = 4, 15, 4
-# Texts or questions of a round before the kill: more than twice what all writers may lose.
+# Texts or questions of a round before the kill: more than twice of what all writers may lose.
 LOGGED = 100
 # A request that is open, one that is answered and not stored, each of a batch; a judge stores eight answers at once.
 MOST_LOST = {"judge": 2 + 8, "served": 2 * BATCH, "local": BATCH}
@@ -56,7 +56,7 @@ print("null]")
 
 
 def table(kind, n):
-    return responses(n or 1200) if kind == "judge" else fake_responses(n or 400)
+    return responses(n or 1200) if kind == "judge" else fake_responses(n or (600 if kind == "served" else 1200))
 
 
 def log(home, items):
@@ -106,18 +106,18 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
             scorer = connect(server.url, kind="vllm", model="m", tokenizer=tmp_path / "m")[0]
             for n_lines in (0, 12, 40):
                 known |= set(map(tuple, scorer.prepare(*known_texts(n_lines)).texts))
-        (_, n_logged, n_stored), *rounds, _ = run_driver("-c", DRIVER, tmp_path, kind, server.url, 0)
+        (_, n_logged, _), *rounds, _ = run_driver("-c", DRIVER, tmp_path, kind, server.url, 0)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="store: .* is damaged")
             found = run(tmp_path, kind, server.url)
 
     assert len(rounds) == ROUNDS
-    for n_killed, n_logged_now, n_stored_now in rounds:
+    for number_of_round, (n_killed, n_logged_now, n_stored) in enumerate(rounds, 1):
+        # Counted from the start: on a busy machine a request of a killed writer is logged in the next round.
+        n_worked_on = n_logged_now - n_logged
         assert n_killed == WRITERS
-        assert n_logged_now - n_logged >= LOGGED > 2 * WRITERS * MOST_LOST[kind]
-        n_lost = n_logged_now - n_logged - (n_stored_now - n_stored)
-        assert n_lost <= WRITERS * MOST_LOST[kind]
-        n_logged, n_stored = n_logged_now, n_stored_now
+        assert n_worked_on >= number_of_round * LOGGED
+        assert n_worked_on - n_stored <= number_of_round * WRITERS * MOST_LOST[kind]
     assert len({*list_stored(tmp_path / "scores")}) == len(list_stored(tmp_path / "scores")), "nothing is doubled"
 
     provenance = found.attrs["provenance"]["fake" if kind == "local" else kind]
