@@ -15,7 +15,7 @@ from judge_fakes import respond, responses
 from served_models import Vllm, number
 
 import rmlab
-from rmlab.servers import connect, known_texts
+from rmlab.servers import LONG_LINES, connect, known_texts
 
 pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"), pytest.mark.long]
 
@@ -104,7 +104,7 @@ def test_four_writers_killed_fifteen_times_lose_a_batch_each(zoo, tmp_path, kind
     with FaultyServer(answer, delay=0.005) as server:
         if kind == "served":
             scorer = connect(server.url, kind="vllm", model="m", tokenizer=tmp_path / "m")[0]
-            for n_lines in (0, 12, 40):
+            for n_lines in LONG_LINES:
                 known |= set(map(tuple, scorer.prepare(*known_texts(n_lines)).texts))
         (_, n_logged, _), *rounds, _ = run_driver("-c", DRIVER, tmp_path, kind, server.url, 0)
         with warnings.catch_warnings():
