@@ -17,7 +17,7 @@ import time
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -168,6 +168,18 @@ class Store:
                 self._write(fingerprint, name, lines, self._notes.get(fingerprint, {}))
                 lines.clear()
 
+    def withdraw(self, fingerprint: str, keys: Collection[str]) -> None:
+        """Take back what this process has appended under these keys."""
+        self.flush()
+        for name in self._list_records(fingerprint):
+            if not name.startswith(self.writer):
+                continue
+            path = f"{self.root}/{fingerprint}/{name}"
+            lines = self.fs.cat_file(path).splitlines(keepends=True)
+            contents = [decode_line(line, fingerprint) or {} for line in lines]
+            kept = [line for line, content in zip(lines, contents, strict=True) if content.get("key") not in keys]
+            self._replace(path, b"".join(kept))
+
     def adopt(self, fingerprint: str, writer: str, records: Mapping[str, object], run: Run) -> None:
         """Write records of another store as one file, which names their first writer."""
         lines = [encode_line({"key": key, "value": value}, fingerprint) for key, value in records.items()]
@@ -194,10 +206,13 @@ class Store:
 
     def write_table(self, name: str, content: bytes) -> None:
         """Put a finished table, or the provenance beside it, whole."""
+        self._replace(f"{self.root}/{name}", content)
+
+    def _replace(self, path: str, content: bytes) -> None:
         if self.is_local:
-            write_file(Path(self.root) / name, content)
+            write_file(Path(path), content)
         else:
-            self.fs.pipe_file(f"{self.root}/{name}", content)
+            self.fs.pipe_file(path, content)
 
     def _write(self, fingerprint: str, name: str, lines: list[bytes], run: Run) -> None:
         """Append lines to a file, or put a new object; a new file begins with a header."""

@@ -120,6 +120,20 @@ def test_writers_see_one_another_and_believe_the_first(place):
     assert len(files(place)) == 2 + (not one.is_local), "folders get lines, object storage objects"
 
 
+def test_a_writer_takes_back_its_own_records_and_no_others(place):
+    first, second = Store(place), Store(place)
+    for store in (first, second):
+        store.append("model", {"a": 1.0, "b": 2.0})
+        store.flush()
+    second.append("model", {"c": 3.0})
+    second.withdraw("model", {"b", "c"})
+    assert Store(place).read("model") == {"a": 1.0, "b": 2.0}
+    first.withdraw("model", {"a", "b"})
+    second.append("model", {"d": 4.0})
+    second.flush()
+    assert Store(place).read("model") == {"a": 1.0, "d": 4.0}
+
+
 def test_a_flush_is_an_object(objects, monkeypatch):
     store = Store(objects)
     store.append("f1", some(0, 5))

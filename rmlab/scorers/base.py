@@ -77,6 +77,8 @@ class Scorer(ABC):
     travels: ClassVar[bool] = True
     # Whether the scores are in the store when `stream` yields them.
     writes_store: ClassVar[bool] = False
+    # Positions whose scores `stream` has taken back when it raises DataError.
+    withdrawn: Sequence[int] = ()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -97,6 +99,9 @@ class Scorer(ABC):
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
         """Return how many of a run's texts were cut, also of those whose scores were in the store."""
         return {}
+
+    def require_like(self, runs: Iterable[Mapping[str, object]], /) -> None:  # noqa: B027  # most need not look
+        """Raise DataError where the runs that a store has were of other weights under the same fingerprint."""
 
     def free_memory(self) -> None:  # noqa: B027  # most scorers have no memory to free
         """Leave the device, if another model needs its memory."""

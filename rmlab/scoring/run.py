@@ -62,6 +62,8 @@ def score_texts(scorer: Scorer, texts: Texts, options: RunOptions) -> tuple[Floa
         title = scorer.name if len(terms) == 1 else f"{scorer.name} (model {number} of {len(terms)})"
         rows = np.full((n, 1 + len(model.columns)), np.nan)
         stored = {} if store is None else store.read(str(model.fingerprint), [text.key for text in texts.distinct])
+        if store is not None:
+            model.require_like(store.runs(str(model.fingerprint)).values())
         for i, text in enumerate(texts.distinct if stored else ()):
             rows[i] = stored.get(text.key, np.nan)
         todo = np.flatnonzero(np.isnan(rows[:, 0]))
@@ -125,6 +127,10 @@ def score_batches(
                 )
             is_waiting[positions] = False
             yield positions, rows
+    except DataError:
+        if store is not None and len(scorer.withdrawn):
+            store.withdraw(fingerprint, {texts[position].key for position in scorer.withdrawn})
+        raise
     finally:
         if store is not None:
             store.flush()

@@ -86,24 +86,25 @@ class TokenWriter:
 class Scored:
     """A server's outputs for the texts of one request: one list per text, in their order.
 
-    `tokens`: how many tokens it has read in all of them, None where it does not say.
+    `tokens`: how many tokens it has read in all of them, None where it does not say. `model`: the model that it names.
     """
 
     values: list[list[float]]
     tokens: int | None = None
+    model: str = ""
 
 
 class Dialect:
     """One kind of server.
 
-    `takes_ids`: whether texts may go as token ids. `adds_special`: whether the server writes the tokenizer's special
-    tokens around a text. `model_path`: where it names its model, empty where it does not, and `model_keys`, which lead
-    to the name there.
+    `takes_ids`: whether texts may go as token ids. `counts`: whether replies say how many tokens were read.
+    `adds_special`: whether the server writes the tokenizer's special tokens around a text. `model_path`: where it names
+    its model, empty where it does not, and `model_keys`, which lead to the name there.
     """
 
     kind = path = model_path = ""
     model_keys: tuple[str | int, ...] = ()
-    takes_ids = adds_special = False
+    takes_ids = counts = adds_special = False
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted; it asks for values before the activation."""
@@ -127,7 +128,7 @@ class Vllm(Dialect):
 
     kind, path, model_path = "vllm", "/classify", "/v1/models"
     model_keys = ("data", 0, "id")
-    takes_ids = True
+    takes_ids = counts = True
     values_key = "probs"
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
@@ -142,8 +143,9 @@ class Vllm(Dialect):
         rows = sorted(answer["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(n_texts)):
             raise ValueError(f"{len(rows)} answers for {n_texts} texts")
-        tokens = answer.get("usage", {}).get("prompt_tokens")
-        return Scored([parse_numbers(row[self.values_key]) for row in rows], tokens or None)
+        tokens = answer.get("usage", {}).get("prompt_tokens") or None
+        values = [parse_numbers(row[self.values_key]) for row in rows]
+        return Scored(values, tokens, str(answer.get("model", "")))
 
 
 class VllmPooling(Vllm):
@@ -161,7 +163,7 @@ class Sglang(Dialect):
 
     kind, path, model_path = "sglang", "/classify", "/get_model_info"
     model_keys = ("model_path",)
-    takes_ids = adds_special = True
+    takes_ids = counts = adds_special = True
 
     def body(self, texts: Sequence[Payload], model: str | None) -> Body:
         """Return the JSON that is posted."""
