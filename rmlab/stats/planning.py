@@ -123,7 +123,7 @@ def plan(
     Examples
     --------
     >>> plan(0.02, agreement=[0.9, 0.95])[["agreement", "n_prompts"]].to_numpy().tolist()
-    [[0.9, 2043], [0.95, 1035]]
+    [[0.9, 1957], [0.95, 978]]
     """
     _check_shares(power=power, alpha=alpha)
     if not comparisons >= 1:
