@@ -7,6 +7,7 @@ import scipy.stats
 from scipy.special import expit
 from style_worlds import world
 
+import rmlab
 from rmlab import metrics
 from rmlab.bias import regression
 from rmlab.bias.controlled import length_controlled, style_controlled
@@ -50,6 +51,21 @@ def test_error_of_the_gap_is_that_of_the_prompts_differences():
     error = np.sqrt((40 * row["se"] / 2) ** 2 + center**2 + (1 - center) ** 2) / 42
     limits = [2 * (center + sign * 2.022691 * error) - 1 for sign in (-1, 1)]
     np.testing.assert_allclose([row["low"], row["high"]], limits, atol=1e-6)
+
+
+def test_a_gap_is_the_difference_of_a_model_on_easy_and_on_hard_comparisons(make_scores):
+    """The interval is that of `compare` for two models that win what this one wins of the easy and of the hard."""
+    sizes = {"chat": 9, "math": 25, "code": 7, "safety-refuse": 8, "safety-response": 6}
+    pairs = metrics.pairs(make_scores(sizes, models=("a",), seed=1))
+    gap = style_gap(pairs, average="domains").iloc[0]
+    levels = []
+    for level in ("easy", "hard"):
+        rows = pairs[pairs["level"] == level].assign(model=level)
+        rows["rejected_slot"] = rows.groupby(["domain", "id"]).cumcount()
+        levels.append(rows.assign(chosen_slot=0, benchmark="own", level=None, chosen_style=None, rejected_style=None))
+    row = rmlab.compare(check_pairs(pd.concat(levels)), "easy", "hard", average="domains").iloc[0]
+    expected = row[["difference", "se", "low", "high"]].tolist()
+    assert gap[["gap", "se", "low", "high"]].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_preference_equals_the_nested_loops(make_scores):
