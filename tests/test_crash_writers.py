@@ -56,7 +56,7 @@ print("null]")
 
 
 def table(kind, n):
-    return responses(n or 1200) if kind == "judge" else fake_responses(n or (600 if kind == "served" else 1200))
+    return responses(n or 1200) if kind == "judge" else fake_responses(n or 1200)
 
 
 def log(home, items):
