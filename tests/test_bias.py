@@ -1,5 +1,8 @@
 """Bias: gaps, preferences, effects, accuracies at equal length, scores debiased; oracles, laws, planted values."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +15,9 @@ from rmlab.bias.debias import debias, debias_change
 from rmlab.bias.effects import exchange_rate, style_effects
 from rmlab.bias.gap import style_gap, style_preference
 from rmlab.tables import DataError, check_pairs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import length_worlds
 
 
 def many_worlds(count, n, **settings):
@@ -268,6 +274,114 @@ def test_what_cannot_be_fitted_has_its_reason():
             assert reason in row["reason"]
             assert row[["se", "low", "high", "fit_p"]].isna().all() or "vary" in reason
             assert np.isnan(row["controlled"]) or reason != "separation"
+
+
+def with_headings(won, chosen, rejected, seed=0):
+    """Single comparisons with these outcomes, headings of both answers, and lengths that tell nothing."""
+    lengths = np.random.default_rng(seed).normal(3000, 500, (2, len(won), 1)).round()
+    pairs, features = pairs_and_features(np.where(won, 1.0, -1.0)[:, None], lengths)
+    return pairs, features.assign(headings=np.concatenate([chosen, rejected]))
+
+
+@pytest.mark.filterwarnings("ignore:form")  # one in a hundred tables
+def test_effects_of_a_rare_control_do_not_run_away():
+    """Headings in 3 % of 300 pairs: the effect on a model that ignores everything excluded 0 in 88 of 100 tables."""
+    n_found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        headings = np.zeros((2, 300))
+        headings[rng.integers(0, 2, 9), np.arange(9)] = rng.integers(1, 5, 9)
+        tables = with_headings(rng.random(300) < 0.5, *headings, seed)
+        row = style_controlled(*tables, controls=["characters", "headings"]).iloc[0]
+        assert abs(row["effect_headings"]) < 1 or "headings" in row["reason"]
+        n_found += row["effect_headings_low"] > 0 or row["effect_headings_high"] < 0
+    assert n_found <= 2
+
+
+def test_firths_penalty_adds_half_a_win_and_half_a_loss_to_each_cell():
+    n_headings = np.repeat([0.0, 1.0], [60, 12])
+    won = np.r_[np.arange(60) < 45, np.ones(12, bool)]
+    tables = with_headings(won, n_headings, np.zeros(72))
+    for form in ("linear", "spline"):
+        row = style_controlled(*tables, controls=["headings"], form=form).iloc[0]
+        assert row["controlled"] == pytest.approx(45.5 / 61)
+        slope = np.log(12.5 / 0.5) - np.log(45.5 / 15.5)  # of a difference from 0 to 1 / (1 + 0 + 1)
+        assert row["effect_headings"] == pytest.approx(slope * n_headings.std())
+        # Gart's interval of a log odds ratio, and Student's t with as many clusters as tell of it
+        error = np.sqrt(1 / 45.5 + 1 / 15.5 + 1 / 12.5 + 1 / 0.5) * n_headings.std()
+        assert row["effect_headings_high"] - row["effect_headings_low"] > 2 * 1.96 * 0.95 * error
+
+
+def test_style_control_sees_separation():
+    scores, features = world(60, seed=3)
+    longest = metrics.pairs(scores.assign(score=features["characters"]))
+    row = style_controlled(longest, features, controls=["characters", "markdown"]).iloc[0]
+    assert "separation" in row["reason"]
+    assert row[["controlled", "low", "high", "effect_characters", "effect_markdown"]].isna().all()
+    rng = np.random.default_rng(0)
+    chosen, rejected = (np.repeat(counts, [180, 10, 10]) for counts in ([0.0, 1.0, 0.0], [0.0, 0.0, 1.0]))
+    won = np.r_[rng.random(180) < 0.5, np.ones(10, bool), np.zeros(10, bool)]
+    for outcome, is_separated in ((won, True), (np.roll(won, 5), False)):
+        row = style_controlled(*with_headings(outcome, chosen, rejected), controls=["headings"]).iloc[0]
+        assert ("separation" in row["caveat"]) == is_separated
+        assert row["low"] < 0.5 < row["high"]
+
+
+def test_an_effect_of_few_prompts_has_no_interval():
+    rng = np.random.default_rng(1)
+    headings = np.where(np.arange(200) < 3, [[1.0], [0.0]], 0.0)
+    headings[:, 2] = [0.0, 1.0]
+    tables = with_headings(rng.random(200) < 0.5, *headings)
+    row = style_controlled(*tables, controls=["characters", "headings"], form="linear").iloc[0]
+    assert "effect_headings" in row["reason"]
+    assert np.isnan(row[["effect_headings_low", "effect_headings_high"]].astype(float)).all()
+    assert row["low"] < row["controlled"] < row["high"]
+
+
+def test_equal_length_that_is_hardly_observed_is_a_caveat():
+    """Two of 200 prompts near equal length: 0.80 without a caveat."""
+    rng = np.random.default_rng(2)
+    length = rng.normal(3000, 300, 200).round()
+    ratio = 2.0 ** (rng.choice([-1, 1], 200) * rng.uniform(0.5, 1.5, 200))
+    won = np.where(rng.random(200) < expit(0.5 * np.log2(ratio)), 1.0, -1.0)
+    for n_equal, is_rare in ((2, True), (40, False)):
+        ratio[:n_equal] = 1.1
+        row = length_controlled(*pairs_and_features(won[:, None], np.stack([length * ratio, length])[..., None]))
+        assert ("equal length" in row["caveat"].item()) == is_rare
+
+
+def test_a_curve_of_the_lengths_themselves_is_part_of_the_fit():
+    """Middle lengths are worst: no curve in the difference of two answers shows that."""
+    rng = np.random.default_rng(0)
+    lengths = length_worlds.drawn_lengths(1000, rng)
+    tables = length_worlds.tables_of(length_worlds.margins("middle length", lengths, 8, rng), lengths)
+    curve = length_controlled(*tables)
+    assert abs(curve["controlled"].mean() - length_worlds.TRUTH) < 0.02
+    assert curve["caveat"].eq("").sum() >= 7
+    with pytest.warns(UserWarning, match="form"):
+        line = length_controlled(*tables, form="tanh")
+    assert (line["fit_p"] < 0.01).all()
+    assert line["caveat"].str.contains("fit").all()
+    assert abs(line["controlled"].mean() - length_worlds.TRUTH) > 0.04
+
+
+def test_form_linear_is_one_slope_for_each_control():
+    import statsmodels.api as sm
+
+    scores, features = world(400, style=1.0, seed=6)
+    pairs = metrics.pairs(scores)
+    row = style_controlled(pairs, features, controls=["characters", "markdown"], form="linear").iloc[0]
+    keys = ["id", "slot"]
+    sides = [features[features["label"] == label].set_index(keys) for label in ("chosen", "rejected")]
+    counts = [
+        side.loc[list(zip(pairs["id"], pairs[f"{label}_slot"], strict=True)), ["characters", "markdown"]].to_numpy()
+        for side, label in zip(sides, ("chosen", "rejected"), strict=True)
+    ]
+    x = (counts[0] - counts[1]) / (counts[0] + counts[1] + 1)
+    fit = sm.Logit((pairs["outcome"] == "win").to_numpy(float), sm.add_constant(x)).fit(disp=0)
+    effects = row[["effect_characters", "effect_markdown"]].astype(float)
+    np.testing.assert_allclose(effects, fit.params[1:] * x.std(axis=0), rtol=0.01)  # the penalty is small here
+    assert row["controlled"] == pytest.approx(expit(fit.params[0]), abs=0.002)
 
 
 SCORES, FEATURES = world(20, seed=10)
