@@ -7,9 +7,9 @@ from typing import NamedTuple
 import length_worlds
 import numpy as np
 import pandas as pd
-from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
 from scipy.special import expit, logit, ndtr
 
+from coverage_worlds import DERIVED_FLOOR, GIVEN_FLOOR, Measure, coverage, false_alarms, given, world
 from rmlab.bias import length_controlled, style_controlled
 
 BATCH = 20  # draws on the same texts
@@ -61,7 +61,9 @@ def nine_pairs(n: int, share: float, skill: float, rows: int, rng: np.random.Gen
     has = rng.random((n, 1)) < share
     lengths = np.round(2 ** (rng.normal(9, 0.8, (n, 1)) + [0, 0.8, 1.0] * 2 + rng.normal(0, 0.4, (n, 6))))
     styled = np.where(np.arange(6) % 3 == 2, 1.0, 0.0) * has
-    counts = {name: styled * rng.poisson(mean, (n, 6)) for name, mean in (("headings", 2), ("bold", 3), ("list_items", 4))}
+    counts = {
+        name: styled * rng.poisson(mean, (n, 6)) for name, mean in (("headings", 2), ("bold", 3), ("list_items", 4))
+    }
 
     score = 0.7 * rng.standard_normal((rows, n, 6))
     margin = score[..., CHOSEN] - score[..., REJECTED] + skill + 0.5 * rng.standard_normal((rows, n, 1))
@@ -104,7 +106,12 @@ STYLE_WORLDS = [
     ("headings in 3 % of 300 pairs", partial(single_pairs, 300, 0.03, 0.5, 0.0, 0.0), False, {}),
     ("headings in 3 % of 300 pairs, right in 80 %", partial(single_pairs, 300, 0.03, 0.8, 0.0, 0.0), False, {}),
     ("headings in 10 % of 200 pairs, right in 90 %", partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0), True, {}),
-    ("headings in 10 % of 200 pairs, one slope", partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0), True, {"form": "linear"}),
+    (
+        "headings in 10 % of 200 pairs, one slope",
+        partial(single_pairs, 200, 0.1, 0.9, 0.0, 0.0),
+        True,
+        {"form": "linear"},
+    ),
     ("headings in 10 % of 200 pairs are liked", partial(single_pairs, 200, 0.1, 0.9, 2.0, 1.0), True, {}),
     ("headings in 10 % of 200 pairs decide them", partial(single_pairs, 200, 0.1, 0.6, 6.0, 0.0), True, {}),
     ("headings in 30 % of 400 pairs are liked", partial(single_pairs, 400, 0.3, 0.7, 3.0, 2.0), True, {}),

@@ -330,7 +330,12 @@ def _is_separated(y: FloatArray, x: FloatArray) -> bool:
 
 
 def _cluster_errors(
-    residual: FloatArray, x: FloatArray, weight: FloatArray, sensitivity: FloatArray, cluster: IntArray, is_penalised: bool
+    residual: FloatArray,
+    x: FloatArray,
+    weight: FloatArray,
+    sensitivity: FloatArray,
+    cluster: IntArray,
+    is_penalised: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """Error and degrees of freedom of each point of a curve; `sensitivity` (columns, points) is inverse @ points.T."""
     leverage = x @ sensitivity

@@ -76,7 +76,8 @@ def style_gap(
     levels = group_weights(prepared, [*columns, "level"])
     easy, hard = (levels.means[LEVELS.index(name) :: len(LEVELS)] for name in ("easy", "hard"))
     keys = levels.numbers[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
-    weights = [Weights(keys, means, levels.label) for means in (easy, hard, [contrast(levels_of_row, (1, -1)) for levels_of_row in zip(easy, hard, strict=True)])]
+    gaps = [contrast(sides, (1, -1)) for sides in zip(easy, hard, strict=True)]
+    weights = [Weights(keys, means, levels.label) for means in (easy, hard, gaps)]
     easy_result, hard_result, result = (estimate(prepared.items, numbers, confidence) for numbers in weights)
     frame = estimate_frame(result, "gap").assign(easy=easy_result.value.ravel(), hard=hard_result.value.ravel())
     frame["gap"] = frame["easy"] - frame["hard"]
