@@ -308,7 +308,7 @@ def _maximise(y: FloatArray, x: FloatArray, is_penalised: bool) -> tuple[FloatAr
         coefficients = coefficients + step * min(1.0, _LONGEST_STEP / max(length, _CONVERGED))
         if length < _CONVERGED:
             break
-    return coefficients, inverse
+    return coefficients, np.asarray(inverse, np.float64)
 
 
 def _is_separated(y: FloatArray, x: FloatArray) -> bool:
@@ -326,7 +326,7 @@ def _is_separated(y: FloatArray, x: FloatArray) -> bool:
         b_eq=np.zeros(is_tie.sum()),
         bounds=(-1, 1),
     )
-    return bool(result.fun < -1e-6)
+    return (result.fun or 0.0) < -1e-6
 
 
 def _cluster_errors(

@@ -230,7 +230,7 @@ def _resample(
     return _Changes(
         pairs=pairs,
         is_tie=(margin == 0) & ~np.isnan(before),
-        differs=difference.any(axis=1),
+        differs=np.abs(difference).max(axis=1) > 0,
         prompt=pair_prompt,
         cluster=cluster_of_prompt[pair_prompt],
         before=before,
