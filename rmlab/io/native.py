@@ -77,7 +77,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> Path:
     if path.suffix.lower() == ".parquet":
         content = frame.to_parquet(None, index=False, engine="pyarrow", write_page_checksum=True)
     elif path.suffix.lower() == ".csv":
-        texts = {name: _map_texts(frame[name], guard_formula) for name in frame.select_dtypes("str")}
+        texts = {str(name): _map_texts(frame[name], guard_formula) for name in frame if frame[name].dtype == "str"}
         guarded = frame.assign(**texts).rename(columns=guard_formula)
         content = guarded.to_csv(index=False, lineterminator="\n")
     else:

@@ -1,6 +1,6 @@
 """Comparisons of a prompt's answers, and the credit of every model on every item: all numbers are means of it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -291,7 +291,7 @@ def require_item_columns(rows: pd.DataFrame, by: Sequence[str], cluster: Sequenc
             raise DataError(f"{argument}: {name!r} is not a column here; {tables.nearest(name, list(rows.columns))}.")
 
 
-def refuse_result_names(by: Sequence[str], results: Collection[str]) -> None:
+def refuse_result_names(by: Iterable[str], results: Collection[str]) -> None:
     """Raise DataError where a column of `by` is named like a column of the result."""
     for name in by:
         if name in results:

@@ -119,9 +119,10 @@ def compare_benchmarks(
     numbers = rows.pivot(index="model", columns="benchmark")
     benchmarks = rows["benchmark"].unique()
 
-    overall = numbers["overall"][benchmarks]
-    is_ranked = overall.notna().all(axis=1) & ~overall.index.map(is_baseline)
-    ranks = overall[is_ranked].round(DECIMALS).rank(ascending=False, method="min")
+    overall = pd.DataFrame(numbers["overall"][benchmarks])
+    complete = overall.dropna()
+    is_ranked = [not is_baseline(name) for name in complete.index]
+    ranks = complete[is_ranked].round(DECIMALS).rank(ascending=False, method="min")
     frame = pd.DataFrame({"mean_rank": ranks.mean(axis=1)}, index=overall.index).reset_index()
 
     reasons = pd.Series("", index=frame.index)

@@ -181,7 +181,7 @@ def _join_intervals(cells: pd.DataFrame) -> pd.DataFrame:
     cells = cells.drop(columns="se", errors="ignore")
     for low in [name for name in cells.columns if name == "low" or str(name).endswith("_low")]:
         high = f"{low.removesuffix('low')}high"
-        value = cells.columns[cells.columns.get_loc("low") - 1] if low == "low" else low.removesuffix("_low")
+        value = list(cells.columns)[list(cells.columns).index("low") - 1] if low == "low" else low.removesuffix("_low")
         is_wide = cells[low] != cells[high]
         cells[value] += (" (" + cells[low] + " to " + cells[high] + ")").where(is_wide, "")
         cells = cells.drop(columns=[low, high])
