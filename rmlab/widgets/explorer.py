@@ -52,7 +52,7 @@ class Selection:
     models: tuple[str, ...] = ()
     domain: str | None = None
     subset: str | None = None
-    cell: tuple[str, str] | None = None
+    cell: tuple[str, ...] | None = None
     level: str | None = None
     outcome: str | None = None
     margin: tuple[float | None, float | None] = (None, None)
@@ -239,10 +239,13 @@ def check_selection(data: Comparisons, selection: Selection) -> Selection:
     return selection
 
 
-def _is_range(margin: tuple[object, ...]) -> bool:
-    limits = [limit for limit in margin if limit is not None]
-    is_numeric = all(isinstance(limit, Real) for limit in limits)
-    return len(margin) == 2 and is_numeric and limits == sorted(limits)
+def _is_range(margin: tuple[Any, ...]) -> bool:
+    if len(margin) != 2:
+        return False
+    low, high = margin
+    if not all(limit is None or isinstance(limit, Real) for limit in margin):
+        return False
+    return low is None or high is None or bool(low <= high)
 
 
 def matching_prompts(data: Comparisons, selection: Selection) -> pd.DataFrame:
