@@ -178,13 +178,13 @@ def test_families_widen_effects_and_rates():
     scores, features = world(60, seed=3)
     family = scores["id"].astype(int) // 4
     shift = np.random.default_rng(0).normal(0, 2, 15)[family] * scores["slot"]
-    scores = scores.assign(score=scores["score"] + shift, family=family.astype(str))
+    scores = scores.assign(score=scores["score"] + shift, template=family.astype(str))
     terms = ["correct", "step"]
     apart = style_effects(scores, features, terms=terms).set_index("term").loc["step"]
-    together = style_effects(scores, features, terms=terms, cluster="family").set_index("term").loc["step"]
+    together = style_effects(scores, features, terms=terms, cluster="template").set_index("term").loc["step"]
     assert together["se"] > 1.3 * apart["se"]
     assert together["effect"] == pytest.approx(apart["effect"])
-    rates = [exchange_rate(scores, terms=terms, cluster=cluster).iloc[0] for cluster in (None, "family")]
+    rates = [exchange_rate(scores, terms=terms, cluster=cluster).iloc[0] for cluster in (None, "template")]
     assert rates[1]["high"] - rates[1]["low"] > 1.3 * (rates[0]["high"] - rates[0]["low"])
 
 

@@ -112,7 +112,7 @@ def test_nothing_is_found_in_a_sound_judge_and_prompts_make_it_surer():
 
 def test_families_of_prompts_widen_an_effect():
     """Padding sways the judge in whole families; `examine` carries the column along."""
-    responses = table(80).assign(family=lambda t: t["id"].astype(int) // 4)
+    responses = table(80).assign(template=lambda t: t["id"].astype(int) // 4)
 
     def choose(first, second, question):
         number = int(re.search(r"question (\d+)", question.messages[-1]["content"])[1])
@@ -122,7 +122,7 @@ def test_families_of_prompts_widen_an_effect():
         return "[[A>B]]" if gap > 0 else "[[B>A]]"
 
     judgements = examine(pair_judge(choose), responses, progress=False)
-    reports = [judge_report(judgements, cluster=cluster).set_index("probe") for cluster in (None, "family")]
+    reports = [judge_report(judgements, cluster=cluster).set_index("probe") for cluster in (None, "template")]
     apart, together = (report.loc["padding"] for report in reports)
     assert together["effect"] == apart["effect"] > 0
     assert together["se"] > 1.5 * apart["se"]

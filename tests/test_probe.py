@@ -62,7 +62,7 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(responses):
 def test_families_of_prompts_widen_a_change(responses):
     """The taste for a final newline is a family's, not an answer's."""
     family = pd.factorize(responses["domain"] + responses["id"])[0] // 4
-    responses = responses.assign(family=family)
+    responses = responses.assign(template=family)
     family_of = dict(zip(responses["prompt"].map(repr), family, strict=True))
     taste = np.random.default_rng(0).normal(size=family.max() + 1)
 
@@ -70,7 +70,7 @@ def test_families_of_prompts_widen_a_change(responses):
         return [taste[family_of[repr(p)]] * t.endswith("\n") for p, t in zip(prompts, texts, strict=True)]
 
     apart = probe(responses, scorer, ["final_newline"], by="transform").iloc[0]
-    together = probe(responses, scorer, ["final_newline"], by="transform", cluster="family").iloc[0]
+    together = probe(responses, scorer, ["final_newline"], by="transform", cluster="template").iloc[0]
     assert together["change"] == pytest.approx(apart["change"])
     assert together["se"] > 1.3 * apart["se"]
     with pytest.raises(DataError, match="famly"):

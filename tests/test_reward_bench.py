@@ -217,12 +217,12 @@ def test_families_of_prompts_widen_a_curve():
     n = 80
     rows = pd.DataFrame({"id": np.repeat(np.arange(n), 4), "slot": np.tile([0, 0, 1, 2], n)})
     rows["label"] = np.tile(["chosen", "rejected", "rejected", "rejected"], n)
-    rows["family"] = rows["id"] // 4
-    is_won = (rng.random(n // 4) < 0.6)[rows["family"]]
+    rows["template"] = rows["id"] // 4
+    is_won = (rng.random(n // 4) < 0.6)[rows["template"]]
     rows["score"] = np.where((rows["label"] == "chosen") & is_won, 1.0, 0.5 * (rows["label"] == "rejected"))
     scores = rows.astype({"id": "str"}).assign(model="m", benchmark="own", domain="all")
     apart = metrics.best_of_curve(scores, sizes=(2,)).iloc[0]
-    together = metrics.best_of_curve(scores, sizes=(2,), cluster="family").iloc[0]
+    together = metrics.best_of_curve(scores, sizes=(2,), cluster="template").iloc[0]
     assert together["accuracy"] == apart["accuracy"]
     assert together["se"] > 1.5 * apart["se"]
 

@@ -415,18 +415,18 @@ def test_families_widen_what_rests_on_margins_and_outcomes():
     n_families, size = 150, 4
     strength = np.repeat(rng.normal(1, 1, (2, n_families)), size, axis=1)
     table = one_each({"a": strength[0], "b": strength[1]})
-    table = table.assign(family=table["id"].astype(int) // size)
+    table = table.assign(template=table["id"].astype(int) // size)
     functions = {
         stats.calibration: ("low", "high"),
         stats.calibration_error: ("brier_low", "brier_high"),
     }
     for function, (low, high) in functions.items():
-        apart, together = (function(table, cluster=cluster) for cluster in (None, "family"))
+        apart, together = (function(table, cluster=cluster) for cluster in (None, "template"))
         widths = [(frame[high] - frame[low]).mean() for frame in (apart, together)]
         assert widths[1] > 1.3 * widths[0]
         with pytest.raises(DataError, match="famly"):
             function(table, cluster="famly")
-    apart, together = (stats.error_correlation(table, cluster=cluster) for cluster in (None, "family"))
+    apart, together = (stats.error_correlation(table, cluster=cluster) for cluster in (None, "template"))
     assert together.iloc[0, 1] == apart.iloc[0, 1]
     assert together.attrs["se"].iloc[0, 1] > 1.3 * apart.attrs["se"].iloc[0, 1]
     assert together.attrs["low"].iloc[0, 1] < apart.attrs["low"].iloc[0, 1]

@@ -49,7 +49,7 @@ def sentences(table: pd.DataFrame) -> list[str]:
     >>> import rmlab
     >>> scores = rmlab.score(rmlab.load("mini"), "longest")
     >>> rmlab.report.sentences(scores)[0]
-    'longest prefers the fancier style: easy minus hard is 0.578 (95 % CI 0.459 to 0.662, 64 prompts).'
+    'longest prefers the fancier style: easy minus hard is 0.578 (95 % CI 0.454 to 0.667, 64 prompts).'
     """
     if {"difference", "model_a", "model_b", "p"} <= {*table.columns}:
         return [_compare_sentence(row) for _, row in table.iterrows() if not math.isnan(row["difference"])]
