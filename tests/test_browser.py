@@ -315,6 +315,7 @@ def test_what_loses_the_focus_gives_it_to_the_explorer(site, view):
             site.page.keyboard.press("n")
         button.focus()
         site.page.keyboard.press("Enter")
+        site.page.wait_for_function("document.activeElement.closest('.rmlab')")
         site.page.keyboard.press("n")
         expect(view.locator(".rmlab-pager")).to_contain_text("2 of")
         site.page.keyboard.press("p")

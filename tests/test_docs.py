@@ -52,7 +52,8 @@ def answer(path, body, headers):
     if path == "/score":
         return {"scores": [float(len(text)) for text in body["responses"]]}
     text = body["messages"][-1]["content"]
-    return completion(longer(*shown_answers(body["messages"])) if "answer" in text else "[[A]]")
+    reply = completion(longer(*shown_answers(body["messages"])) if "answer" in text else "[[A]]")
+    return reply | {"usage": {"prompt_tokens": len(text.split()), "completion_tokens": 3}}
 
 
 @pytest.fixture
