@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -66,7 +67,7 @@ def read_json(path: Path) -> object:
     values = []
     for number, line in enumerate(lines, start=1):
         try:
-            values += [json.loads(line)] if line.strip() else []
+            values += [json.loads(line, object_pairs_hook=_unique_fields)] if line.strip() else []
         except (RecursionError, ValueError) as error:
             place = f"{path}: line {number}" if len(lines) > 1 else path
             raise DataError(
@@ -79,6 +80,15 @@ def read_json(path: Path) -> object:
     return content
 
 
+def _unique_fields(fields: list[tuple[str, object]]) -> Row:
+    """An object of JSON; ValueError where it names a field twice."""
+    row = dict(fields)
+    if len(row) < len(fields):
+        counts = Counter(name for name, _ in fields)
+        raise ValueError(f"an object names the field {short(counts.most_common(1)[0][0])} twice")
+    return row
+
+
 def read_header(path: Path) -> list[str]:
     """The names of a CSV file's columns."""
     return next(_read_lines(path))
@@ -87,7 +97,7 @@ def read_header(path: Path) -> list[str]:
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a CSV file, separated by commas, semicolons or tabs; every row is as long as the header."""
     header, *lines = _read_lines(path)
-    if repeated := [name for name in header if header.count(name) > 1]:
+    if repeated := [name for name, count in Counter(header).items() if count > 1]:
         raise DataError(f"{path}: the header names the column {short(repeated[0])} twice; keep one of them")
     for number, line in enumerate(lines):
         if len(line) != len(header):

@@ -95,7 +95,8 @@ def load_pairs(
     understood: dict[str, object] = {"columns": {ours: theirs for ours, theirs in matched.items() if theirs}}
     if left_out:
         understood["without_winner"] = left_out
-    ignored = [column for column in names if column not in {*extra, *chain(*matched.values())}]
+    used = {*extra, *chain(*matched.values())}
+    ignored = [column for column in names if column not in used]
     responses.attrs["understood"] = understood | {"extra": extra, "ignored": ignored}
     return responses
 
