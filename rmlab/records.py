@@ -1,11 +1,13 @@
 """Rows of a data file (JSON, JSON lines, CSV, TSV, Parquet), and errors that name the file and the row."""
 
 import csv
+import errno
 import io
 import json
 import os
 import re
 import secrets
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -173,12 +175,28 @@ def write_file(path: Path, content: str | bytes) -> Path:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(partial, path)
     except OSError as error:
-        reason = f"cannot write ({error.strerror}); the existing file is unchanged; free the disk or move"
-        raise OSError(error.errno, reason, str(path)) from error
+        raise OSError(error.errno, f"cannot write ({error.strerror}); {write_remedy(error)}", str(path)) from error
     finally:
         with suppress(OSError):
             partial.unlink()
     return path
+
+
+def write_remedy(error: OSError) -> str:
+    """What to do where a file cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free the disk"
+    return "choose a folder that you may write to"
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError where no file could be written beside `path`, whose folder is made as needed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write ({error.strerror}); {write_remedy(error)}", str(path)) from error
 
 
 def shipped(name: str) -> Path:

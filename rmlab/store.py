@@ -218,8 +218,8 @@ class Store:
             # The file may end with half a line: the next one is written to another file.
             self._parts[fingerprint] += 1
             message = (
-                f"store: cannot write ({error.strerror or error}). Scores stored before are kept; free the disk or "
-                "choose another store=, and run the same again to go on from there"
+                f"store: cannot write ({error.strerror or error}). Scores stored before are kept; "
+                f"{write_remedy(error)}, and run the same again to go on from there"
             )
             raise OSError(error.errno, message, str(self)) from error
 

@@ -66,6 +66,14 @@ def test_an_error_that_nobody_foresaw_is_one_line_and_traceback_shows_all(main, 
         main("score", "mini", "longest", "-q", "--traceback")
 
 
+def test_a_place_that_nothing_can_be_written_to_is_refused_before_the_run(main, classifier):
+    for place in ("/proc/none.csv", "/proc/none/of.csv"):
+        code, _, err = main("score", "mini", "owner/name", "-q", "-o", place)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "free the disk" not in err
+    classifier.assert_not_called()
+
+
 def test_an_interrupt_of_the_first_imports_is_quiet(tmp_path):
     (tmp_path / "pandas.py").write_text("raise KeyboardInterrupt")
     paths = os.pathsep.join([str(tmp_path), str(Path(rmlab.__file__).parents[1])])

@@ -9,6 +9,7 @@ from rmlab import checks, io, metrics, scorers, scoring
 from rmlab.cli import options as shared
 from rmlab.cli.terminal import say, say_aligned, say_table
 from rmlab.io.native import check_target
+from rmlab.records import check_writable
 from rmlab.text import line
 
 
@@ -198,7 +199,7 @@ def check_out(table: shared.TableOptions, run: shared.RunOptions, n_models: int)
         raise typer.BadParameter(problem, param_hint="--name")
     if run.out is not None:
         check_target(run.out)
-        run.out.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(run.out)
 
 
 def write_table(table: pd.DataFrame, run: shared.RunOptions) -> None:
