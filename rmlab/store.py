@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmlab.records import write_file
+from rmlab.records import write_file, write_remedy
 from rmlab.tables import DataError
 
 if TYPE_CHECKING:
