@@ -184,9 +184,9 @@ def write_file(path: Path, content: str | bytes) -> Path:
 
 def write_remedy(error: OSError) -> str:
     """What to do where a file cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free the disk"
-    return "choose a folder that you may write to"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        return "choose a folder that you may write to"
+    return "free the disk or choose another folder"
 
 
 def check_writable(path: Path) -> None:
